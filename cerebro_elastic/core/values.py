@@ -1,0 +1,155 @@
+"""The frozen values of a run, in the words of the design. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+type HParams = Mapping[str, Any]
+"""Hyper-parameters: names to JSON values."""
+
+
+class Phase(StrEnum):
+    """What a unit does with its partition."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+class Status(StrEnum):
+    """Where a config stands. Only a LIVE config gets units."""
+
+    LIVE = "live"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class FailureKind(StrEnum):
+    """Why an attempt did not commit although its node is still there."""
+
+    EXCEPTION = "exception"
+    OUT_OF_MEMORY = "out-of-memory"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One sub-epoch: a config's pass over one partition. ``epoch`` and ``partition`` count from 0."""
+
+    config: str
+    epoch: int
+    partition: int
+    phase: Phase = Phase.TRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """A config's state at rest: where it is, the digest of its content, its size."""
+
+    url: str
+    digest: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A registered node. ``registration`` is the store's revision at which the registration was
+    made: a node that comes back under its old name has a higher one."""
+
+    name: str
+    host: str
+    ranks: int = 1
+    devices: tuple[str, ...] = ("cpu",)
+    cached: tuple[int, ...] = ()
+    address: str = ""
+    boot: str = ""
+    registration: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """What a node will probably need next: a hint, never an obligation."""
+
+    partition: int
+    input: CheckpointRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a unit on one node.
+
+    ``token`` is the fencing token: the store's revision at which the assignment was written.
+    ``registration`` and ``config_revision`` are what the commit compares (design, section 5).
+    """
+
+    unit: Unit
+    node: str
+    registration: int
+    config_revision: int
+    input: CheckpointRef | None = None
+    parallelism: str = "single"
+    prefetch: Prefetch | None = None
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A committed unit. ``k`` is its place in the epoch's order of visits, from 0.
+
+    ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it;
+    ``started`` is wall-clock time, for people. ``done`` says that the task itself ended the
+    config's training (early stopping).
+    """
+
+    unit: Unit
+    k: int
+    node: str
+    attempt: int
+    input: CheckpointRef | None
+    output: CheckpointRef
+    samples: int
+    batches: int
+    seconds: float
+    hop_seconds: float
+    started: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    parallelism: str = "single"
+    world_size: int = 1
+    log: str | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt's failure, with its story for people."""
+
+    unit: Unit
+    node: str
+    attempt: int
+    kind: FailureKind
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One training configuration and how far it has come.
+
+    ``visited`` and ``evaluated`` are the partitions of the present epoch that are done, in order;
+    ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch;
+    ``revision`` is the store's revision of this value: every commit compares it.
+    """
+
+    id: str
+    hparams: HParams
+    status: Status = Status.LIVE
+    epoch: int = 0
+    visited: tuple[int, ...] = ()
+    evaluated: tuple[int, ...] = ()
+    head: CheckpointRef | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    reason: str = ""
+    revision: int = 0

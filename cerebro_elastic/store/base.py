@@ -1,0 +1,158 @@
+"""The store: a handful of verbs over revisioned keys, as etcd v3 defines them.
+
+A *revision* is the store's global logical time: every transaction that changes something
+increases it by one, and all its changes bear it. Everything above the store relies on three
+facts only, which ``cerebro_elastic.testing.store_contract`` checks on every driver:
+
+1. a transaction is atomic and its comparisons see one revision;
+2. a watch delivers every change from its start revision on, in revision order, the changes of
+   one revision together, none twice and none left out (or raises ``Compacted``);
+3. a key under a lease is deleted when the lease ends, and not while it is kept alive in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """A key's present value and its history in revisions. ``lease`` is 0 without a lease."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All keys under a prefix, sorted by key, as of ``revision``."""
+
+    revision: int
+    items: tuple[KeyValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """A condition of a transaction. An absent key has ``create`` and ``mod`` revision 0."""
+
+    key: str
+    target: Literal["create", "mod"]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write ``key``; under ``lease`` if not 0."""
+
+    key: str
+    value: bytes
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove ``key``; nothing happens if it is absent."""
+
+    key: str
+
+
+type Op = Put | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class TxnResult:
+    """``revision`` is the store's after the transaction: that of its changes if it ``succeeded``."""
+
+    succeeded: bool
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one key: its new value, or ``None`` for a deletion."""
+
+    key: str
+    revision: int
+    item: KeyValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """All changes of one revision under the watched prefix."""
+
+    revision: int
+    changes: tuple[Change, ...]
+
+
+class Watch(Protocol):
+    """A stream of change batches that survives lost connections (resumes at last revision + 1)."""
+
+    def next(self, timeout: float | None = None) -> ChangeBatch | None:
+        """The next batch, or ``None`` after ``timeout`` seconds without one.
+
+        Raises ``Compacted`` if the changes asked for are gone, and ``StoreUnavailable`` or
+        ``StoreRefused`` if the store has not answered for longer than the driver's patience.
+        """
+
+    def close(self) -> None:
+        """End the stream and its threads; a blocked ``next`` returns ``None``."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Store(Protocol):
+    """Keys are ``str`` (UTF-8), values ``bytes``. All verbs may be called from any thread.
+
+    Reads and lease verbs are retried with backoff within the driver's deadline and then raise
+    ``StoreUnavailable``. ``txn`` is sent once: if no answer comes it raises ``TxnUnknown``
+    (``StoreUnavailable`` if it surely was not sent).
+    """
+
+    def get(self, key: str) -> KeyValue | None:
+        """The key's present value, read linearizably."""
+
+    def range(self, prefix: str) -> Snapshot:
+        """All keys that begin with ``prefix``, as of one revision."""
+
+    def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
+        """Perform all ``ops`` if all ``compares`` hold, else none. A key may be named by one op only."""
+
+    def grant(self, ttl: float) -> int:
+        """A new lease of at least ``ttl`` seconds (etcd counts whole seconds, rounded up)."""
+
+    def keep(self, lease: int) -> float:
+        """Renew the lease; returns its remaining seconds. Raises ``LeaseLost`` if it has ended."""
+
+    def revoke(self, lease: int) -> None:
+        """End the lease and delete its keys; nothing happens if it has ended already."""
+
+    def watch(self, prefix: str, start: int) -> Watch:
+        """All changes under ``prefix`` from revision ``start`` on."""
+
+    def close(self) -> None:
+        """Release connections and threads; leases are left to their time."""
+
+
+def absent(key: str) -> Compare:
+    """The condition that ``key`` does not exist."""
+    return Compare(key, "create", 0)
+
+
+def at_revision(key: str, revision: int) -> Compare:
+    """The condition that ``key`` was last written at ``revision``."""
+    return Compare(key, "mod", revision)
+
+
+def created_at(key: str, revision: int) -> Compare:
+    """The condition that ``key`` exists since ``revision``, however often it was written after."""
+    return Compare(key, "create", revision)

@@ -1,0 +1,104 @@
+"""The task protocol: the narrow waist between the system and what a user trains.
+
+The core knows nothing else of a task. Adapters (``torch`` in this package, ``lightning`` in
+``plugins/cerebro_lightning``) are found by the entry-point group ``cerebro.tasks``; an adapter
+is a factory ``(section, root) -> Task`` with the recipe's ``task`` section and the folder of
+the recipe, from which users' modules are imported.
+
+*State* is a tree of dicts, lists, tuples, sets, tensors, arrays, numbers, strings, bytes and
+``None`` that holds everything the next unit needs: model, optimizers (by parameter name),
+schedulers, loop counters, RNG, callbacks. It is parallelism-neutral: full tensors by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cerebro_elastic.core.values import HParams, Unit
+from cerebro_elastic.data.partition import Partition
+
+type State = Mapping[str, Any]
+type MetricRow = Mapping[str, float]
+"""One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How batches are made. ``layout`` gives the batch as a ``tuple`` of the columns in the
+    manifest's order, as a ``dict`` by column name, or a lone column's tensor as it is
+    (``tuple`` with one column). ``transform`` maps a batch to a batch, ``collate`` replaces
+    batch making: it gets a list of rows (slow; for users who have one). ``workers`` > 0 takes a
+    ``DataLoader`` with that many spawned worker processes."""
+
+    batch_size: int
+    layout: str = "tuple"
+    shuffle: bool = True
+    transform: Callable[[Any], Any] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class UnitJob:
+    """All that a unit's result may depend on (purity, invariant 7).
+
+    ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is
+    the number of rows of training partition ``j``, so that the length of the whole epoch is
+    known; ``validation`` has the validation partitions if this is the epoch's last unit and
+    validation belongs to it, else it is empty. ``state`` is ``None`` for a config's first unit.
+    ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
+    """
+
+    unit: Unit
+    hparams: HParams
+    seed: int
+    epochs: int
+    visited: tuple[int, ...]
+    rows: tuple[int, ...]
+    partition: Partition
+    validation: Sequence[Partition]
+    loader: LoaderSettings
+    state: State | None
+    device: str = "cpu"
+    progress: Callable[[int], None] = field(default=lambda batches: None)
+
+    @property
+    def last(self) -> bool:
+        """Whether this unit ends the epoch."""
+        return len(self.visited) + 1 == len(self.rows)
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """What a unit yields. ``metrics`` are those known at the unit's end (after the epoch's last
+    unit: the epoch's); ``log`` the rows logged during the unit, in order; ``done`` says that the
+    task ends the config's training here (early stopping)."""
+
+    state: State
+    samples: int
+    batches: int
+    metrics: Mapping[str, float]
+    log: Sequence[MetricRow] = ()
+    done: bool = False
+
+
+class Task(Protocol):
+    """What trains. One instance serves all units of a rank; it keeps nothing between units
+    that a result could depend on."""
+
+    def check(self, hparams: HParams) -> None:
+        """Raise ``TaskError`` if these hyper-parameters cannot be used: an unknown name lists the
+        accepted ones. Cheap; called for every config before a run starts."""
+
+    def train(self, job: UnitJob) -> UnitResult:
+        """One pass over the job's partition, from ``job.state``."""
+
+    def evaluate(self, job: UnitJob) -> UnitResult:
+        """Metrics over ``job.partition`` without changing the state (its result has the state
+        that it got). Raise ``TaskError`` from ``check`` time on if the task does not allow it."""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether ``evaluate`` units are allowed."""
