@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
-type HParams = Mapping[str, Any]
+HParams: TypeAlias = Mapping[str, Any]
 """Hyper-parameters: names to JSON values."""
 
 

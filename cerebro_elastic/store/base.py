@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Delete:
     key: str
 
 
-type Op = Put | Delete
+Op: TypeAlias = Put | Delete
 
 
 @dataclass(frozen=True, slots=True)

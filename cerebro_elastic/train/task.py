@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.core.values import HParams, Unit
 from cerebro_elastic.data.partition import Partition
 
-type State = Mapping[str, Any]
-type MetricRow = Mapping[str, float]
+State: TypeAlias = Mapping[str, Any]
+MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
 
 
