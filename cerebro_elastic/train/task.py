@@ -13,7 +13,7 @@ schedulers, loop counters, RNG, callbacks. It is parallelism-neutral: full tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.core.values import HParams, Unit
@@ -62,7 +62,6 @@ class UnitJob:
     loader: LoaderSettings
     state: State | None
     device: str = "cpu"
-    progress: Callable[[int], None] = field(default=lambda batches: None)
 
     @property
     def last(self) -> bool:
