@@ -125,7 +125,10 @@ class Store(Protocol):
         """All keys that begin with ``prefix``, as of one revision."""
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
-        """Perform all ``ops`` if all ``compares`` hold, else none. A key may be named by one op only."""
+        """Perform all ``ops`` if all ``compares`` hold, else none. A key may be named by one op only.
+
+        Raises ``LeaseLost``, with nothing done, if a ``Put`` names a lease that has ended.
+        """
 
     def grant(self, ttl: float) -> int:
         """A new lease of at least ``ttl`` seconds (etcd counts whole seconds, rounded up)."""
@@ -156,3 +159,14 @@ def at_revision(key: str, revision: int) -> Compare:
 def created_at(key: str, revision: int) -> Compare:
     """The condition that ``key`` exists since ``revision``, however often it was written after."""
     return Compare(key, "create", revision)
+
+
+def check_txn(compares: Sequence[Compare], ops: Sequence[Op]) -> None:
+    """Raise ``ValueError`` for a transaction that no store can perform: the caller's mistake."""
+    named: set[str] = set()
+    for op in ops:
+        if op.key in named:
+            raise ValueError(f"key {op.key!r} is named by two operations of one transaction: give one")
+        named.add(op.key)
+    if "" in named or any(compare.key == "" for compare in compares):
+        raise ValueError("a transaction names the empty key: a key has at least one character")
