@@ -36,6 +36,26 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What never changes in a run.
+
+    ``partitions`` is p; ``evaluations`` the number of validation partitions that are evaluated by
+    units of their own (0: validation belongs to the epoch's last unit); the run waits for
+    ``min_nodes`` before its first unit and uses at most ``max_nodes``; a unit is tried ``tries``
+    times.
+    """
+
+    run: str
+    partitions: int
+    epochs: int
+    evaluations: int = 0
+    min_nodes: int = 1
+    max_nodes: int = 1
+    tries: int = 3
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One sub-epoch: a config's pass over one partition. ``epoch`` and ``partition`` count from 0."""
 
@@ -138,7 +158,8 @@ class Config:
     """One training configuration and how far it has come.
 
     ``visited`` and ``evaluated`` are the partitions of the present epoch that are done, in order;
-    ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch;
+    ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch, ``pending``
+    those of the present one so far (``weighted``: sums over ``samples`` of its evaluate units);
     ``revision`` is the store's revision of this value: every commit compares it.
     """
 
@@ -150,6 +171,9 @@ class Config:
     evaluated: tuple[int, ...] = ()
     head: CheckpointRef | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    pending: Mapping[str, float] = field(default_factory=dict)
+    weighted: Mapping[str, float] = field(default_factory=dict)
+    samples: int = 0
     failures: tuple[Failure, ...] = ()
     reason: str = ""
     revision: int = 0

@@ -1,0 +1,57 @@
+"""What the controller shall try: each action is one guarded transaction, its effect an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cerebro_elastic.core.values import Attempt, Config, Status
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConfig:
+    """Add a config that the search proposed."""
+
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class EndConfig:
+    """Give up a config as it is at ``config.revision``."""
+
+    config: Config
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Give every partition a home."""
+
+    homes: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give an idle node a unit; the attempt gets its token from the store."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take an assignment back whose node or config is gone."""
+
+    attempt: Attempt
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndRun:
+    """Everything is done."""
+
+    outcome: str
+
+
+Action: TypeAlias = CreateConfig | EndConfig | Place | Assign | Withdraw | EndRun

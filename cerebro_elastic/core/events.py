@@ -1,0 +1,127 @@
+"""What happened, one frozen value per transaction in the store, in the order of ``revision``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Status, Visit
+
+
+@dataclass(frozen=True, slots=True)
+class RunOpened:
+    """The run exists; its plan never changes."""
+
+    revision: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """A controller leads (``leader`` is its id), or none does (``None``)."""
+
+    revision: int
+    leader: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigCreated:
+    """A config was added to the run."""
+
+    revision: int
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEnded:
+    """The controller ended a config: stopped, or failed beyond its tries."""
+
+    revision: int
+    config: str
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node registered. If one of its name was there before, that one has left first."""
+
+    revision: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeft:
+    """A registration has ended: given up, or its lease ran out."""
+
+    revision: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Which node is the home of which partition."""
+
+    revision: int
+    homes: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitAssigned:
+    """An attempt was given to a node; its token is this event's revision."""
+
+    revision: int
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCommitted:
+    """An attempt became a visit."""
+
+    revision: int
+    visit: Visit
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailed:
+    """An attempt failed on a node that is alive, and says why."""
+
+    revision: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWithdrawn:
+    """The controller took an assignment back; its attempt can no longer commit."""
+
+    revision: int
+    node: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """No config is live and none will be: ranks go home."""
+
+    revision: int
+    outcome: str
+
+
+Event: TypeAlias = (
+    RunOpened
+    | LeaderChanged
+    | ConfigCreated
+    | ConfigEnded
+    | NodeJoined
+    | NodeLeft
+    | Placed
+    | UnitAssigned
+    | UnitCommitted
+    | UnitFailed
+    | UnitWithdrawn
+    | RunEnded
+)
+
+KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
+"""Event classes by name, as ``codec.kind_of`` gives it."""

@@ -1,0 +1,250 @@
+"""The core machine: a run's state as a fold over its events.
+
+Theory
+------
+A run is a set of configs, each a chain of visits, and a set of nodes, each with at most one
+attempt. The store puts all that happens into one order; the machine reads it in that order, so
+everybody who folds the same history has the same state, and a controller that takes over at any
+point goes on from where the last one stood.
+
+Every event has a row in the table: what must hold for it to be possible (else ``IllegalEvent``,
+and nothing changes), and what it makes true.
+
+==============  ==============================================  ==================================
+event           possible if                                     makes true
+==============  ==============================================  ==================================
+RunOpened       there is no plan                                the plan is known
+LeaderChanged   always                                          somebody or nobody leads
+ConfigCreated   its id is new                                   it is live, at epoch 0
+ConfigEnded     it is live                                      it is stopped or failed
+NodeJoined      no node of its name is registered               it is registered
+NodeLeft        it is registered                                it is not; its attempt stays, and can
+                                                                only be withdrawn
+Placed          every partition has a home                      homes are as told
+UnitAssigned    node registered as the attempt says and idle,   the node is busy with the attempt
+                config live, at the attempt's revision and
+                idle, unit is one of its next
+UnitCommitted   the attempt is the node's, the registration     the config has advanced, the node is
+                stands, the config is where the attempt began   idle
+UnitFailed      as UnitCommitted                                the config remembers, node idle
+UnitWithdrawn   the attempt is the node's                       the node is idle
+RunEnded        no config is live                               the run has ended
+==============  ==============================================  ==================================
+
+``NodeLeft`` leaves the attempt in place because the store does too: the assignment is a key of
+its own, and until it is withdrawn nobody else may have the config (isolation). It cannot commit,
+since its registration is gone (fencing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    Event,
+    LeaderChanged,
+    NodeJoined,
+    NodeLeft,
+    Placed,
+    RunEnded,
+    RunOpened,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.progress import advance, is_next
+from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Status, Unit, Visit
+from cerebro_elastic.errors import IllegalEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds that a config's units took so far."""
+
+    units: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that the history up to ``revision`` says. ``attempts`` is by node; ``timings`` by
+    config; ``outcome`` is set when the run has ended."""
+
+    plan: Plan | None = None
+    configs: Mapping[str, Config] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    homes: Mapping[int, str] = field(default_factory=dict)
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    timings: Mapping[str, Timing] = field(default_factory=dict)
+    leader: str | None = None
+    outcome: str | None = None
+    revision: int = 0
+
+    def running(self, config: str) -> Attempt | None:
+        """The attempt that the config is in, if any."""
+        return next((a for a in self.attempts.values() if a.unit.config == config), None)
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether the attempt could commit: same registration, same config revision, config live."""
+        node, config = self.nodes.get(attempt.node), self.configs.get(attempt.unit.config)
+        return (
+            node is not None
+            and node.registration == attempt.registration
+            and config is not None
+            and config.status is Status.LIVE
+            and config.revision == attempt.config_revision
+        )
+
+
+def fold(state: State, event: Event) -> State:
+    """The state after ``event``; raises ``IllegalEvent`` and changes nothing if it cannot be."""
+    if event.revision < state.revision:
+        raise IllegalEvent(
+            f"{event} comes after revision {state.revision}; events are read in the store's order, each once"
+        )
+    if state.plan is None and not isinstance(event, RunOpened | LeaderChanged | NodeJoined | NodeLeft):
+        raise IllegalEvent(f"{event} comes before the run was opened")
+    after = _TABLE[type(event)](state, event)
+    return replace(after, revision=event.revision)
+
+
+def learn(timings: Mapping[str, Timing], visit: Visit) -> dict[str, Timing]:
+    """``timings`` with one more visit."""
+    old = timings.get(visit.unit.config, Timing())
+    new = Timing(old.units + 1, old.seconds + visit.seconds + visit.hop_seconds)
+    return {**timings, visit.unit.config: new}
+
+
+def _run_opened(state: State, event: RunOpened) -> State:
+    _require(state.plan is None, event, f"the plan is {state.plan}")
+    return replace(state, plan=event.plan)
+
+
+def _leader_changed(state: State, event: LeaderChanged) -> State:
+    return replace(state, leader=event.leader)
+
+
+def _config_created(state: State, event: ConfigCreated) -> State:
+    _require(event.config.id not in state.configs, event, "a config of this id exists")
+    config = replace(event.config, revision=event.revision)
+    return replace(state, configs={**state.configs, config.id: config})
+
+
+def _config_ended(state: State, event: ConfigEnded) -> State:
+    config = _config(state, event.config, event)
+    _require(config.status is Status.LIVE, event, f"it is {config.status.value} already")
+    _require(event.status in (Status.STOPPED, Status.FAILED), event, "a config ends stopped or failed")
+    ended = replace(config, status=event.status, reason=event.reason, revision=event.revision)
+    return replace(state, configs={**state.configs, config.id: ended})
+
+
+def _node_joined(state: State, event: NodeJoined) -> State:
+    _require(event.node.name not in state.nodes, event, "a node of this name is registered")
+    return replace(state, nodes={**state.nodes, event.node.name: event.node})
+
+
+def _node_left(state: State, event: NodeLeft) -> State:
+    _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
+    return replace(state, nodes=_without(state.nodes, event.node))
+
+
+def _placed(state: State, event: Placed) -> State:
+    assert state.plan is not None
+    wanted = set(range(state.plan.partitions))
+    _require(set(event.homes) == wanted, event, f"the partitions are 0 to {state.plan.partitions - 1}")
+    return replace(state, homes=dict(event.homes))
+
+
+def _unit_assigned(state: State, event: UnitAssigned) -> State:
+    attempt = replace(event.attempt, token=event.revision)
+    assert state.plan is not None
+    _require(attempt.node not in state.attempts, event, "the node is busy (exclusive access)")
+    _require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
+    _require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
+    config = state.configs[attempt.unit.config]
+    _require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
+    return replace(state, attempts={**state.attempts, attempt.node: attempt})
+
+
+def _unit_committed(state: State, event: UnitCommitted) -> State:
+    assert state.plan is not None
+    visit = event.visit
+    attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
+    _require(visit.input == attempt.input, event, f"its input is {attempt.input} (isolation)")
+    config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
+    return replace(
+        state,
+        configs={**state.configs, config.id: config},
+        attempts=_without(state.attempts, visit.node),
+        timings=learn(state.timings, visit),
+    )
+
+
+def _unit_failed(state: State, event: UnitFailed) -> State:
+    failure = event.failure
+    _standing(state, event, failure.node, failure.attempt, failure.unit)
+    config = state.configs[failure.unit.config]
+    remembers = replace(config, failures=(*config.failures, failure), revision=event.revision)
+    return replace(
+        state,
+        configs={**state.configs, config.id: remembers},
+        attempts=_without(state.attempts, failure.node),
+    )
+
+
+def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
+    attempt = state.attempts.get(event.node)
+    _require(attempt is not None and attempt.token == event.token, event, f"the node's attempt is {attempt}")
+    return replace(state, attempts=_without(state.attempts, event.node))
+
+
+def _run_ended(state: State, event: RunEnded) -> State:
+    live = sorted(c.id for c in state.configs.values() if c.status is Status.LIVE)
+    _require(not live, event, f"live configs: {live}")
+    return replace(state, outcome=event.outcome)
+
+
+_TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
+    RunOpened: _run_opened,
+    LeaderChanged: _leader_changed,
+    ConfigCreated: _config_created,
+    ConfigEnded: _config_ended,
+    NodeJoined: _node_joined,
+    NodeLeft: _node_left,
+    Placed: _placed,
+    UnitAssigned: _unit_assigned,
+    UnitCommitted: _unit_committed,
+    UnitFailed: _unit_failed,
+    UnitWithdrawn: _unit_withdrawn,
+    RunEnded: _run_ended,
+}
+
+V = TypeVar("V")
+
+
+def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
+    return {k: v for k, v in mapping.items() if k != key}
+
+
+def _config(state: State, name: str, event: Event) -> Config:
+    _require(name in state.configs, event, f"configs are {sorted(state.configs)}")
+    return state.configs[name]
+
+
+def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
+    """The attempt named, if it may still report a result."""
+    attempt = state.attempts.get(node)
+    if attempt is None or attempt.token != token or attempt.unit != unit:
+        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
+    _require(state.stands(attempt), event, "its node or config has changed since it began (fencing)")
+    return attempt
+
+
+def _require(holds: bool, event: Event, why: str) -> None:
+    if not holds:
+        raise IllegalEvent(f"{event} cannot be: {why}")
