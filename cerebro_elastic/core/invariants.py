@@ -108,8 +108,8 @@ def isolation(trace: Trace) -> Iterator[str]:
                 for other in open_.values():
                     if other.unit.config == attempt.unit.config:
                         yield (
-                            f"{_name(attempt.unit)} was assigned to {attempt.node} at revision {event.revision} "
-                            f"while {_name(other.unit)} was open on {other.node}"
+                            f"{_name(attempt.unit)} was assigned to {attempt.node} at revision "
+                            f"{event.revision} while {_name(other.unit)} was open on {other.node}"
                         )
                 open_[event.revision] = attempt
             case UnitCommitted(visit=visit):
@@ -177,8 +177,8 @@ def fencing(trace: Trace) -> Iterator[str]:
             case UnitCommitted(visit=Visit(unit=unit, node=node, attempt=token)):
                 yield from _fenced(open_.pop(token, None), registered, unit, node, event)
             case UnitFailed(failure=failure):
-                attempt = open_.pop(failure.attempt, None)
-                yield from _fenced(attempt, registered, failure.unit, failure.node, event)
+                failed = open_.pop(failure.attempt, None)
+                yield from _fenced(failed, registered, failure.unit, failure.node, event)
 
 
 def durability(
@@ -214,7 +214,7 @@ def purity(trace: Trace, retrain: Callable[[Visit, HParams], str] | None = None)
                 if retrain is not None:
                     again = retrain(visit, hparams[visit.unit.config])
                     if again != visit.output.digest:
-                        yield f"{_name(visit.unit)} has digest {visit.output.digest}, done again it is {again}"
+                        yield f"{_name(visit.unit)} gave {visit.output.digest}, done again {again}"
 
 
 def boundedness(trace: Trace) -> Iterator[str]:
@@ -228,8 +228,9 @@ def boundedness(trace: Trace) -> Iterator[str]:
         match event:
             case UnitFailed(failure=failure):
                 failed.setdefault(failure.unit, []).append(failure.node)
-                if plan and len(failed[failure.unit]) > plan.tries:
-                    yield f"{_name(failure.unit)} failed {len(failed[failure.unit])} times, tries: {plan.tries}"
+                count = len(failed[failure.unit])
+                if plan and count > plan.tries:
+                    yield f"{_name(failure.unit)} failed {count} times, tries: {plan.tries}"
             case UnitAssigned(attempt=attempt):
                 nodes = failed.get(attempt.unit, [])
                 used = sorted(registered, key=lambda name: registered[name])[

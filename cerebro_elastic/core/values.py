@@ -56,6 +56,22 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Spec:
+    """What a run is made from, written once: the plan, the resolved recipe and its digest, the URL
+    of the prepared data and its digest, the folder from which users' modules are imported, the URL
+    of checkpoints and logs, and the version of this package."""
+
+    plan: Plan
+    recipe: Mapping[str, Any]
+    recipe_digest: str
+    data: str
+    data_digest: str
+    root: str
+    storage: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One sub-epoch: a config's pass over one partition. ``epoch`` and ``partition`` count from 0."""
 

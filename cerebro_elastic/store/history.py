@@ -1,0 +1,88 @@
+"""Reading a run's history: each revision of the store under the run's prefix is one event, and a
+snapshot of the keys is the state that all events up to it make.
+
+Every transaction of the ledger writes its event to one key, ``event``, beside the keys that it
+changes; the watch on it is the history. Only what a lease's end deletes bears no event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
+from cerebro_elastic.core.events import KINDS, Event, LeaderChanged, NodeJoined, NodeLeft, Placed, RunEnded
+from cerebro_elastic.core.machine import State, Timing, learn
+from cerebro_elastic.core.values import Attempt, Config, Node, Spec, Visit
+from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
+from cerebro_elastic.store.keys import Keys
+
+
+def decode_event(text: str | bytes, revision: int = 0) -> Event:
+    """The event that ``text`` holds, at ``revision`` (0: at the revision that it says itself)."""
+    kind = KINDS.get(kind_of(text))
+    if kind is None:
+        raise UnreadableValue(f"{text!r} is no event; kinds: {', '.join(sorted(KINDS))}")
+    event = decode(text, kind)
+    event = replace(event, revision=revision) if revision else event
+    if isinstance(event, NodeJoined):
+        return replace(event, node=replace(event.node, registration=event.revision))
+    return event
+
+
+def events_of(batch: ChangeBatch, keys: Keys) -> list[Event]:
+    """The events of one revision: the ledger's own, or what ended with a lease."""
+    events: list[Event] = []
+    for change in batch.changes:
+        kind, rest = keys.split(change.key)
+        if kind == "event" and change.item is not None:
+            return [decode_event(change.item.value, batch.revision)]
+        if kind == "nodes" and change.item is None:
+            events.append(NodeLeft(batch.revision, rest))
+        if kind == "leader" and change.item is None:
+            events.append(LeaderChanged(batch.revision, None))
+    return events
+
+
+def state_of(snapshot: Snapshot, keys: Keys) -> State:
+    """The state that a controller takes over: equal to the fold of all events so far."""
+    kinds: dict[str, dict[str, KeyValue]] = {}
+    for item in snapshot.items:
+        kind, rest = keys.split(item.key)
+        kinds.setdefault(kind, {})[rest] = item
+    spec, homes, outcome, leader = (kinds.get(k, {}).get("") for k in ("spec", "homes", "outcome", "leader"))
+    nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
+    attempts = [attempt_of(item) for item in kinds.get("assign", {}).values()]
+    return State(
+        plan=decode(spec.value, Spec).plan if spec else None,
+        configs={c.id: c for c in map(config_of, kinds.get("configs", {}).values())},
+        nodes={n.name: n for n in sorted(nodes, key=lambda n: n.registration)},
+        homes=dict(decode(homes.value, Placed).homes) if homes else {},
+        attempts={a.node: a for a in sorted(attempts, key=lambda a: a.token)},
+        timings=_timings(kinds.get("visits", {}).values()),
+        leader=leader.value.decode() if leader else None,
+        outcome=decode(outcome.value, RunEnded).outcome if outcome else None,
+        revision=snapshot.revision,
+    )
+
+
+def node_of(item: KeyValue) -> Node:
+    """A node as registered at the revision that created its key."""
+    return replace(decode(item.value, Node), registration=item.create_revision)
+
+
+def config_of(item: KeyValue) -> Config:
+    """A config at the revision that last wrote it."""
+    return replace(decode(item.value, Config), revision=item.mod_revision)
+
+
+def attempt_of(item: KeyValue) -> Attempt:
+    """An attempt, its token the revision that assigned it."""
+    return replace(decode(item.value, Attempt), token=item.mod_revision)
+
+
+def _timings(items: Iterable[KeyValue]) -> dict[str, Timing]:
+    timings: dict[str, Timing] = {}
+    for item in sorted(items, key=lambda item: item.mod_revision):
+        timings = learn(timings, decode(item.value, Visit))
+    return timings

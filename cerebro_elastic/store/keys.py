@@ -1,0 +1,57 @@
+"""The names of a run's keys (design, section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cerebro_elastic.core.values import Unit
+
+ROOT = "/cerebro/"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of one run."""
+
+    run: str
+
+    @property
+    def prefix(self) -> str:
+        return f"{ROOT}{self.run}/"
+
+    @property
+    def spec(self) -> str:
+        return self.prefix + "spec"
+
+    @property
+    def event(self) -> str:
+        return self.prefix + "event"
+
+    @property
+    def leader(self) -> str:
+        return self.prefix + "leader"
+
+    @property
+    def homes(self) -> str:
+        return self.prefix + "homes"
+
+    @property
+    def outcome(self) -> str:
+        return self.prefix + "outcome"
+
+    def node(self, name: str) -> str:
+        return f"{self.prefix}nodes/{name}"
+
+    def config(self, config: str) -> str:
+        return f"{self.prefix}configs/{config}"
+
+    def assign(self, node: str) -> str:
+        return f"{self.prefix}assign/{node}"
+
+    def visit(self, unit: Unit, k: int) -> str:
+        return f"{self.prefix}visits/{unit.config}/{unit.epoch:05d}/{k:05d}"
+
+    def split(self, key: str) -> tuple[str, str]:
+        """The key's kind and what follows it: ("nodes", "a"), ("spec", "")."""
+        kind, _, rest = key.removeprefix(self.prefix).partition("/")
+        return kind, rest

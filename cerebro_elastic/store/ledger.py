@@ -1,0 +1,220 @@
+"""The ledger: every change of a run as one guarded transaction. The only file that writes its keys.
+
+The controller's verbs are fenced by its leadership (the revision at which it became leader), the
+worker's by assignment, config revision and registration (design, section 5). A verb whose guard
+does not hold changes nothing and returns ``None`` or ``False``: the world has moved on, and the
+watch will tell how. Safe to repeat: a transaction whose answer was lost (``TxnUnknown``) is looked
+up, never sent again blindly; the controller's verbs raise it, and the controller reads its state
+afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from cerebro_elastic.core.codec import decode, encode
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    Event,
+    LeaderChanged,
+    NodeJoined,
+    Placed,
+    RunEnded,
+    RunOpened,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.machine import State
+from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Spec, Status, Visit
+from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.store.base import (
+    Compare,
+    Delete,
+    Op,
+    Put,
+    Store,
+    Watch,
+    absent,
+    at_revision,
+    created_at,
+)
+from cerebro_elastic.store.history import attempt_of, config_of, events_of, node_of, state_of
+from cerebro_elastic.store.keys import Keys
+
+
+class Ledger:
+    """One run's record in a store."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self.store = store
+        self.keys = Keys(run)
+
+    # What anybody may read.
+
+    def spec(self) -> Spec | None:
+        """The run's spec, ``None`` if there is no such run."""
+        item = self.store.get(self.keys.spec)
+        return decode(item.value, Spec) if item else None
+
+    def state(self) -> State:
+        """The run's state now."""
+        return state_of(self.store.range(self.keys.prefix), self.keys)
+
+    def config(self, config: str) -> Config | None:
+        item = self.store.get(self.keys.config(config))
+        return config_of(item) if item else None
+
+    def node(self, name: str) -> Node | None:
+        item = self.store.get(self.keys.node(name))
+        return node_of(item) if item else None
+
+    def assignment(self, node: str) -> Attempt | None:
+        item = self.store.get(self.keys.assign(node))
+        return attempt_of(item) if item else None
+
+    def visits(self) -> list[Visit]:
+        """All committed visits, in the order of their commits."""
+        items = self.store.range(self.keys.prefix + "visits/").items
+        return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
+
+    @contextmanager
+    def events(self, start: int) -> Iterator[EventStream]:
+        """The history from revision ``start`` on."""
+        with self.store.watch(self.keys.prefix, start) as watch:
+            yield EventStream(watch, self.keys)
+
+    # Who starts a run, and nodes.
+
+    def open(self, spec: Spec) -> bool:
+        """Write the spec, once; ``False`` if the run exists."""
+        event = RunOpened(0, spec.plan)
+        return self._do([absent(self.keys.spec)], [Put(self.keys.spec, _bytes(spec))], event) is not None
+
+    def register(self, node: Node, lease: int) -> Node:
+        """Register a node under ``lease``; a registration of the same name that is still there is
+        ended first, so that whoever held it can no longer commit."""
+        key, value = self.keys.node(node.name), _bytes(node)
+        while True:
+            old = self.store.get(key)
+            if old is not None and (old.value, old.lease) == (value, lease):
+                return node_of(old)
+            try:
+                if old is not None:
+                    self.store.txn([at_revision(key, old.mod_revision)], [Delete(key)])
+                self._do([absent(key)], [Put(key, value, lease)], NodeJoined(0, node))
+            except TxnUnknown:
+                continue
+
+    # The controller.
+
+    def lead(self, controller: str, lease: int) -> int | None:
+        """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads."""
+        key, value = self.keys.leader, controller.encode()
+        try:
+            return self._do([absent(key)], [Put(key, value, lease)], LeaderChanged(0, controller))
+        except TxnUnknown:
+            item = self.store.get(key)
+            return item.create_revision if item and (item.value, item.lease) == (value, lease) else None
+
+    def create_config(self, config: Config, leader: int) -> int | None:
+        key = self.keys.config(config.id)
+        return self._lead(leader, [absent(key)], [Put(key, _bytes(config))], ConfigCreated(0, config))
+
+    def end_config(self, config: Config, status: Status, reason: str, leader: int) -> int | None:
+        key = self.keys.config(config.id)
+        ended = replace(config, status=status, reason=reason, revision=0)
+        guard = [at_revision(key, config.revision)]
+        return self._lead(leader, guard, [Put(key, _bytes(ended))], ConfigEnded(0, config.id, status, reason))
+
+    def place(self, homes: Mapping[int, str], leader: int) -> int | None:
+        event = Placed(0, homes)
+        return self._lead(leader, [], [Put(self.keys.homes, _bytes(event))], event)
+
+    def assign(self, attempt: Attempt, leader: int) -> int | None:
+        """Give the attempt to its node; returns its token."""
+        keys = self.keys
+        guard = [
+            absent(keys.assign(attempt.node)),
+            created_at(keys.node(attempt.node), attempt.registration),
+            at_revision(keys.config(attempt.unit.config), attempt.config_revision),
+        ]
+        put = Put(keys.assign(attempt.node), _bytes(attempt))
+        return self._lead(leader, guard, [put], UnitAssigned(0, attempt))
+
+    def withdraw(self, attempt: Attempt, leader: int) -> int | None:
+        key = self.keys.assign(attempt.node)
+        event = UnitWithdrawn(0, attempt.node, attempt.token)
+        return self._lead(leader, [at_revision(key, attempt.token)], [Delete(key)], event)
+
+    def end_run(self, outcome: str, leader: int) -> int | None:
+        event = RunEnded(0, outcome)
+        return self._lead(leader, [], [Put(self.keys.outcome, _bytes(event))], event)
+
+    # The worker.
+
+    def commit(self, attempt: Attempt, config: Config, visit: Visit, plan: Plan) -> bool:
+        """Make the attempt a visit; ``False`` if it may no longer commit."""
+        key = self.keys.visit(visit.unit, visit.k)
+        advanced = replace(advance(config, visit, plan), revision=0)
+        ops = [Put(key, _bytes(visit)), Put(self.keys.config(config.id), _bytes(advanced))]
+        if self._report(attempt, ops, UnitCommitted(0, visit)):
+            return True
+        item = self.store.get(key)
+        return item is not None and decode(item.value, Visit) == visit
+
+    def fail(self, attempt: Attempt, config: Config, failure: Failure) -> bool:
+        """Record that the attempt failed; ``False`` if it is no longer the node's."""
+        remembers = replace(config, failures=(*config.failures, failure), revision=0)
+        put = Put(self.keys.config(config.id), _bytes(remembers))
+        if self._report(attempt, [put], UnitFailed(0, failure)):
+            return True
+        recorded = self.config(config.id)
+        return recorded is not None and failure in recorded.failures
+
+    def _report(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
+        """Sent again while the assignment stands, which is safe: the same guard lets it through
+        once. ``False`` means refused, or done by a transaction whose answer was lost."""
+        keys = self.keys
+        guard = [
+            at_revision(keys.assign(attempt.node), attempt.token),
+            at_revision(keys.config(attempt.unit.config), attempt.config_revision),
+            created_at(keys.node(attempt.node), attempt.registration),
+        ]
+        while True:
+            try:
+                return self._do(guard, [*ops, Delete(keys.assign(attempt.node))], event) is not None
+            except TxnUnknown:
+                assigned = self.assignment(attempt.node)
+                if assigned is None or assigned.token != attempt.token:
+                    return False
+
+    def _lead(self, leader: int, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
+        return self._do([created_at(self.keys.leader, leader), *guard], ops, event)
+
+    def _do(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
+        """The revision of the change, or ``None`` if the guard does not hold."""
+        result = self.store.txn(guard, [*ops, Put(self.keys.event, _bytes(event))])
+        return result.revision if result.succeeded else None
+
+
+class EventStream:
+    """A run's events as they happen."""
+
+    def __init__(self, watch: Watch, keys: Keys) -> None:
+        self._watch = watch
+        self._keys = keys
+
+    def next(self, timeout: float | None = None) -> list[Event]:
+        """The events of the next revision; none after ``timeout`` seconds without one."""
+        batch = self._watch.next(timeout)
+        return events_of(batch, self._keys) if batch else []
+
+
+def _bytes(value: object) -> bytes:
+    return encode(value).encode()
