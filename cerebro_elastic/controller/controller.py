@@ -1,0 +1,102 @@
+"""The controller: leads, reads the history, decides, acts.
+
+It decides only in a state that includes the effects of all that it did before, as the watch has
+shown them. So it needs no memory of its own, and one that takes over decides as the last would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Self
+
+from cerebro_elastic.core.actions import Action, Assign, CreateConfig, EndConfig, EndRun, Place, Withdraw
+from cerebro_elastic.core.decide import decide
+from cerebro_elastic.core.events import Event, LeaderChanged
+from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.errors import RunError, TxnUnknown
+from cerebro_elastic.store.ledger import Ledger
+
+Observer = Callable[[list[Event], State], None]
+
+
+class Deposed(RunError):
+    """Another controller leads, or this one's lease has ended."""
+
+
+class Controller:
+    """The leader of a run, from the moment it is made until it is closed or deposed.
+
+    ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
+    told each revision's events and the state after them.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: Policy,
+        search: Search,
+        *,
+        name: str,
+        leader: int,
+        observe: Observer = lambda _events, _state: None,
+    ) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._search = search
+        self._name = name
+        self._leader = leader
+        self._observe = observe
+        self._stack = ExitStack()
+        self._awaited = 0
+        self.state = State()
+
+    def __enter__(self) -> Self:
+        self._take_over()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def step(self, timeout: float | None) -> None:
+        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it."""
+        events = self._stream.next(timeout)
+        for event in events:
+            self.state = fold(self.state, event)
+            if isinstance(event, LeaderChanged) and event.leader != self._name:
+                raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
+        if events:
+            self._observe(events, self.state)
+        if self.state.revision >= self._awaited:
+            self._act()
+
+    def _take_over(self) -> None:
+        """Read everything afresh and watch from there."""
+        self._stack.close()
+        self.state = self._ledger.state()
+        self._stream = self._stack.enter_context(self._ledger.events(self.state.revision + 1))
+        self._awaited = 0
+
+    def _act(self) -> None:
+        try:
+            for action in decide(self.state, self._policy, self._search):
+                self._awaited = max(self._awaited, self._perform(action) or 0)
+        except TxnUnknown:
+            self._take_over()
+
+    def _perform(self, action: Action) -> int | None:
+        ledger, leader = self._ledger, self._leader
+        match action:
+            case CreateConfig(config):
+                return ledger.create_config(config, leader)
+            case EndConfig(config, status, reason):
+                return ledger.end_config(config, status, reason, leader)
+            case Place(homes):
+                return ledger.place(homes, leader)
+            case Assign(attempt):
+                return ledger.assign(attempt, leader)
+            case Withdraw(attempt):
+                return ledger.withdraw(attempt, leader)
+            case EndRun(outcome):
+                return ledger.end_run(outcome, leader)
