@@ -219,26 +219,27 @@ def purity(trace: Trace, retrain: Callable[[Visit, HParams], str] | None = None)
 
 def boundedness(trace: Trace) -> Iterator[str]:
     """A unit that keeps failing is tried a bounded number of times, on different nodes where there
-    are any, then its config is FAILED with the error's story."""
+    are any (known to whoever decides: registered since before the failure), then its config is
+    FAILED with the error's story."""
     plan = _plan(trace)
     failed: dict[Unit, list[str]] = {}
+    there: dict[Unit, dict[str, int]] = {}
     registered: dict[str, int] = {}
     for event in trace:
         _register(registered, event)
         match event:
             case UnitFailed(failure=failure):
-                failed.setdefault(failure.unit, []).append(failure.node)
-                count = len(failed[failure.unit])
-                if plan and count > plan.tries:
-                    yield f"{_name(failure.unit)} failed {count} times, tries: {plan.tries}"
-            case UnitAssigned(attempt=attempt):
-                nodes = failed.get(attempt.unit, [])
-                used = sorted(registered, key=lambda name: registered[name])[
-                    : plan.max_nodes if plan else None
-                ]
-                others = set(used) - set(nodes)
-                if attempt.node in nodes and others:
-                    yield f"{_name(attempt.unit)} was tried again on {attempt.node}, not on {sorted(others)}"
+                nodes = failed.setdefault(failure.unit, [])
+                nodes.append(failure.node)
+                oldest = sorted(registered.items(), key=lambda item: item[1])
+                there[failure.unit] = dict(oldest[: plan.max_nodes if plan else None])
+                if plan and len(nodes) > plan.tries:
+                    yield f"{_name(failure.unit)} failed {len(nodes)} times, tries: {plan.tries}"
+            case UnitAssigned(attempt=attempt) if attempt.unit in failed:
+                nodes = failed[attempt.unit]
+                still = {n for n, since in there[attempt.unit].items() if registered.get(n) == since}
+                if attempt.node in nodes and still - set(nodes):
+                    yield f"{_name(attempt.unit)} was tried again on {attempt.node}, not on {still - set(nodes)}"
                 if plan and len(nodes) >= plan.tries:
                     yield f"{_name(attempt.unit)} was assigned after {len(nodes)} failures"
             case ConfigEnded(config=name, status=Status.FAILED, reason=reason) if not reason:
