@@ -1,0 +1,33 @@
+"""Recipes: one YAML file describes a whole run and is checked before anything starts."""
+
+from cerebro_elastic.recipes.loading import load_recipe
+from cerebro_elastic.recipes.schema import (
+    Data,
+    Domain,
+    LightningSection,
+    Limits,
+    NodeRange,
+    NodeSection,
+    Objective,
+    Recipe,
+    SearchSection,
+    TaskSection,
+    TorchSection,
+    differences,
+)
+
+__all__ = [
+    "Data",
+    "Domain",
+    "LightningSection",
+    "Limits",
+    "NodeRange",
+    "NodeSection",
+    "Objective",
+    "Recipe",
+    "SearchSection",
+    "TaskSection",
+    "TorchSection",
+    "differences",
+    "load_recipe",
+]

@@ -1,0 +1,79 @@
+"""From a file, a mapping or another recipe to a checked ``Recipe``; all problems in one error."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.recipes.schema import Recipe, section_type
+from cerebro_elastic.recipes.source import Source, read_yaml
+
+
+def load_recipe(
+    recipe: str | Path | Mapping[str, Any] | Recipe, *, root: str | Path | None = None, **overrides: Any
+) -> Recipe:
+    """A checked recipe from a YAML file, a mapping or another recipe.
+
+    ``root`` is the folder of users' modules and relative paths; by default the file's folder (the
+    working directory for a mapping). ``overrides`` replace top-level values; a mapping is merged
+    into its section key by key: ``load_recipe(path, epochs=2, data={"batch_size": 64})``.
+
+    Raises ``RecipeError`` with one line for each problem: file and line, value, rule and remedy.
+    """
+    source, folder = _read(recipe)
+    source = source.override(overrides)
+    try:
+        checked = Recipe.model_validate(source.values)
+    except ValidationError as exc:
+        raise RecipeError("\n".join(_lines(exc, source))) from exc
+    return checked.placed(Path(root) if root is not None else folder, source)
+
+
+def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path]:
+    """The recipe as written, and its folder."""
+    if isinstance(recipe, Recipe):
+        return replace(recipe.source, values=recipe.resolved()), recipe.root
+    if isinstance(recipe, Mapping):
+        return Source("recipe", {"name": "run", **recipe}), Path.cwd()
+    path = Path(recipe)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise RecipeError(f"{path}: cannot read the recipe: {reason}; give the path of a YAML file") from exc
+    source = read_yaml(text, path.name)
+    return Source(source.label, {"name": path.stem, **source.values}, source.places), path.resolve().parent
+
+
+def _lines(error: ValidationError, source: Source) -> Iterable[str]:
+    """One line for each problem: the place, the value, the rule, and what to do."""
+    task = source.values.get("task")
+    kind = task.get("kind") if isinstance(task, Mapping) else None
+    for problem in error.errors(include_url=False):
+        yield f"{source.where(problem['loc'])}: {_say(problem, kind)}"
+
+
+def _say(problem: ErrorDetails, kind: object) -> str:
+    path, context = problem["loc"], problem.get("ctx", {})
+    name = ".".join(map(str, path)) or "the recipe"
+    match problem["type"]:
+        case "extra_forbidden":
+            fields = section_type(path[:-1], kind).model_fields
+            known = [field.alias or key for key, field in fields.items()]
+            return f"unknown key {name!r}; {did_you_mean(str(path[-1]), known)}"
+        case "missing":
+            return f"{name!r} is missing; add it"
+        case "literal_error":
+            rule = f"choices: {context['expected']}"
+        case "value_error":
+            rule = str(context["error"])
+        case _:
+            rule = problem["msg"][0].lower() + problem["msg"][1:]
+    return f"{name} is {reprlib.repr(problem['input'])}: {rule}"

@@ -1,0 +1,343 @@
+"""The schema of a recipe: frozen values with their defaults, each checking itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    PrivateAttr,
+    WrapValidator,
+    model_validator,
+)
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.recipes.source import Source
+
+
+class NodeRange(NamedTuple):
+    """How many nodes a run starts with at least and has at most."""
+
+    min: int
+    max: int
+
+    def __str__(self) -> str:
+        return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
+
+
+def _node_range(value: object) -> NodeRange:
+    """``2`` or ``"1:8"``."""
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
+    if found is not None:
+        low = int(found[1])
+        high = int(found[2] or low)
+        if 1 <= low <= high:
+            return NodeRange(low, high)
+    raise ValueError("nodes is a number of at least 1, or a range 'min:max' such as '1:8'")
+
+
+def _object_reference(value: object) -> str:
+    """``module:name``, as ``registry.import_object`` takes it."""
+    if isinstance(value, str) and registry.is_reference(value):
+        return value
+    raise ValueError("expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py beside the recipe")
+
+
+def _registered(group: str) -> BeforeValidator:
+    """The name of something that the registry can load from ``group``; nothing is imported."""
+
+    def check(value: object) -> object:
+        known = registry.names(group)
+        if value not in known:
+            raise ValueError(f"unknown name; {did_you_mean(str(value), known)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _validation_data(value: object) -> float | str:
+    """A share of the rows, or a source of its own."""
+    if isinstance(value, str) or (isinstance(value, int | float) and 0 <= value < 1):
+        return value
+    raise ValueError("the share of rows kept for validation, from 0 to below 1, or a source of its own")
+
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
+Arguments: TypeAlias = Mapping[str, JsonValue]
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, no unknown keys, no silent conversion between types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class TaskSection(Section):
+    """A task of a kind that brings its own adapter (entry-point group ``cerebro.tasks``): the
+    adapter checks the other keys."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: str
+
+
+class LightningSection(Section):
+    """A ``LightningModule``. ``args`` are constructor arguments that are not searched, ``trainer``
+    arguments for ``L.Trainer``, ``callbacks`` references to callback classes or functions making one."""
+
+    kind: Literal["lightning"] = "lightning"
+    module: Reference
+    args: Arguments = {}
+    trainer: Arguments = {}
+    callbacks: Annotated[tuple[Reference, ...], Field(strict=False)] = ()
+
+
+class TorchSection(Section):
+    """Plain PyTorch by three functions (paper, section 4.1); see ``train/functions.py`` for what each
+    gets and returns. Without ``train_fn`` the ready-made step minimises ``loss``."""
+
+    kind: Literal["torch"] = "torch"
+    model_fn: Reference
+    input_fn: Reference | None = None
+    train_fn: Reference | None = None
+    eval_fn: Reference | None = None
+    loss: str | None = None
+    optimizer: str | None = None
+    metrics: Mapping[str, str] = {}
+    args: Arguments = {}
+    clip: Annotated[float, Field(gt=0)] | None = None
+    step_scheduler: Literal["epoch", "step"] = "epoch"
+
+    @model_validator(mode="after")
+    def _trains_somehow(self) -> TorchSection:
+        if self.train_fn is None and self.loss is None:
+            raise ValueError("needs `loss` (for the ready-made step) or `train_fn`; e.g. loss: cross_entropy")
+        if self.train_fn is not None and self.clip is not None:
+            raise ValueError("`clip` belongs to the ready-made step; with a `train_fn`, clip in it")
+        return self
+
+
+AnyTask: TypeAlias = LightningSection | TorchSection | TaskSection
+
+_SECTIONS: dict[object, type[LightningSection | TorchSection]] = {
+    "lightning": LightningSection,
+    "torch": TorchSection,
+}
+
+
+def _task_section(value: object, _: object) -> AnyTask:
+    """The section of the task's kind. Errors inside it keep their place in the recipe."""
+    if isinstance(value, AnyTask):
+        return value
+    kinds = registry.names("cerebro.tasks")
+    if not isinstance(value, Mapping) or "kind" not in value:
+        raise ValueError(f"task is a mapping with a `kind`; {did_you_mean('', kinds)}")
+    if value["kind"] not in kinds:
+        raise ValueError(f"unknown kind; {did_you_mean(str(value['kind']), kinds)}")
+    return _SECTIONS.get(value["kind"], TaskSection).model_validate(value)
+
+
+class Data(Section):
+    """Where the data are and how batches are made of them.
+
+    ``url`` names a dataset that ``cerebro prepare`` wrote; ``source`` (a file, a URL, or a function
+    ``module:name``) is prepared by the run itself: ``partitions``, ``valid`` and ``labels`` belong to it.
+    """
+
+    url: str | None = None
+    source: str | None = None
+    partitions: Positive = 4
+    valid: Annotated[float | str, BeforeValidator(_validation_data)] = 0.2
+    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    batch_size: Positive = 32
+    layout: Literal["tuple", "dict"] = "tuple"
+    shuffle: bool = True
+    transform: Reference | None = None
+    collate: Reference | None = None
+    workers: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Data:
+        if (self.url is None) == (self.source is None):
+            raise ValueError("needs exactly one of `url` (a prepared dataset) and `source` (data to prepare)")
+        misplaced = ", ".join(sorted(self.model_fields_set & {"partitions", "valid", "labels"}))
+        if self.url is not None and misplaced:
+            raise ValueError(f"{misplaced}: settled when the dataset at `url` was prepared; remove it here")
+        return self
+
+
+class Domain(Section):
+    """The values that a hyper-parameter may take: one of four kinds. Bounds are inclusive."""
+
+    choice: Annotated[tuple[JsonValue, ...], Field(strict=False)] | None = None
+    integers: Annotated[tuple[int, int], Field(strict=False)] | None = Field(default=None, alias="int")
+    uniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: object) -> object:
+        """A list is a choice, a lone value a choice of one."""
+        if isinstance(value, Mapping | Domain):
+            return value
+        return {"choice": value if isinstance(value, list | tuple) else [value]}
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Domain:
+        kinds = (self.choice, self.integers, self.uniform, self.loguniform)
+        if sum(kind is not None for kind in kinds) != 1:
+            raise ValueError("give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b]")
+        if self.choice is not None:
+            written = [json.dumps(item, sort_keys=True) for item in self.choice]
+            if not written:
+                raise ValueError("an empty list leaves nothing to try; give at least one value")
+            if len(set(written)) < len(written):
+                twice = next(item for item in written if written.count(item) > 1)
+                raise ValueError(f"{twice} is listed twice; each value once")
+            return self
+        low, high = self.integers or self.uniform or self.loguniform or (0, 0)
+        if not low < high:
+            raise ValueError("the lower bound comes first and must be below the upper one")
+        if self.loguniform is not None and low <= 0:
+            raise ValueError("loguniform needs a lower bound above 0")
+        return self
+
+
+class SearchSection(Section):
+    """Which configs are trained. ``num`` is how many the random search draws; ``constraints`` are
+    expressions over the hyper-parameters, or ``module:function`` references, that must hold."""
+
+    method: Annotated[str, _registered("cerebro.search")] = "grid"
+    space: Mapping[str, Domain]
+    num: Positive | None = None
+    constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _something_to_try(self) -> SearchSection:
+        if not self.space:
+            raise ValueError(
+                "`space` is empty; name at least one hyper-parameter and its values, lr: [0.1, 0.01]"
+            )
+        if self.method == "random" and self.num is None:
+            raise ValueError("method random needs `num`, the number of configs to draw")
+        if self.method == "grid" and self.num is not None:
+            raise ValueError("`num` belongs to method random; a grid tries every point: remove it")
+        return self
+
+
+class Objective(Section):
+    """What the leaderboard is sorted by."""
+
+    metric: str = "val_loss"
+    mode: Literal["min", "max"] = "min"
+
+
+class Limits(Section):
+    """``tries`` attempts at a unit before its config fails; at most ``configs`` configs."""
+
+    tries: Positive = 3
+    configs: Positive = 1000
+
+
+class NodeSection(Section):
+    """What one node is: its worker ranks, and the CPU threads of each."""
+
+    threads: Positive = 1
+    ranks: Positive = 1
+
+
+class Recipe(Section):
+    """A whole run."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    epochs: Positive = 1
+    nodes: Annotated[
+        NodeRange,
+        BeforeValidator(_node_range),
+        PlainSerializer(str, return_type=str),
+    ] = NodeRange(1, 1)
+    task: Annotated[AnyTask, WrapValidator(_task_section)]
+    data: Data
+    search: SearchSection
+    objective: Objective = Objective()
+    scheduler: Annotated[str, _registered("cerebro.schedulers")] = "longest-remaining"
+    limits: Limits = Limits()
+    node: NodeSection = NodeSection()
+    checkpoints: str | None = None
+    validation: Literal["epoch", "evaluate"] = "epoch"
+
+    _root: Path = PrivateAttr(default_factory=Path.cwd)
+    _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))
+
+    @property
+    def root(self) -> Path:
+        """The folder that users' modules are imported from and relative paths start from."""
+        return self._root
+
+    def placed(self, root: Path, source: Source) -> Self:
+        """This recipe with its folder, and with the places of its values for messages."""
+        self._root, self._source = root.resolve(), source
+        return self
+
+    @property
+    def source(self) -> Source:
+        """The recipe as it was written: ``source.where(path)`` names the line in later checks' messages."""
+        return self._source
+
+    def resolved(self) -> dict[str, Any]:
+        """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""
+        prepared = {"partitions", "valid", "labels"} if self.data.url is not None else set()
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"data": prepared})
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``resolved()``: equal recipes have equal digests, wherever their files lie."""
+        return hashlib.sha256(json.dumps(self.resolved(), sort_keys=True).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.resolved() == other.resolved()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+def section_type(path: tuple[str | int, ...], kind: object) -> type[Section]:
+    """The schema that holds at ``path``, for a recipe whose task is of ``kind``."""
+    match path:
+        case ():
+            return Recipe
+        case ("task",):
+            return _SECTIONS.get(kind, TaskSection)
+        case ("search", "space", _):
+            return Domain
+        case (name, *_):
+            section = Recipe.model_fields[str(name)].annotation
+            assert isinstance(section, type)
+            assert issubclass(section, Section)
+            return section
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], _prefix: str = "") -> list[str]:
+    """What changed between two resolved recipes, one line each: ``epochs: 5 -> 6``."""
+    lines = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        before, after = old.get(key, "(absent)"), new.get(key, "(absent)")
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            lines += differences(before, after, f"{_prefix}{key}.")
+        elif before != after:
+            lines.append(f"{_prefix}{key}: {before} -> {after}")
+    return lines

@@ -1,0 +1,125 @@
+"""YAML with its line numbers, read as YAML 1.2 means it.
+
+PyYAML speaks YAML 1.1, in which ``1e-4`` is a string, ``on`` is true and ``2024-01-01`` a date. A
+recipe is full of learning rates, so here the core schema of YAML 1.2 (section 10.3.2) holds instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+import yaml
+
+from cerebro_elastic.errors import RecipeError
+
+Path: TypeAlias = tuple[str | int, ...]
+"""A place in a recipe: keys and list indices from the top."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe as it was written: its values, and the place of each (``file:line``, or ``override``)."""
+
+    label: str
+    values: Mapping[str, Any]
+    places: Mapping[Path, str] = field(default_factory=dict)
+
+    def where(self, path: Path) -> str:
+        """The place of ``path``, or of the nearest enclosing value that was written down."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.places:
+                return self.places[path[:end]]
+        return self.label
+
+    def override(self, overrides: Mapping[str, Any]) -> Source:
+        """These values with others on top: a mapping is merged into its section, all else replaced."""
+        values, places = dict(self.values), dict(self.places)
+        for key, value in overrides.items():
+            section = values.get(key)
+            if isinstance(section, Mapping) and isinstance(value, Mapping):
+                values[key] = {**section, **value}
+                replaced: list[Path] = [(key, inner) for inner in value]
+            else:
+                values[key] = value
+                replaced = [(key,)]
+            for path in replaced:
+                places = {at: place for at, place in places.items() if at[: len(path)] != path}
+                places[path] = "override"
+        return Source(self.label, values, places)
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader with the implicit types of YAML 1.2."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+
+_CORE_SCHEMA = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+0123456789."),
+    ),
+}
+"""Type to its pattern and the characters that it may begin with; the first match holds."""
+
+for _type, (_pattern, _first) in _CORE_SCHEMA.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_type}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def _construct_int(_: _Loader, node: yaml.ScalarNode) -> int:
+    digits = node.value
+    return int(digits, 0) if digits[:2] in ("0o", "0x") else int(digits)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def read_yaml(text: str, label: str) -> Source:
+    """Parse a recipe. Raises ``RecipeError`` for bad YAML, duplicate keys and values that are no mapping."""
+    loader = _Loader(text)
+    try:
+        top = loader.get_single_node()
+        if top is None:
+            raise RecipeError(f"{label}: the recipe is empty; it needs at least `task`, `data` and `search`")
+        places: dict[Path, str] = {}
+        problems: list[str] = []
+        _walk(top, (), label, places, problems)
+        if problems:
+            raise RecipeError("\n".join(problems))
+        values = loader.construct_document(top)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        at = f"{label}:{mark.line + 1}" if mark else label
+        raise RecipeError(f"{at}: not valid YAML: {exc.problem}; check quotes and indentation") from exc
+    except yaml.YAMLError as exc:
+        raise RecipeError(f"{label}: not valid YAML: {exc}") from exc
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+    if not isinstance(values, dict):
+        raise RecipeError(f"{label}: a recipe is a mapping of keys, this is a {type(values).__name__}")
+    return Source(label, values, places)
+
+
+def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], problems: list[str]) -> None:
+    """Note the place of every value under ``node``, and each key that is written twice or is no string."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            places[(*path, index)] = f"{label}:{item.start_mark.line + 1}"
+            _walk(item, (*path, index), label, places, problems)
+    elif isinstance(node, yaml.MappingNode):
+        for key, item in node.value:
+            place, inner = f"{label}:{key.start_mark.line + 1}", (*path, str(key.value))
+            if key.tag != "tag:yaml.org,2002:str":
+                problems.append(f"{place}: a key must be a string, got {key.value!r}; put it in quotes")
+            elif inner in places:
+                problems.append(
+                    f"{place}: {key.value!r} is there twice, first at {places[inner]}; remove one"
+                )
+            places[inner] = place
+            _walk(item, inner, label, places, problems)

@@ -1,0 +1,134 @@
+"""Names to modules, loaded on use: the system's own parts, other packages' parts, users' objects.
+
+Asking which names there are imports nothing, so a recipe is checked without importing torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import sys
+import traceback
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_you_mean
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "cerebro.tasks": {
+        "torch": "cerebro_elastic.train.functions:FunctionTask",
+        "lightning": "cerebro_lightning.task:LightningTask",
+    },
+    "cerebro.parallel": {"single": "cerebro_elastic.parallel.single:Single"},
+    "cerebro.schedulers": {
+        "random": "cerebro_elastic.schedulers.randomized:Randomized",
+        "longest-remaining": "cerebro_elastic.schedulers.longest_remaining:LongestRemaining",
+    },
+    "cerebro.search": {
+        "grid": "cerebro_elastic.search.grid:GridSearch",
+        "random": "cerebro_elastic.search.sampling:RandomSearch",
+    },
+}
+"""By entry-point group: the names that come with this package. An entry point cannot replace them."""
+
+_EXTRAS = {"lightning": "lightning", "pyarrow": "parquet", "s3fs": "s3", "sklearn": "examples"}
+"""Importable package to the extra of ours that installs it."""
+
+
+def names(group: str) -> list[str]:
+    """All names that ``load`` knows in ``group``, sorted."""
+    return sorted({*BUILT_IN[group], *(point.name for point in entry_points(group=group))})
+
+
+def load(group: str, name: str) -> Any:
+    """The object registered as ``name`` in ``group``, one of the keys of ``BUILT_IN``.
+
+    Raises ``CerebroError`` for an unknown name or a broken entry point, ``MissingExtra`` if a
+    package that the object needs is not installed.
+    """
+    reference = BUILT_IN[group].get(name)
+    point = (
+        EntryPoint(name, reference, group)
+        if reference is not None
+        else next(iter(entry_points(group=group, name=name)), None)
+    )
+    if point is None:
+        raise CerebroError(f"{name!r} is not registered in {group}; {did_you_mean(name, names(group))}")
+    try:
+        return point.load()
+    except ImportError as exc:
+        extra = _extra(exc)
+        if extra is not None:
+            raise MissingExtra(f"{name!r} needs the package {exc.name!r}, not installed: {extra}") from exc
+        raise CerebroError(f"{name!r} in {group} is {point.value}, which cannot be imported: {exc}") from exc
+    except AttributeError as exc:
+        raise CerebroError(f"{name!r} in {group} is {point.value}, which does not exist: {exc}") from exc
+
+
+def _extra(error: ImportError) -> str | None:
+    """The command that installs what ``error`` missed, if it is in one of our extras."""
+    extra = _EXTRAS.get((error.name or "").partition(".")[0])
+    return extra and f"pip install 'cerebro-elastic[{extra}]'"
+
+
+def is_reference(text: str) -> bool:
+    """Whether ``text`` has the form ``package.module:name``."""
+    return re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", text) is not None
+
+
+def import_object(reference: str, root: Path) -> Any:
+    """A user's object by ``module:name``, the module being looked for in ``root`` first.
+
+    ``root`` stays on ``sys.path``: what a module imports later, and what a spawned data-loader
+    worker unpickles, is looked for there as well. Raises ``TaskError``.
+    """
+    if not is_reference(reference):
+        raise TaskError(f"{reference!r}: expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py")
+    module_name, _, qualified = reference.partition(":")
+    found: Any = _import_module(reference, module_name, root)
+    for part in qualified.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as exc:
+            near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
+            raise TaskError(f"{reference!r}: {module_name} has no {part!r}; {near}") from exc
+    return found
+
+
+def _import_module(reference: str, name: str, root: Path) -> ModuleType:
+    folder = str(root.resolve())
+    if sys.path[:1] != [folder]:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+        sys.path.insert(0, folder)
+        importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if exc.name is not None and (name == exc.name or name.startswith(f"{exc.name}.")):
+            near = did_you_mean(name, [file.stem for file in root.glob("*.py")])
+            raise TaskError(
+                f"{reference!r}: no module {exc.name!r} in {folder} or among the installed packages; {near}"
+            ) from exc
+        remedy = _extra(exc) or "install it first"
+        raise TaskError(f"{reference!r}: {_where(exc, folder)}: {exc}; {remedy}") from exc
+    except (Exception, SystemExit) as exc:
+        raise TaskError(
+            f"{reference!r}: {_where(exc, folder)}: {type(exc).__name__}: {exc}; correct the module"
+        ) from exc
+    beside = root / f"{name.partition('.')[0]}.py"
+    if beside.exists() and "." not in name and Path(module.__file__ or "").resolve() != beside.resolve():
+        raise TaskError(f"{reference!r}: the name {name!r} is taken by {module.__file__}; rename {beside}")
+    return module
+
+
+def _where(error: BaseException, folder: str) -> str:
+    """File and line of the user's code nearest to where ``error`` was raised."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    own = [frame for frame in frames if frame.filename.startswith(folder)] or frames
+    return f"{own[-1].filename}:{own[-1].lineno}"

@@ -1,0 +1,235 @@
+"""Recipes: defaults, round trip, and one line for each thing that is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import LightningSection, NodeRange, TorchSection, differences, load_recipe
+
+MINIMAL: dict[str, Any] = {
+    "task": {"kind": "lightning", "module": "digits:Net"},
+    "data": {"source": "digits.npz"},
+    "search": {"space": {"lr": [0.1, 0.01]}},
+}
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "digits.yaml"
+    path.write_text(text)
+    return path
+
+
+def complaint(recipe: Any, **overrides: Any) -> str:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe, **overrides)
+    return str(caught.value)
+
+
+def test_a_minimal_recipe_has_sensible_defaults(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+task: {kind: lightning, module: 'digits:Net'}
+data: {source: digits.npz}
+search:
+  space: {lr: [1e-1, 0.01], width: {int: [16, 64]}, act: relu}
+""",
+    )
+    recipe = load_recipe(path)
+    assert recipe.name == "digits"
+    assert recipe.root == tmp_path.resolve()
+    assert recipe.nodes == NodeRange(1, 1)
+    assert isinstance(recipe.task, LightningSection)
+    assert (recipe.data.partitions, recipe.data.valid, recipe.data.batch_size) == (4, 0.2, 32)
+    assert recipe.search.space["lr"].choice == (0.1, 0.01), "1e-1 is a number, as in YAML 1.2"
+    assert recipe.search.space["width"].integers == (16, 64)
+    assert recipe.search.space["act"].choice == ("relu",)
+    assert (recipe.objective.metric, recipe.objective.mode) == ("val_loss", "min")
+    assert recipe.scheduler == "longest-remaining"
+
+
+def test_what_yaml_1_1_would_mistake_stays_what_it_is(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+task: {kind: lightning, module: 'a:B', args: {day: 2024-01-01, flag: on, big: 0x10, old: 010, none: }}
+data: {source: x.npz}
+search: {space: {lr: [5E-4, -1e3, .5, true]}}
+""",
+    )
+    recipe = load_recipe(path)
+    assert recipe.task.model_dump()["args"] == {
+        "day": "2024-01-01",
+        "flag": "on",
+        "big": 16,
+        "old": 10,
+        "none": None,
+    }
+    assert recipe.search.space["lr"].choice == (0.0005, -1000.0, 0.5, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {
+            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss", "args": {"x": None}},
+            "nodes": "1:8",
+        },
+        {"data": {"url": "s3://bucket/digits"}, "seed": 7},
+        {"search": {"method": "random", "num": 3, "space": {"lr": {"loguniform": [1e-4, 0.1]}}}},
+    ],
+)
+def test_resolved_gives_an_equal_recipe(change: dict[str, Any]) -> None:
+    recipe = load_recipe({**MINIMAL, **change})
+    again = load_recipe(recipe.resolved())
+    assert again == recipe
+    assert again.digest == recipe.digest
+    assert hash(again) == hash(recipe)
+
+
+def test_the_digest_follows_the_values_and_not_the_place(tmp_path: Path) -> None:
+    recipe = load_recipe(MINIMAL)
+    assert load_recipe(MINIMAL, root=tmp_path).digest == recipe.digest
+    assert load_recipe(MINIMAL, epochs=2).digest != recipe.digest
+
+
+def test_overrides_replace_values_and_merge_sections() -> None:
+    recipe = load_recipe(load_recipe(MINIMAL), epochs=3, data={"batch_size": 8}, nodes=2)
+    assert (recipe.epochs, recipe.data.batch_size, recipe.data.source) == (3, 8, "digits.npz")
+    assert recipe.nodes == NodeRange(2, 2)
+
+
+def test_differences_name_each_changed_value() -> None:
+    old = load_recipe(MINIMAL, checkpoints="s3://a").resolved()
+    new = load_recipe(MINIMAL, epochs=6, data={"batch_size": 64}, checkpoints=None).resolved()
+    assert differences(old, old) == []
+    assert differences(old, new) == [
+        "epochs: 1 -> 6",
+        "data.batch_size: 32 -> 64",
+        "checkpoints: s3://a -> (absent)",
+    ]
+
+
+def test_all_problems_are_listed_with_their_lines(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """epohs: 5
+nodes: "8:1"
+task:
+  kind: lightning
+  module: digits
+  trainr: {}
+data:
+  source: x.npz
+  batch_size: '32'
+  valid: 2
+search:
+  method: gird
+  space:
+    lr: [0.1, 0.1]
+    width: {int: [64, 16]}
+    depth: {integer: [1, 2]}
+    act: []
+    decay: {loguniform: [0, 1]}
+objective: {mode: maximum}
+limits: {tries: 0}
+""",
+    )
+    lines = complaint(path).splitlines()
+    assert len(lines) == 14
+    for line, words in [
+        (1, "unknown key 'epohs'; did you mean 'epochs'?"),
+        (2, "nodes is '8:1': nodes is a number of at least 1, or a range"),
+        (5, "task.module is 'digits': expected 'module:name'"),
+        (6, "unknown key 'task.trainr'; did you mean 'trainer'?"),
+        (9, "data.batch_size is '32': input should be a valid integer"),
+        (10, "data.valid is 2: the share of rows"),
+        (12, "search.method is 'gird': unknown name; did you mean 'grid'?"),
+        (14, "search.space.lr is [0.1, 0.1]: 0.1 is listed twice"),
+        (15, "the lower bound comes first"),
+        (16, "unknown key 'search.space.depth.integer'; did you mean 'int'?"),
+        (17, "search.space.act is []: an empty list leaves nothing to try"),
+        (18, "loguniform needs a lower bound above 0"),
+        (19, "objective.mode is 'maximum': choices: 'min' or 'max'"),
+        (20, "limits.tries is 0: input should be greater than or equal to 1"),
+    ]:
+        assert any(text.startswith(f"digits.yaml:{line}: ") and words in text for text in lines), words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "digits.yaml: the recipe is empty"),
+        ("- 1", "digits.yaml: a recipe is a mapping of keys, this is a list"),
+        ("a: 1\nb: [1, 2", "digits.yaml:2: not valid YAML"),
+        ("a: 1\nb: 2\na: 3", "digits.yaml:3: 'a' is there twice, first at digits.yaml:1"),
+        ("data: {x: 1, x: 1}", "'x' is there twice"),
+        ("3: 1", "a key must be a string, got '3'"),
+        ("a: !!python/object:os.system x", "not valid YAML"),
+    ],
+)
+def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) -> None:
+    assert words in complaint(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"task": {"kind": "tensorflow"}}, "choices: lightning, torch"),
+        ({"task": "lightning"}, "task is a mapping with a `kind`"),
+        (
+            {"task": {"kind": "torch", "model_fn": "m:f"}},
+            "needs `loss` (for the ready-made step) or `train_fn`",
+        ),
+        ({"task": {"kind": "torch", "model_fn": "m:f", "train_fn": "m:t", "clip": 1.0}}, "`clip` belongs to"),
+        ({"data": {}}, "exactly one of `url`"),
+        ({"data": {"url": "a", "source": "b"}}, "exactly one of `url`"),
+        (
+            {"data": {"url": "a", "partitions": 2}},
+            "partitions: settled when the dataset at `url` was prepared",
+        ),
+        ({"search": {"space": {}}}, "`space` is empty"),
+        ({"search": {"space": {"lr": {"int": [1, 2], "uniform": [0, 1]}}}}, "give one of choice"),
+        ({"search": {"method": "random", "space": {"lr": 1}}}, "method random needs `num`"),
+        ({"search": {"num": 3, "space": {"lr": 1}}}, "`num` belongs to method random"),
+        ({"scheduler": "longest-remains"}, "did you mean 'longest-remaining'?"),
+        ({"name": "a/b"}, "string should match pattern"),
+        ({"seed": -1}, "greater than or equal to 0"),
+        ({"data": None}, "data is None"),
+    ],
+)
+def test_rules_between_values(change: dict[str, Any], words: str) -> None:
+    assert words in complaint({**MINIMAL, **change})
+
+
+def test_a_wrong_override_is_called_one(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "task: {kind: torch, model_fn: 'm:f', loss: mse_loss}\n"
+        "data: {source: x.npz}\nsearch: {space: {lr: 0.1}}\n",
+    )
+    assert isinstance(load_recipe(path).task, TorchSection)
+    assert complaint(path, epochs="many").startswith("override: epochs is 'many'")
+    assert complaint(path, data={"batch_size": 0}).startswith("override: data.batch_size is 0")
+    assert complaint(load_recipe(path), search={"num": 2}).startswith("digits.yaml:3: search")
+
+
+def test_a_recipe_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "cannot read the recipe: No such file" in complaint(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"\xff\xfe\xff")
+    assert "not UTF-8" in complaint(tmp_path / "latin.yaml")
+
+
+def test_checking_a_recipe_imports_no_torch() -> None:
+    code = (
+        "import sys; from cerebro_elastic.recipes import load_recipe; "
+        f"load_recipe({MINIMAL!r}); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,115 @@
+"""The registry: built-ins, unknown names, missing extras, and users' modules with their faults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError
+
+
+@pytest.fixture(autouse=True)
+def imports_as_found() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def failure(reference: str, root: Path) -> str:
+    with pytest.raises(TaskError) as caught:
+        registry.import_object(reference, root)
+    return str(caught.value)
+
+
+def test_names_are_the_built_ins_and_the_entry_points() -> None:
+    assert {"lightning", "torch"} <= set(registry.names("cerebro.tasks"))
+    assert registry.names("cerebro.schedulers") == ["longest-remaining", "random"]
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(group, name) for group, table in registry.BUILT_IN.items() for name in table if name != "lightning"],
+)
+def test_every_built_in_loads(group: str, name: str) -> None:
+    assert callable(registry.load(group, name))
+
+
+def test_an_unknown_name_lists_the_choices() -> None:
+    with pytest.raises(CerebroError, match="did you mean 'random'\\? choices: longest-remaining, random"):
+        registry.load("cerebro.schedulers", "randm")
+
+
+def test_another_packages_entry_point_and_a_missing_extra(tmp_path: Path) -> None:
+    info = tmp_path / "thing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[cerebro.search]\nmine = thing_mod:Mine\nlost = thing_mod:Lost\n"
+        "needy = thing_needy:X\ngone = thing_no:X\n"
+    )
+    (tmp_path / "thing_mod.py").write_text("class Mine: pass\n")
+    (tmp_path / "thing_needy.py").write_text("raise ModuleNotFoundError('no', name='lightning.pytorch')\n")
+    sys.path.insert(0, str(tmp_path))
+    assert {"grid", "mine"} <= set(registry.names("cerebro.search"))
+    assert registry.load("cerebro.search", "mine").__name__ == "Mine"
+    with pytest.raises(CerebroError, match="thing_mod:Lost, which does not exist"):
+        registry.load("cerebro.search", "lost")
+    with pytest.raises(CerebroError, match="thing_no:X, which cannot be imported"):
+        registry.load("cerebro.search", "gone")
+    with pytest.raises(MissingExtra, match=r"pip install 'cerebro-elastic\[lightning\]'"):
+        registry.load("cerebro.search", "needy")
+
+
+def test_users_modules_are_looked_for_in_the_root_first(tmp_path: Path) -> None:
+    for folder, value in (("a", 1), ("b", 2)):
+        (tmp_path / folder / "pkg").mkdir(parents=True)
+        (tmp_path / folder / "pkg" / f"only_{folder}.py").write_text(f"class Net:\n    value = {value}\n")
+    assert registry.import_object("pkg.only_a:Net.value", tmp_path / "a") == 1
+    assert sys.path[0] == str(tmp_path / "a")
+
+
+def test_a_missing_module_names_the_folder_and_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "digits_model.py").write_text("")
+    message = failure("digit_model:Net", tmp_path)
+    assert "no module 'digit_model' in" in message
+    assert str(tmp_path) in message
+    assert "did you mean 'digits_model'?" in message
+
+
+def test_an_error_inside_the_module_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "bad_value.py").write_text("x = 1\ny = x / 0\n")
+    message = failure("bad_value:Net", tmp_path)
+    assert f"{tmp_path}/bad_value.py:2: ZeroDivisionError: division by zero" in message
+    (tmp_path / "bad_syntax.py").write_text("x = 1\ndef f(:\n")
+    assert f"{tmp_path}/bad_syntax.py:2: SyntaxError" in failure("bad_syntax:Net", tmp_path)
+    (tmp_path / "bad_exit.py").write_text("import sys\nsys.exit(3)\n")
+    assert f"{tmp_path}/bad_exit.py:2: SystemExit" in failure("bad_exit:Net", tmp_path)
+
+
+def test_a_module_that_needs_a_missing_package(tmp_path: Path) -> None:
+    (tmp_path / "needy.py").write_text("\nimport no_such_package\n")
+    assert f"{tmp_path}/needy.py:2: No module named 'no_such_package'; install it" in failure(
+        "needy:f", tmp_path
+    )
+
+
+def test_a_missing_attribute_suggests_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text("class DigitsNet: pass\n")
+    message = failure("nets:DigitNet", tmp_path)
+    assert "nets has no 'DigitNet'; did you mean 'DigitsNet'?" in message
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("class Net: pass\n")
+    assert "the name 'json' is taken by" in failure("json:Net", tmp_path)
+
+
+@pytest.mark.parametrize("reference", ["nets", "nets/digits:Net", "a:b:c", ":Net", "nets:"])
+def test_malformed_references(reference: str, tmp_path: Path) -> None:
+    assert "expected 'module:name'" in failure(reference, tmp_path)
