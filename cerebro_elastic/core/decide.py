@@ -10,7 +10,17 @@ from cerebro_elastic.core.machine import State, Timing
 from cerebro_elastic.core.placement import rebalance
 from cerebro_elastic.core.ports import Instance, Policy, Search, Trial
 from cerebro_elastic.core.progress import next_units, units_left
-from cerebro_elastic.core.values import Attempt, Config, Node, Phase, Plan, Prefetch, Status, Unit
+from cerebro_elastic.core.values import (
+    Attempt,
+    Config,
+    FailureKind,
+    Node,
+    Phase,
+    Plan,
+    Prefetch,
+    Status,
+    Unit,
+)
 
 
 def decide(state: State, policy: Policy, search: Search) -> list[Action]:
@@ -62,7 +72,7 @@ def _failures(state: State, plan: Plan) -> Iterator[EndConfig]:
         if config.status is not Status.LIVE or state.running(config.id):
             continue
         for unit in next_units(config, plan):
-            tries = [f for f in config.failures if f.unit == unit]
+            tries = [f for f in config.failures if f.unit == unit and f.kind is not FailureKind.DISK_FULL]
             if len(tries) >= plan.tries:
                 last = tries[-1]
                 nodes = ", ".join(f.node for f in tries)

@@ -24,7 +24,17 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.values import Attempt, CheckpointRef, HParams, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    FailureKind,
+    HParams,
+    Phase,
+    Plan,
+    Status,
+    Unit,
+    Visit,
+)
 
 Trace = Sequence[Event]
 
@@ -228,7 +238,7 @@ def boundedness(trace: Trace) -> Iterator[str]:
     for event in trace:
         _register(registered, event)
         match event:
-            case UnitFailed(failure=failure):
+            case UnitFailed(failure=failure) if failure.kind is not FailureKind.DISK_FULL:
                 nodes = failed.setdefault(failure.unit, [])
                 nodes.append(failure.node)
                 oldest = sorted(registered.items(), key=lambda item: item[1])
@@ -238,8 +248,9 @@ def boundedness(trace: Trace) -> Iterator[str]:
             case UnitAssigned(attempt=attempt) if attempt.unit in failed:
                 nodes = failed[attempt.unit]
                 still = {n for n, since in there[attempt.unit].items() if registered.get(n) == since}
-                if attempt.node in nodes and still - set(nodes):
-                    yield f"{_name(attempt.unit)} was tried again on {attempt.node}, not on {still - set(nodes)}"
+                others = sorted(still - set(nodes))
+                if attempt.node in nodes and others:
+                    yield f"{_name(attempt.unit)} was tried again on {attempt.node}, not on {others}"
                 if plan and len(nodes) >= plan.tries:
                     yield f"{_name(attempt.unit)} was assigned after {len(nodes)} failures"
             case ConfigEnded(config=name, status=Status.FAILED, reason=reason) if not reason:

@@ -28,11 +28,13 @@ class Status(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt did not commit although its node is still there."""
+    """Why an attempt did not commit although its node is still there. A full disk is the node's
+    trouble: it does not count against the config's tries."""
 
     EXCEPTION = "exception"
     OUT_OF_MEMORY = "out-of-memory"
     CRASH = "crash"
+    DISK_FULL = "disk-full"
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,11 @@ class Ledger:
         items = self.store.range(self.keys.prefix + "visits/").items
         return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
 
+    def visits_of(self, config: str) -> list[Visit]:
+        """A config's visits, in order."""
+        items = self.store.range(f"{self.keys.prefix}visits/{config}/").items
+        return [decode(item.value, Visit) for item in items]
+
     @contextmanager
     def events(self, start: int) -> Iterator[EventStream]:
         """The history from revision ``start`` on."""

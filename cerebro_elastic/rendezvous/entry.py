@@ -1,0 +1,22 @@
+"""The entry point of group ``torchrun.handlers``. torch loads it whenever its rendezvous package is
+imported, in every process: nothing is imported here before a node is really made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous.api import RendezvousHandlerCreator, RendezvousParameters
+
+    from cerebro_elastic.rendezvous.handler import NodeRendezvous
+
+
+def creator() -> RendezvousHandlerCreator:
+    """What torch registers under ``cerebro``."""
+    return _create
+
+
+def _create(params: RendezvousParameters) -> NodeRendezvous:
+    from cerebro_elastic.rendezvous.handler import NodeRendezvous
+
+    return NodeRendezvous.from_parameters(params)

@@ -1,0 +1,133 @@
+"""The rendezvous that makes a torchrun agent a node of a run.
+
+``torchrun --rdzv-backend=cerebro --rdzv-endpoint=HOST:PORT --rdzv-id=RUN -m cerebro_elastic.worker``
+
+Every node gets a worker group of its own (group rank 0 of 1), so that a join or a loss restarts
+nothing elsewhere. The rendezvous only registers the node under a lease and tells its ranks, through
+the environment, which run, node and store they belong to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import uuid
+from dataclasses import replace
+
+import torch
+from torch.distributed import Store as TorchStore
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous.api import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+)
+
+from cerebro_elastic import logs
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.values import Node
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.process import watch_parent
+from cerebro_elastic.rendezvous.registration import Registration
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+LEASE_SECONDS = 5.0
+
+_RANK_ENV = {
+    # Without these glibc maps and unmaps every large tensor, 15 to 30 % of a CPU step (design, section 8).
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
+}
+
+
+class NodeRendezvous(RendezvousHandler):
+    """One node. ``--rdzv-conf`` may give ``node`` (its name, by default the host's with a random
+    suffix) and ``lease`` (seconds)."""
+
+    def __init__(self, settings: StoreSettings, run: str, name: str, lease: float, address: str) -> None:
+        self._run = run
+        self._lease = lease
+        self._node = Node(name, host=socket.gethostname(), address=address, boot=uuid.uuid4().hex)
+        self._settings = settings
+        self._registration: Registration | None = None
+        self._torch_store: TorchStore | None = None
+        self._log = logs.EventLog(run=run, node=name)
+
+    @classmethod
+    def from_parameters(cls, params: RendezvousParameters) -> NodeRendezvous:
+        """From torchrun's own options; TLS and login come from the environment (``StoreSettings``)."""
+        logs.start()
+        env = {**os.environ, "CEREBRO_ETCD_ENDPOINTS": params.endpoint.replace(";", ",")}
+        name = params.get("node") or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
+        try:
+            settings = StoreSettings.from_env(env)
+        except CerebroError as exc:
+            raise RendezvousConnectionError(str(exc)) from exc
+        address = params.local_addr or "127.0.0.1" if settings.loopback else socket.gethostname()
+        return cls(settings, params.run_id, name, float(params.get("lease", LEASE_SECONDS)), address)
+
+    def get_backend(self) -> str:
+        return "cerebro"
+
+    def get_run_id(self) -> str:
+        return self._run
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Register; called once, and again whenever torchrun starts dead ranks anew."""
+        try:
+            self._register()
+        except CerebroError as exc:
+            raise RendezvousConnectionError(str(exc)) from exc
+        self._prepare_ranks()
+        # torch wants a fresh store for each round; the old one goes when nobody refers to it.
+        self._torch_store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port = self._torch_store.port
+        return RendezvousInfo(
+            self._torch_store, 0, 1, RendezvousStoreInfo(master_addr=self._node.address, master_port=port)
+        )
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        """Nothing: a run ends for all nodes by its outcome in the store."""
+
+    def num_nodes_waiting(self) -> int:
+        """Always 0: others' coming and going restarts nothing here."""
+        return 0
+
+    def shutdown(self) -> bool:
+        if self._registration is not None:
+            self._registration.close()
+        return True
+
+    def _register(self) -> None:
+        if self._registration is not None:
+            self._registration.renew()
+            return
+        ledger = Ledger(EtcdStore(self._settings), self._run)
+        if ledger.state().outcome is not None:
+            raise RendezvousClosedError(
+                f"run {self._run!r} has ended: a node cannot join it; see `cerebro status {self._run}`"
+            )
+        devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
+        self._registration = Registration(
+            ledger, replace(self._node, devices=devices), self._lease, self._log
+        )
+        atexit.register(self._registration.close)
+
+    def _prepare_ranks(self) -> None:
+        """What ranks inherit, and whom this agent must not outlive."""
+        for name, value in _RANK_ENV.items():
+            os.environ.setdefault(name, value)
+        os.environ.update(self._settings.to_env())
+        os.environ.update(CEREBRO_RUN=self._run, CEREBRO_NODE=self._node.name, CEREBRO_AGENT=str(os.getpid()))
+        parent = os.environ.pop("CEREBRO_PARENT", None)
+        if parent is not None:
+            watch_parent(int(parent), lambda: os.kill(os.getpid(), signal.SIGTERM))

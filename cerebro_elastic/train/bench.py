@@ -1,0 +1,87 @@
+"""A run's task and data, ready for units: what worker, replay and trainer share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.core.values import Config, Phase, Spec, Unit
+from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.registry import import_object, load
+from cerebro_elastic.train.task import State, Task, UnitJob, UnitResult
+
+_SPLITS = {Phase.TRAIN: "train", Phase.EVALUATE: "valid"}
+
+
+def make_task(recipe: Recipe) -> Task:
+    """The recipe's task; ``TaskError`` if its modules cannot be used."""
+    task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
+    return task
+
+
+class Bench:
+    """Makes jobs of units, and does them on ``device``; partitions come through the cache at ``cache``."""
+
+    def __init__(self, spec: Spec, cache: Path, device: str = "cpu") -> None:
+        self.recipe = load_recipe(spec.recipe, root=spec.root)
+        self._plan = spec.plan
+        self._task = make_task(self.recipe)
+        self._url = spec.data
+        self._manifest = read_manifest(spec.data)
+        if self._manifest.digest != spec.data_digest:
+            raise DataError(
+                f"the data at {spec.data} have digest {self._manifest.digest}, the run began with "
+                f"{spec.data_digest}: restore them, or start a new run"
+            )
+        self._cache = PartitionCache(cache)
+        self._device = device
+        self._loader = _loader(self.recipe)
+
+    def fetch(self, phase: Phase, index: int) -> Partition:
+        """A training or validation partition, from the cache or into it."""
+        return self._cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
+
+    def job(self, config: Config, unit: Unit, state: State | None) -> UnitJob:
+        """The job that ``unit`` is for ``config`` as it stands."""
+        rows = tuple(self._manifest.rows("train"))
+        last = len(config.visited) + 1 == self._plan.partitions
+        validates = unit.phase is Phase.TRAIN and last and not self._plan.evaluations
+        valid = range(len(self._manifest.rows("valid"))) if validates else ()
+        return UnitJob(
+            unit=unit,
+            hparams=config.hparams,
+            seed=self._plan.seed,
+            epochs=self._plan.epochs,
+            visited=config.visited,
+            rows=rows,
+            partition=self.fetch(unit.phase, unit.partition),
+            validation=[self.fetch(Phase.EVALUATE, j) for j in valid],
+            loader=self._loader,
+            state=state,
+            device=self._device,
+        )
+
+    def perform(self, job: UnitJob) -> UnitResult:
+        """Train or evaluate, as the unit says."""
+        done = self._task.train if job.unit.phase is Phase.TRAIN else self._task.evaluate
+        return done(job)
+
+
+def _loader(recipe: Recipe) -> LoaderSettings:
+    def imported(reference: str | None) -> Any:
+        return import_object(reference, recipe.root) if reference else None
+
+    data = recipe.data
+    return LoaderSettings(
+        batch_size=data.batch_size,
+        layout=data.layout,
+        shuffle=data.shuffle,
+        transform=imported(data.transform),
+        collate=imported(data.collate),
+        workers=data.workers,
+    )

@@ -1,0 +1,40 @@
+"""The hop: input states come from storage, fetched ahead where the controller said what is next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.values import CheckpointRef, Prefetch
+
+
+class Hopper:
+    """Loads states; holds at most one that was fetched ahead."""
+
+    def __init__(self, fetch_partition: Callable[[int], object]) -> None:
+        self._fetch_partition = fetch_partition
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._ahead: tuple[CheckpointRef, Future[Any]] | None = None
+
+    def prefetch(self, hint: Prefetch | None) -> None:
+        """Fetch behind the present unit what the next one will probably need. Failures are left
+        to whoever really needs it."""
+        if hint is None:
+            return
+        self._thread.submit(self._fetch_partition, hint.partition)
+        if hint.input is not None:
+            self._ahead = (hint.input, self._thread.submit(checkpoint.load, hint.input))
+
+    def load(self, ref: CheckpointRef | None) -> Any:
+        """The state at ``ref``, checked by its digest; ``None`` for a config's first unit."""
+        ahead, self._ahead = self._ahead, None
+        if ref is None:
+            return None
+        if ahead is not None and ahead[0] == ref:
+            return ahead[1].result()
+        return checkpoint.load(ref)
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
