@@ -1,0 +1,66 @@
+"""Retention: the last two and the best stay, the rest goes."""
+
+from __future__ import annotations
+
+import math
+
+from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.values import CheckpointRef, Phase, Plan, Unit, Visit
+
+
+def ref(epoch: int, k: int) -> CheckpointRef:
+    return CheckpointRef(f"memory://c/{epoch}-{k}", f"digest {epoch}-{k}", 1)
+
+
+def visit(epoch: int, k: int, phase: Phase = Phase.TRAIN, **metrics: float) -> Visit:
+    unit = Unit("c0", epoch, k, phase)
+    return Visit(unit, k, "node", 1, None, ref(epoch, k), 10, 1, 1.0, 0.0, started=0.0, metrics=metrics)
+
+
+def epochs(*losses: float | None) -> list[Visit]:
+    """Epochs of two units, the second of which logs ``loss``."""
+    log = []
+    for epoch, loss in enumerate(losses):
+        log += [visit(epoch, 0, loss=-100.0), visit(epoch, 1, **({} if loss is None else {"loss": loss}))]
+    return log
+
+
+PLAN = Plan("run", partitions=2, epochs=9)
+
+
+def gone(visits: list[Visit], plan: Plan = PLAN, mode: str = "min") -> list[str]:
+    found = collectable(visits, plan, "loss", "max" if mode == "max" else "min")
+    return [found.url.removeprefix("memory://c/") for found in found]
+
+
+def test_nothing_is_collected_while_there_are_two_or_fewer() -> None:
+    assert gone([]) == []
+    assert gone(epochs(1.0)[:1]) == []
+    assert gone(epochs(1.0)) == []
+
+
+def test_the_last_the_previous_and_the_best_epoch_end_are_kept() -> None:
+    assert gone(epochs(3.0, 1.0, 2.0)) == ["0-0", "0-1", "1-0"]
+    assert gone(epochs(3.0, 1.0, 2.0), mode="max") == ["0-0", "1-0", "1-1"]
+
+
+def test_a_metric_within_an_epoch_does_not_count() -> None:
+    assert gone([*epochs(3.0, 1.0), visit(2, 0, loss=-100.0)]) == ["0-0", "0-1", "1-0"]
+
+
+def test_the_earliest_of_equals_is_best() -> None:
+    assert gone(epochs(1.0, 1.0, 2.0)) == ["0-0", "1-0", "1-1"]
+
+
+def test_an_epoch_without_the_metric_or_with_nan_is_never_best() -> None:
+    assert gone(epochs(math.nan, 5.0, None)) == ["0-0", "0-1", "1-0"]
+    assert gone(epochs(None, None, None)) == ["0-0", "0-1", "1-0", "1-1"]
+
+
+def test_evaluations_give_the_metric_of_the_checkpoint_that_they_evaluated() -> None:
+    def epoch(number: int, loss: float) -> list[Visit]:
+        trained = visit(number, 0)
+        return [trained, visit(number, 0, Phase.EVALUATE, loss=loss)]
+
+    plan = Plan("run", partitions=1, epochs=9, evaluations=1)
+    assert gone([*epoch(0, 3.0), *epoch(1, 1.0), *epoch(2, 2.0), *epoch(3, 4.0)], plan) == ["0-0"]
