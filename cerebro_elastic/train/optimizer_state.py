@@ -1,0 +1,97 @@
+"""Optimizer state by parameter name.
+
+``torch.optim.Optimizer.state_dict`` numbers parameters in the order in which the optimizer got
+them. Names survive what numbers do not: another order, another parallelism, a look by a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import CheckpointError, TaskError
+
+NamedState = Mapping[str, Any]
+"""``{"state": {name: {slot: value}}, "param_groups": [{"params": [name, ...], "lr": ..., ...}]}``"""
+
+_OWN = ("params", "param_names")
+"""What a group says of its parameters: always the live optimizer's, never the saved one's."""
+
+
+def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+    """``optimizer.state_dict()`` with the names of ``model``'s parameters in place of numbers.
+
+    A tied parameter bears the first of its names. Tensors are the live ones, not copies. Raises
+    ``TaskError`` if the optimizer has a parameter that is not the model's.
+    """
+    packed = optimizer.state_dict()
+    groups = _group_names(optimizer, model)
+    name_of = {
+        number: name
+        for group, names in zip(packed["param_groups"], groups, strict=True)
+        for number, name in zip(group["params"], names, strict=True)
+    }
+    return {
+        "state": {name_of[number]: dict(slots) for number, slots in packed["state"].items()},
+        "param_groups": [
+            {**{key: value for key, value in group.items() if key not in _OWN}, "params": names}
+            for group, names in zip(packed["param_groups"], groups, strict=True)
+        ],
+    }
+
+
+def from_names(named: NamedState, optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+    """The inverse: a state for ``optimizer.load_state_dict``, by this optimizer's own numbers.
+
+    All tensors are copies, so that training on does not write into ``named``. Raises
+    ``CheckpointError`` if the groups are not the same, parameter by parameter.
+    """
+    live, saved = _group_names(optimizer, model), named["param_groups"]
+    if [sorted(names) for names in live] != [sorted(group["params"]) for group in saved]:
+        raise CheckpointError(
+            f"the checkpoint's optimizer has the parameter groups {_story(g['params'] for g in saved)}, this "
+            f"one has {_story(live)}: build the same optimizer in every unit, from hyper-parameters alone"
+        )
+    packed = optimizer.state_dict()
+    number_of = {
+        name: number
+        for group, names in zip(packed["param_groups"], live, strict=True)
+        for number, name in zip(group["params"], names, strict=True)
+    }
+    return {
+        "state": {number_of[name]: _copied(slots) for name, slots in named["state"].items()},
+        "param_groups": [
+            {**_copied(old), **{key: group[key] for key in _OWN if key in group}}
+            for old, group in zip(saved, packed["param_groups"], strict=True)
+        ],
+    }
+
+
+def _group_names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
+    """The names of the parameters of each group, in the optimizer's order."""
+    name_of = {parameter: name for name, parameter in model.named_parameters()}
+    groups = [[name_of.get(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
+    if any(name is None for names in groups for name in names):
+        raise TaskError(
+            f"{type(optimizer).__name__} optimizes a parameter that is not the model's, so it has no name: "
+            "make it a parameter of the model (self.x = nn.Parameter(...))"
+        )
+    return [[name for name in names if name is not None] for names in groups]
+
+
+def _story(groups: Any) -> str:
+    return "; ".join(f"[{', '.join(names)}]" for names in groups)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(item) for item in value)
+    return value
