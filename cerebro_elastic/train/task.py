@@ -12,32 +12,17 @@ schedulers, loop counters, RNG, callbacks. It is parallelism-neutral: full tenso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.core.values import HParams, Unit
+from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 
 State: TypeAlias = Mapping[str, Any]
 MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
-
-
-@dataclass(frozen=True)
-class LoaderSettings:
-    """How batches are made. ``layout`` gives the batch as a ``tuple`` of the columns in the
-    manifest's order, as a ``dict`` by column name, or a lone column's tensor as it is
-    (``tuple`` with one column). ``transform`` maps a batch to a batch, ``collate`` replaces
-    batch making: it gets a list of rows (slow; for users who have one). ``workers`` > 0 takes a
-    ``DataLoader`` with that many spawned worker processes."""
-
-    batch_size: int
-    layout: str = "tuple"
-    shuffle: bool = True
-    transform: Callable[[Any], Any] | None = None
-    collate: Callable[[list[Any]], Any] | None = None
-    workers: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,130 @@
+"""Batches: every column indexed with a whole index batch, never row by row."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.errors import RecipeError, did_you_mean
+
+LAYOUTS = ("tuple", "dict")
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How batches are made.
+
+    ``layout`` gives a batch as a ``tuple`` of the columns in the manifest's order (a lone column's
+    tensor as it is), or as a ``dict`` by column name. ``collate`` makes the batch from a list of
+    rows in that layout (slow; for users who have one), ``transform`` maps the batch to what the
+    task gets. ``workers`` > 0 takes a ``DataLoader`` with that many spawned processes: they start
+    anew for every partition, which costs seconds, and pays only where ``transform`` or
+    ``collate`` is heavy. Raises ``RecipeError`` for values out of range.
+    """
+
+    batch_size: int
+    layout: str = "tuple"
+    shuffle: bool = True
+    transform: Callable[[Any], Any] | None = None
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1")
+        if self.workers < 0:
+            raise RecipeError(f"workers is {self.workers}: it must be 0 (none) or more")
+        if self.layout not in LAYOUTS:
+            raise RecipeError(f"layout is {self.layout!r}: {did_you_mean(self.layout, LAYOUTS)}")
+        if self.workers:
+            self._check_sendable()
+
+    def _check_sendable(self) -> None:
+        for name, function in (("transform", self.transform), ("collate", self.collate)):
+            try:
+                pickle.dumps(function)
+            except (pickle.PicklingError, AttributeError, TypeError) as exc:
+                raise RecipeError(
+                    f"{name} cannot be sent to worker processes ({exc}): define it at the top level of a "
+                    "module that can be imported, or set workers: 0"
+                ) from exc
+
+
+def batch_count(rows: int, batch_size: int) -> int:
+    """Batches of a partition; the last one may be short."""
+    return -(-rows // batch_size)
+
+
+def batches(
+    partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, *, seed: int = 0
+) -> Iterator[Any]:
+    """The partition's batches, its rows taken in ``order``.
+
+    They are the same for any number of workers, except that a random ``transform`` draws from the
+    global generators of its process: in a worker these are seeded by ``seed`` and the worker's
+    number. The global generators of this process are not touched here.
+    """
+    if len(order) and (order.min() < 0 or order.max() >= partition.rows):
+        raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
+    maker = _BatchMaker(partition, loader)
+    indexes = [order[start : start + loader.batch_size] for start in range(0, len(order), loader.batch_size)]
+    return iter(_in_workers(maker, indexes, loader.workers, seed)) if loader.workers else map(maker, indexes)
+
+
+def _in_workers(
+    maker: _BatchMaker, indexes: list[NDArray[np.int64]], workers: int, seed: int
+) -> DataLoader[Any]:
+    return DataLoader(
+        maker,
+        batch_sampler=indexes,  # type: ignore[arg-type]  # any sized iterable will do
+        collate_fn=_as_it_is,
+        num_workers=min(workers, len(indexes)),
+        multiprocessing_context="spawn",
+        generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
+    )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+class _BatchMaker(Dataset[Any]):
+    """Makes the batch of an index batch; a ``DataLoader`` knows it as a dataset."""
+
+    def __init__(self, partition: Partition, loader: LoaderSettings) -> None:
+        self._partition = partition
+        self._loader = loader
+
+    def __call__(self, index: NDArray[np.int64]) -> Any:
+        tensors = [_take(column, index) for column in self._partition.columns.values()]
+        if self._loader.collate is None:
+            batch = self._arrange(tensors)
+        else:
+            batch = self._loader.collate([self._arrange(row) for row in zip(*tensors, strict=True)])
+        return batch if self._loader.transform is None else self._loader.transform(batch)
+
+    __getitems__ = __call__
+
+    def _arrange(self, tensors: Any) -> Any:
+        if self._loader.layout == "dict":
+            return dict(zip(self._partition.columns, tensors, strict=True))
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def _take(column: NDArray[Any], index: NDArray[np.int64]) -> torch.Tensor:
+    """``column[index]`` in memory that torch allocated: numpy's alignment differs from run to run,
+    and with it the last bits of some matrix products."""
+    dtype = torch.from_numpy(np.empty(0, column.dtype)).dtype
+    rows = torch.empty((len(index), *column.shape[1:]), dtype=dtype)
+    np.asarray(column).take(
+        index, axis=0, out=rows.numpy(), mode="clip"
+    )  # "raise" would buffer; checked above
+    return rows

@@ -1,0 +1,116 @@
+"""A host's cache of partitions: each file is read once per host, checked once, then memory-mapped.
+
+A file gets its final name only after its size and sha256 were found right, so the name itself says
+that it was checked; a process that is killed in the middle leaves a temporary name, which the next
+fetch removes. A dataset on a local disk is hard-linked into the cache instead of copied where the
+file systems allow: it takes no space, and is checked and found the same way. (`prepare` never
+writes into an existing file, so a link does not change under its readers.)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cerebro_elastic.data.manifest import ColumnFile, Manifest, Split
+from cerebro_elastic.data.partition import Partition, open_partition
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import Content, Place, chunks, content, locate, pour, replacing, translated
+
+
+class PartitionCache:
+    """The cache under the folder ``root``, shared by all processes of the host."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def fetch(self, url: str, manifest: Manifest, split: Split, index: int) -> Partition:
+        """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it.
+
+        Raises ``DataError`` if a file is missing or not what the manifest says, ``DiskFull`` if the
+        cache has no space. Other processes that want the same partition wait and share it.
+        """
+        folder = self._folder(manifest, split, index)
+        partition = manifest.split(split)[index]
+        paths = _paths(folder, manifest)
+        if not _present(paths.values(), partition.files):
+            with translated(DataError, f"cannot fetch {split} partition {index} of {url}"), _locked(folder):
+                for path, file in zip(paths.values(), partition.files, strict=True):
+                    if not _present([path], [file]):
+                        _bring(locate(url) / file.path, path, file.content)
+        return open_partition(index, partition.rows, paths)
+
+    def cached(self, manifest: Manifest) -> tuple[int, ...]:
+        """The training partitions that are here."""
+        return tuple(
+            index
+            for index, partition in enumerate(manifest.train)
+            if _present(_paths(self._folder(manifest, "train", index), manifest).values(), partition.files)
+        )
+
+    def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
+        return self._root / manifest.digest / f"{split}-{index:05d}"
+
+
+def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:
+    """By column name. File names are our own: a manifest from elsewhere cannot point out of the cache."""
+    return {column.name: folder / f"{at:03d}.npy" for at, column in enumerate(manifest.columns)}
+
+
+def _present(paths: Iterable[Path], files: Iterable[ColumnFile]) -> bool:
+    return all(_size(path) == file.bytes for path, file in zip(paths, files, strict=True))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder for this process; what a killed one left there is removed first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in folder.glob("*.tmp"):
+            leftover.unlink()
+        yield
+
+
+def _bring(source: Place, path: Path, expected: Content) -> None:
+    """Put the file at ``path``; one bad read is forgiven."""
+    try:
+        _bring_once(source, path, expected)
+    except DataError:
+        _bring_once(source, path, expected)
+
+
+def _bring_once(source: Place, path: Path, expected: Content) -> None:
+    with replacing(str(path)) as temporary:
+        found = content(source) if _linked(source, temporary) else _copied(source, temporary)
+        if found != expected:
+            raise DataError(
+                f"{source} is damaged: expected {expected}, found {found}, twice; "
+                "restore the file, or prepare the dataset again at another place"
+            )
+
+
+def _linked(source: Place, path: str) -> bool:
+    """Whether ``path`` could become another name of the file: not across file systems or owners."""
+    if not source.local:
+        return False
+    try:
+        os.link(os.path.realpath(source.path), path)
+    except OSError:
+        return False
+    return True
+
+
+def _copied(source: Place, path: str) -> Content:
+    with open(path, "xb") as file:
+        return pour(chunks(source), file)

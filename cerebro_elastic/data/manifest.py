@@ -1,0 +1,112 @@
+"""A prepared dataset's manifest: ``manifest.json`` at the dataset's URL, written last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import Content, locate, translated
+
+VERSION = 1
+NAME = "manifest.json"
+
+Split: TypeAlias = Literal["train", "valid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's name, numpy dtype (``<f4``) and shape without the axis of rows."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFile:
+    """One column of one partition: a ``.npy`` file by its path under the dataset's URL."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+    @property
+    def content(self) -> Content:
+        return Content(self.bytes, self.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """A partition's number of rows, and its files in the order of the manifest's columns."""
+
+    rows: int
+    files: tuple[ColumnFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a dataset holds. ``seed`` is that of the one shuffle before the split into partitions."""
+
+    columns: tuple[Column, ...]
+    train: tuple[PartitionFiles, ...]
+    valid: tuple[PartitionFiles, ...]
+    seed: int
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows per training partition."""
+        return tuple(partition.rows for partition in self.train)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def split(self, split: Split) -> tuple[PartitionFiles, ...]:
+        """The partitions of ``train`` or ``valid``."""
+        return self.train if split == "train" else self.valid
+
+    def to_json(self) -> bytes:
+        document = {"version": VERSION, "digest": self.digest, **asdict(self)}
+        return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def read_manifest(url: str) -> Manifest:
+    """The manifest of the dataset at ``url``; ``DataError`` if it is missing, damaged or unknown."""
+    with translated(DataError, f"cannot read the dataset {url}"):
+        place = locate(url) / NAME
+        try:
+            text = place.fs.cat_file(place.path)
+        except FileNotFoundError as exc:
+            raise DataError(
+                f"there is no dataset at {url}: {place} is missing; prepare it with `cerebro prepare`"
+            ) from exc
+    return _parse(text, str(place))
+
+
+def _parse(text: bytes, name: str) -> Manifest:
+    try:
+        document: dict[str, Any] = dict(json.loads(text))
+        version, digest = document.pop("version"), document.pop("digest")
+    except (ValueError, TypeError, KeyError) as exc:
+        raise DataError(f"{name} is not a manifest ({exc!r}); prepare the dataset again") from exc
+    if version != VERSION:
+        raise DataError(
+            f"{name} has version {version}, this program reads version {VERSION}: prepare the dataset again, "
+            "or use the cerebro-elastic that wrote it"
+        )
+    try:
+        manifest = TypeAdapter(Manifest).validate_python(document)
+    except ValidationError as exc:
+        raise DataError(f"{name} is damaged: {exc}; prepare the dataset again") from exc
+    if manifest.digest != digest:
+        raise DataError(
+            f"{name} was changed after it was written: expected digest {digest}, found {manifest.digest}; "
+            "prepare the dataset again"
+        )
+    return manifest
