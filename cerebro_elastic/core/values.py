@@ -60,8 +60,8 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What a run is made from, written once: the plan, the resolved recipe and its digest, the URL
-    of the prepared data and its digest, the folder from which users' modules are imported, the URL
-    of checkpoints and logs, and the version of this package."""
+    of the prepared data and its digest, the folder from which users' modules are imported and the
+    digest of their code, the URL of checkpoints and logs, and the version of this package."""
 
     plan: Plan
     recipe: Mapping[str, Any]
@@ -69,6 +69,7 @@ class Spec:
     data: str
     data_digest: str
     root: str
+    code_digest: str
     storage: str
     version: str
 

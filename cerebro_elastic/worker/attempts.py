@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Self
 
 from cerebro_elastic import checkpoint
@@ -115,12 +116,17 @@ class Attempts:
 
     def _collect(self, config: Config, log: EventLog) -> None:
         """Delete what no config needs any more; a failure to do so costs space, not the run."""
-        objective = self._bench.recipe.objective
         try:
-            for ref in collectable(self._ledger.visits_of(config.id), objective.metric, objective.mode):
+            for ref in self._newly_collectable(self._ledger.visits_of(config.id)):
                 checkpoint.remove(ref)
         except CheckpointError as error:
             log.warning("cannot collect", why=str(error))
+
+    def _newly_collectable(self, visits: Sequence[Visit]) -> list[CheckpointRef]:
+        """What the last visit made superfluous; what was so before is gone already."""
+        objective, plan = self._bench.recipe.objective, self._spec.plan
+        before = set(collectable(visits[:-1], plan, objective.metric, objective.mode))
+        return [r for r in collectable(visits, plan, objective.metric, objective.mode) if r not in before]
 
     def _discard(self, output: CheckpointRef, source: CheckpointRef | None) -> None:
         if output != source:

@@ -1,0 +1,1 @@
+"""Whole runs: started, resumed, opened afterwards, verified, replayed."""

@@ -1,0 +1,111 @@
+"""What is checked before a run starts: the user's code with every config, and the data.
+
+``python -m cerebro_elastic.runs.preflight`` does it in a process of its own, because it imports
+torch and the user's modules, and the process that leads a run imports neither. It reads a request
+and writes an answer, both one JSON object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.errors import CerebroError, RecipeError, RunError
+from cerebro_elastic.recipes import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the preflight found: the data as prepared, and the digest of the user's code."""
+
+    data: str
+    data_digest: str
+    partitions: int
+    validations: int
+    code_digest: str
+
+
+def preflight(recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: Path) -> Findings:
+    """Check the task against every config and prepare the data at ``data``, unless the recipe names a
+    prepared dataset. Raises what is wrong, as ``RecipeError`` if it is the user's to mend."""
+    request = {
+        "recipe": recipe.resolved(),
+        "root": str(recipe.root),
+        "hparams": list(map(dict, hparams)),
+        "data": str(data),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "cerebro_elastic.runs.preflight"],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError) as exc:
+        tail = "\n".join(done.stderr.splitlines()[-15:])
+        raise RunError(
+            f"the check of recipe and data died with exit code {done.returncode}:\n{tail}"
+        ) from exc
+    if "error" in answer:
+        raise RecipeError(answer["error"]) if answer["exit_code"] == 2 else RunError(answer["error"])
+    return Findings(**answer)
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    from cerebro_elastic.data.manifest import read_manifest
+    from cerebro_elastic.data.prepare import prepare_recipe
+    from cerebro_elastic.recipes import load_recipe
+    from cerebro_elastic.train.bench import make_task
+
+    recipe = load_recipe(request["recipe"], root=request["root"])
+    task = make_task(recipe)
+    for hparams in request["hparams"]:
+        task.check(hparams)
+    if recipe.validation == "evaluate" and not task.evaluates:
+        raise RecipeError(
+            f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
+            "epoch's last unit: use validation: epoch"
+        )
+    url = recipe.data.url or prepare_recipe(recipe, request["data"])
+    manifest = read_manifest(url)
+    return {
+        "data": url,
+        "data_digest": manifest.digest,
+        "partitions": len(manifest.rows("train")),
+        "validations": len(manifest.rows("valid")),
+        "code_digest": _code_digest(recipe.root),
+    }
+
+
+def _code_digest(root: Path) -> str:
+    """Of the user's modules that were imported from ``root``, by name and content."""
+    digest = hashlib.sha256()
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).resolve().parent == root.resolve():
+            digest.update(name.encode() + Path(file).read_bytes())
+    return digest.hexdigest()
+
+
+def _main() -> None:
+    # Users' modules may print; the answer alone goes to the real stdout.
+    answer_to = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        answer = _answer(json.load(sys.stdin))
+    except CerebroError as error:
+        answer = {"error": str(error), "exit_code": error.exit_code}
+    print(json.dumps(answer), file=answer_to, flush=True)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,84 @@
+"""A run after the fact, or while it goes on: what Python users get from ``run`` and ``open_run``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.core.codec import decode
+from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.values import Spec
+from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.report.results import ConfigResult, leaderboard
+from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.store.journal import read_journal
+
+
+class RunResult:
+    """The configs of a run with their metrics, visits and checkpoints, as its history tells them."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.spec = decode(folder.spec.read_bytes(), Spec)
+        self.events: Sequence[Event] = read_journal(folder.history)
+
+    def __repr__(self) -> str:
+        best = self.leaderboard[0] if self.leaderboard else None
+        told = f", best {best.config} with {self.recipe.objective.metric} {best.best}" if best else ""
+        return f"<RunResult {self.run!r}: {len(self.leaderboard)} configs{told}>"
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.spec.plan.run
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return load_recipe(self.spec.recipe, root=self.spec.root)
+
+    @cached_property
+    def leaderboard(self) -> list[ConfigResult]:
+        """All configs, the best first by the recipe's objective."""
+        objective = self.recipe.objective
+        return leaderboard(self.events, objective.metric, objective.mode)
+
+    @property
+    def best(self) -> ConfigResult:
+        """The config with the best value of the objective in any epoch."""
+        first = self.leaderboard[0] if self.leaderboard else None
+        if first is None or first.best is None:
+            logged = sorted({name for row in self.leaderboard for metrics in row.curve for name in metrics})
+            raise RunError(
+                f"no config of run {self.run!r} has a value of {self.recipe.objective.metric!r} yet; "
+                f"logged so far: {', '.join(logged) or '(nothing)'}"
+            )
+        return first
+
+    @cached_property
+    def configs(self) -> Mapping[str, ConfigResult]:
+        """By config id."""
+        return {row.config: row for row in sorted(self.leaderboard, key=lambda row: row.config)}
+
+    def config(self, config: str) -> ConfigResult:
+        """One config; ``RunError`` lists those that there are."""
+        if config not in self.configs:
+            raise RunError(f"run {self.run!r} has no config {config!r}; {did_you_mean(config, self.configs)}")
+        return self.configs[config]
+
+    def state(self, config: str, *, best: bool = True) -> Any:
+        """The config's state tree at the end of its best epoch, or its last one (imports torch)."""
+        from cerebro_elastic import checkpoint
+
+        row = self.config(config)
+        ref = row.best_checkpoint if best else row.checkpoint
+        if ref is None:
+            raise RunError(f"config {config!r} of run {self.run!r} has no checkpoint yet")
+        return checkpoint.load(ref)
+
+
+def open_run(run: str | Path, *, home: str | Path | None = None) -> RunResult:
+    """A run by its id (in ``home``, by default ``$CEREBRO_HOME`` or ``./runs``) or its folder."""
+    return RunResult(find_run(run, Path(home) if home is not None else None))
