@@ -199,12 +199,11 @@ class Domain(Section):
         if sum(kind is not None for kind in kinds) != 1:
             raise ValueError("give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b]")
         if self.choice is not None:
-            written = [json.dumps(item, sort_keys=True) for item in self.choice]
-            if not written:
+            if not self.choice:
                 raise ValueError("an empty list leaves nothing to try; give at least one value")
-            if len(set(written)) < len(written):
-                twice = next(item for item in written if written.count(item) > 1)
-                raise ValueError(f"{twice} is listed twice; each value once")
+            for index, item in enumerate(self.choice):
+                if any(item == other and type(item) is type(other) for other in self.choice[:index]):
+                    raise ValueError(f"{item!r} is listed twice; each value once")
             return self
         low, high = self.integers or self.uniform or self.loguniform or (0, 0)
         if not low < high:
@@ -324,8 +323,8 @@ def section_type(path: tuple[str | int, ...], kind: object) -> type[Section]:
             return _SECTIONS.get(kind, TaskSection)
         case ("search", "space", _):
             return Domain
-        case (name, *_):
-            section = Recipe.model_fields[str(name)].annotation
+        case _:
+            section = Recipe.model_fields[str(path[0])].annotation
             assert isinstance(section, type)
             assert issubclass(section, Section)
             return section

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -54,7 +54,8 @@ class Source:
 class _Loader(yaml.SafeLoader):
     """A safe loader with the implicit types of YAML 1.2."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+
+_Loader.yaml_implicit_resolvers = {}
 
 
 _CORE_SCHEMA = {
@@ -100,7 +101,7 @@ def read_yaml(text: str, label: str) -> Source:
     except yaml.YAMLError as exc:
         raise RecipeError(f"{label}: not valid YAML: {exc}") from exc
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
     if not isinstance(values, dict):
         raise RecipeError(f"{label}: a recipe is a mapping of keys, this is a {type(values).__name__}")
     return Source(label, values, places)

@@ -1,0 +1,32 @@
+"""Users' functions get their arguments by name: each takes what it wants and leaves the rest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def accepted(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names that ``function`` takes by keyword; ``None`` if it takes any (``**kwargs``)."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(parameter.name for parameter in parameters if parameter.kind in by_keyword)
+
+
+def required(function: Callable[..., Any]) -> frozenset[str]:
+    """The names that ``function`` must be given: those without a default."""
+    varied = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return frozenset(
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty and parameter.kind not in varied
+    )
+
+
+def select(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that ``function`` takes."""
+    names = accepted(function)
+    return {name: value for name, value in values.items() if names is None or name in names}

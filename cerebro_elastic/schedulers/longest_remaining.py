@@ -1,0 +1,34 @@
+"""Longest remaining work first: the classic rule for open shops, and the default.
+
+The makespan of an open shop is at least the load of its most loaded machine and the length of its
+longest job (Gonzalez and Sahni 1976); so the node with most to do chooses first, and takes the
+config with most to do, lest either become the tail of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerebro_elastic.core.ports import Instance
+from cerebro_elastic.core.values import Unit
+
+
+class LongestRemaining:
+    """Most loaded idle node first; it takes the eligible config with most remaining seconds.
+
+    Ties go to the lower name, and among one config's units to the lower partition.
+    """
+
+    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+        """At most one unit for each idle node, no config twice."""
+        chosen: list[tuple[str, Unit]] = []
+        taken: set[str] = set()
+        for node in sorted(instance.eligible, key=lambda name: (-instance.load.get(name, 0.0), name)):
+            units = [unit for unit in instance.eligible[node] if unit.config not in taken]
+            if units:
+                unit = min(
+                    units, key=lambda u: (-instance.remaining[u.config], u.config, u.partition, u.phase)
+                )
+                chosen.append((node, unit))
+                taken.add(unit.config)
+        return chosen

@@ -1,0 +1,146 @@
+"""Constraints between hyper-parameters: expressions such as ``lr * width < 4``, or users' functions.
+
+An expression is interpreted here node by node: numbers, strings, lists, names, arithmetic,
+comparisons, ``and``, ``or``, ``not``, ``in`` and a few functions. Nothing else can happen in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from cerebro_elastic import arguments
+from cerebro_elastic.core.values import HParams
+from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import import_object, is_reference
+
+Constraint: TypeAlias = Callable[[HParams], bool]
+
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+}
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {"abs": abs, "len": len, "max": max, "min": min, "sum": sum}
+
+
+def constraint_of(recipe: Recipe) -> Constraint:
+    """All constraints of the recipe as one. Raises ``RecipeError`` for one that cannot be used."""
+    checks = [_checked(recipe, index, text) for index, text in enumerate(recipe.search.constraints)]
+    return lambda hparams: all(check(hparams) for check in checks)
+
+
+def _checked(recipe: Recipe, index: int, text: str) -> Constraint:
+    """One constraint, its every failure told with its place in the recipe."""
+    place = f"{recipe.source.where(('search', 'constraints', index))}: constraint {text!r}"
+    try:
+        holds = _function(text, recipe) if is_reference(text) else _expression(text, recipe.search.space)
+    except (ValueError, TaskError) as exc:
+        raise RecipeError(f"{place}: {exc}") from exc
+
+    def check(hparams: HParams) -> bool:
+        try:
+            verdict = holds(hparams)
+        except Exception as exc:
+            raise RecipeError(f"{place} fails for {dict(hparams)}: {type(exc).__name__}: {exc}") from exc
+        if not isinstance(verdict, bool):
+            raise RecipeError(f"{place} gives {verdict!r} for {dict(hparams)}: it must be true or false")
+        return verdict
+
+    return check
+
+
+def _function(reference: str, recipe: Recipe) -> Callable[[HParams], Any]:
+    function = import_object(reference, recipe.root)
+    unknown = sorted(arguments.required(function) - set(recipe.search.space))
+    if unknown:
+        near = did_you_mean(unknown[0], recipe.search.space)
+        raise ValueError(f"it takes {unknown[0]!r}, which is not in the space; {near}")
+    return lambda hparams: function(**arguments.select(function, hparams))
+
+
+def _expression(text: str, space: Mapping[str, Any]) -> Callable[[HParams], Any]:
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError as exc:
+        raise ValueError(f"not an expression: {exc.msg}; write e.g. 'lr * width < 4'") from exc
+    _allow(tree, space)
+    return lambda hparams: _evaluate(tree, hparams)
+
+
+def _allow(node: ast.AST, space: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for anything that ``_evaluate`` does not know."""
+    match node:
+        case ast.Name(id=name):
+            if name not in space:
+                raise ValueError(f"{name!r} is not in the space; {did_you_mean(name, space)}")
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            if name not in _FUNCTIONS:
+                raise ValueError(f"unknown function {name!r}; {did_you_mean(name, _FUNCTIONS)}")
+            for argument in args:
+                _allow(argument, space)
+        case (
+            ast.Constant()
+            | ast.List()
+            | ast.Tuple()
+            | ast.BoolOp()
+            | ast.BinOp()
+            | ast.UnaryOp()
+            | ast.Compare()
+        ):
+            for child in ast.iter_child_nodes(node):
+                _allow(child, space)
+        case ast.boolop() | ast.expr_context():
+            pass
+        case ast.operator() | ast.unaryop() | ast.cmpop() if type(node) in _OPERATORS:
+            pass
+        case _:
+            raise ValueError(
+                f"{type(node).__name__} is not allowed here: use arithmetic, comparisons, and, or, not, in, "
+                f"{', '.join(_FUNCTIONS)}; or 'module:function' for more"
+            )
+
+
+def _evaluate(node: ast.AST, names: HParams) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return names[name]
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_evaluate(item, names) for item in items]
+        case ast.UnaryOp(op=op, operand=operand):
+            return _OPERATORS[type(op)](_evaluate(operand, names))
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_evaluate(left, names), _evaluate(right, names))
+        case ast.BoolOp(op=ast.And(), values=parts):
+            return all(_evaluate(part, names) for part in parts)
+        case ast.BoolOp(values=parts):
+            return any(_evaluate(part, names) for part in parts)
+        case ast.Call(func=ast.Name(id=function), args=args):
+            return _FUNCTIONS[function](*(_evaluate(argument, names) for argument in args))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            sides = [_evaluate(side, names) for side in (left, *comparators)]
+            return all(
+                _OPERATORS[type(op)](one, other)
+                for op, one, other in zip(ops, sides, sides[1:], strict=False)
+            )
+    raise AssertionError(f"_allow let {type(node).__name__} pass")

@@ -1,0 +1,49 @@
+"""What every scheduling policy promises, for hypothesis to try on any moment::
+
+@given(instances())
+def test_contract(instance: Instance) -> None:
+    check_policy(MyPolicy, instance)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from cerebro_elastic.core.ports import Instance, Policy
+from cerebro_elastic.core.values import Unit
+
+_NODES = ("n0", "n1", "n2", "n3")
+_CONFIGS = ("c0", "c1", "c2", "c3", "c4")
+_SECONDS = st.floats(0, 1e6)
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> Instance:
+    """Any moment: any idle nodes, each with any eligible units."""
+    idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
+    units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
+    return Instance(
+        eligible={node: draw(st.lists(units, unique=True, max_size=8)) for node in idle},
+        remaining={config: draw(_SECONDS) for config in _CONFIGS},
+        load={node: draw(_SECONDS) for node in _NODES},
+        seconds=lambda _unit, _node: 1.0,
+        seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
+    )
+
+
+def check_policy(make: Callable[[], Policy], instance: Instance) -> None:
+    """Every promise of ``Policy.choose``, on one instance."""
+    policy = make()
+    chosen = list(policy.choose(instance))
+    nodes = [node for node, _ in chosen]
+    configs = [unit.config for _, unit in chosen]
+    assert all(unit in instance.eligible[node] for node, unit in chosen), "an idle node, one of its units"
+    assert len(set(nodes)) == len(nodes), "a node gets at most one unit"
+    assert len(set(configs)) == len(configs), "no config runs twice at once"
+    for node in set(instance.eligible) - set(nodes):
+        left = [unit for unit in instance.eligible[node] if unit.config not in configs]
+        assert not left, f"{node} idles while it could do {left}"
+    assert list(policy.choose(instance)) == chosen, "the same moment, the same answer"
+    assert list(make().choose(instance)) == chosen, "the same moment, the same answer, whoever decides"

@@ -1,0 +1,59 @@
+"""Each policy keeps the contract; and what is its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+
+from cerebro_elastic.core.ports import Instance, Policy
+from cerebro_elastic.core.values import Unit
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.schedulers.randomized import Randomized
+from cerebro_elastic.testing.policy_contract import check_policy, instances
+
+
+@pytest.mark.parametrize("make", [LongestRemaining, Randomized])
+@given(instance=instances())
+def test_contract(make: Callable[[], Policy], instance: Instance) -> None:
+    check_policy(make, instance)
+
+
+def moment(seed: tuple[int, ...] = (0,), **remaining: float) -> Instance:
+    """Two idle nodes, ``b`` the more loaded, and every config eligible on both."""
+    return Instance(
+        eligible={
+            node: [Unit(config, 0, partition) for config in remaining]
+            for partition, node in enumerate(("a", "b"))
+        },
+        remaining=remaining,
+        load={"a": 1.0, "b": 2.0},
+        seconds=lambda _unit, _node: 1.0,
+        seed=seed,
+    )
+
+
+def test_the_most_loaded_node_takes_the_config_with_most_remaining() -> None:
+    chosen = LongestRemaining().choose(moment(c0=5.0, c1=9.0, c2=7.0))
+    assert chosen == [("b", Unit("c1", 0, 1)), ("a", Unit("c2", 0, 0))]
+
+
+def test_ties_are_broken_by_name_and_partition() -> None:
+    assert LongestRemaining().choose(moment(c2=1.0, c0=1.0, c1=1.0)) == [
+        ("b", Unit("c0", 0, 1)),
+        ("a", Unit("c1", 0, 0)),
+    ]
+    lone = Instance({"a": [Unit("c", 0, 3), Unit("c", 0, 1)]}, {"c": 1.0}, {}, lambda _u, _n: 1.0)
+    assert LongestRemaining().choose(lone) == [("a", Unit("c", 0, 1))]
+
+
+def test_random_differs_from_moment_to_moment_and_favours_none() -> None:
+    picks = Counter(
+        unit.config
+        for revision in range(300)
+        for _, unit in Randomized().choose(moment((7, revision), c0=1.0, c1=1.0, c2=1.0))
+    )
+    assert set(picks) == {"c0", "c1", "c2"}
+    assert min(picks.values()) > 150, "two of three each time: about 200 of 300"

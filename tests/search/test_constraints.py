@@ -1,0 +1,117 @@
+"""Constraints: what may be written, what it means, and that nothing else can happen in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.search.constraints import Constraint, constraint_of
+
+POINT: dict[str, Any] = {"lr": 0.1, "width": 32, "act": "relu", "layers": [64, 32], "bias": True}
+
+
+@pytest.fixture(autouse=True)
+def imports_as_found() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def constraint(*texts: str, root: Path | None = None) -> Constraint:
+    space = {name: [value] for name, value in POINT.items()}
+    return constraint_of(
+        load_recipe(
+            {
+                "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
+                "data": {"source": "x.npz"},
+                "search": {"space": space, "constraints": list(texts)},
+            },
+            root=root,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr * width < 4",
+        "0 < lr <= 0.1 < width",
+        "width % 16 == 0 and width // 16 == 2 and width ** 2 == 1024",
+        "act in ['relu', 'gelu'] or lr > 1",
+        "act not in ('tanh', 'sigmoid')",
+        "not (lr > 1) and bias",
+        "-lr < +lr",
+        "layers == [64, 32] and len(layers) == 2 and sum(layers) == 96",
+        "max(lr, 0.5) == 0.5 and min(layers) == 32 and abs(-width) == width",
+        "bias != False",
+    ],
+)
+def test_expressions_mean_what_python_means(text: str) -> None:
+    assert constraint(text)(POINT) is True
+    assert eval(text, {}, dict(POINT)) is True
+    assert constraint(f"not ({text})")(POINT) is False
+
+
+def test_all_must_hold() -> None:
+    assert constraint()(POINT)
+    assert not constraint("lr < 1", "width < 8")(POINT)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lr * widht < 4", "'widht' is not in the space; did you mean 'width'?"),
+        ("lr <", "not an expression"),
+        ("__import__('os').system('true')", "Call is not allowed"),
+        ("open('x') == 1", "unknown function 'open'; choices: abs, len, max, min, sum"),
+        ("act.__class__ == 1", "Attribute is not allowed"),
+        ("layers[0] > 1", "Subscript is not allowed"),
+        ("(lambda: 1)() == 1", "Call is not allowed"),
+        ("[x for x in layers] == layers", "ListComp is not allowed"),
+        ("lr is None", "Is is not allowed"),
+        ("width & 1 == 0", "BitAnd is not allowed"),
+        ("max(*layers) > 1", "Starred is not allowed"),
+    ],
+)
+def test_anything_else_is_refused(text: str, words: str) -> None:
+    with pytest.raises(RecipeError, match="constraint") as caught:
+        constraint(text)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lr * width", "gives 3.2.* must be true or false"),
+        ("act < lr", "TypeError"),
+        ("lr / (width - 32) > 1", "ZeroDivisionError"),
+    ],
+)
+def test_what_fails_at_a_point_names_the_point(text: str, words: str) -> None:
+    with pytest.raises(RecipeError, match=words) as caught:
+        constraint(text)(POINT)
+    assert "'width': 32" in str(caught.value)
+
+
+def test_users_functions_take_hyper_parameters_by_name(tmp_path: Path) -> None:
+    (tmp_path / "rules_of_mine.py").write_text(
+        "def small(lr, width, other=1): return lr * width < 4\n"
+        "def needs(depth): return True\n"
+        "def broken(lr): raise KeyError('x')\n"
+    )
+    assert constraint("rules_of_mine:small", root=tmp_path)(POINT)
+    assert not constraint("rules_of_mine:small", root=tmp_path)({**POINT, "width": 64})
+    with pytest.raises(RecipeError, match="it takes 'depth', which is not in the space"):
+        constraint("rules_of_mine:needs", root=tmp_path)
+    with pytest.raises(RecipeError, match="KeyError"):
+        constraint("rules_of_mine:broken", root=tmp_path)(POINT)
+    with pytest.raises(RecipeError, match="no module 'rules_of_yours'"):
+        constraint("rules_of_yours:f", root=tmp_path)
