@@ -1,5 +1,35 @@
-"""cerebro-elastic: Model Hopper Parallelism on TorchElastic."""
+"""cerebro-elastic: Model Hopper Parallelism on TorchElastic.
 
+``run(recipe, **overrides) -> RunResult`` runs a recipe on this machine, ``open_run(run)`` opens one
+afterwards. Both are imported on use: torch loads this package in every process that knows
+rendezvous backends.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Recipe, load_recipe
+    from cerebro_elastic.runs.launch import run
+    from cerebro_elastic.runs.result import RunResult, open_run
+
+__all__ = ["Recipe", "RunResult", "load_recipe", "open_run", "run"]
 
 __version__ = version("cerebro-elastic")
+
+_HOMES = {
+    "Recipe": "cerebro_elastic.recipes",
+    "RunResult": "cerebro_elastic.runs.result",
+    "load_recipe": "cerebro_elastic.recipes",
+    "open_run": "cerebro_elastic.runs.result",
+    "run": "cerebro_elastic.runs.launch",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cerebro_elastic' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,18 @@
+"""The command ``cerebro``."""
+
+from __future__ import annotations
+
+import sys
+
+from cerebro_elastic.errors import CerebroError
+
+
+def main() -> None:
+    """Run a command; an error of ours is one message and a non-zero exit, never a traceback."""
+    from cerebro_elastic.cli.app import app
+
+    try:
+        app()
+    except CerebroError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

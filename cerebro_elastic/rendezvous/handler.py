@@ -17,8 +17,8 @@ import uuid
 from dataclasses import replace
 
 import torch
-from torch.distributed import Store as TorchStore
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import Store as TorchStore
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -63,7 +63,7 @@ class NodeRendezvous(RendezvousHandler):
     def from_parameters(cls, params: RendezvousParameters) -> NodeRendezvous:
         """From torchrun's own options; TLS and login come from the environment (``StoreSettings``)."""
         logs.start()
-        env = {**os.environ, "CEREBRO_ETCD_ENDPOINTS": params.endpoint.replace(";", ",")}
+        env = {**os.environ, "CEREBRO_ETCD_ENDPOINTS": params.endpoint}
         name = params.get("node") or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
         try:
             settings = StoreSettings.from_env(env)

@@ -65,7 +65,7 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str) -> Table:
     return table
 
 
-def progress_view(state: State, metric: str, elapsed: float) -> RenderableType:
+def progress_view(state: State, metric: str, elapsed: float | None) -> RenderableType:
     """Nodes with their units, configs with their progress, and how long it will take."""
     if state.plan is None:
         return Text("waiting for the run to be opened")
@@ -93,7 +93,7 @@ def progress_view(state: State, metric: str, elapsed: float) -> RenderableType:
     return Group(nodes, "", configs, "", summary_line(state, elapsed))
 
 
-def summary_line(state: State, elapsed: float) -> str:
+def summary_line(state: State, elapsed: float | None) -> str:
     """Units done, and the time that the rest will take."""
     assert state.plan is not None
     plan = state.plan
@@ -101,8 +101,9 @@ def summary_line(state: State, elapsed: float) -> str:
     left = sum(units_left(config, plan) for config in state.configs.values())
     eta = _eta(state, plan)
     return (
-        f"{total - left}/{total} units on {len(state.nodes)} nodes, {_clock(elapsed)} gone, "
-        f"{'about ' + _clock(eta) + ' to go' if eta is not None else 'no node yet'}"
+        f"{total - left}/{total} units on {len(state.nodes)} nodes, "
+        + ("" if elapsed is None else f"{_clock(elapsed)} gone, ")
+        + ("no node yet" if eta is None else f"about {_clock(eta)} to go")
     )
 
 

@@ -62,8 +62,8 @@ def preflight(recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: Path) 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     from cerebro_elastic.data.manifest import read_manifest
-    from cerebro_elastic.data.prepare import prepare_recipe
     from cerebro_elastic.recipes import load_recipe
+    from cerebro_elastic.runs.prepare import prepare_recipe
     from cerebro_elastic.train.bench import make_task
 
     recipe = load_recipe(request["recipe"], root=request["root"])
@@ -80,8 +80,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "data": url,
         "data_digest": manifest.digest,
-        "partitions": len(manifest.rows("train")),
-        "validations": len(manifest.rows("valid")),
+        "partitions": len(manifest.train),
+        "validations": len(manifest.valid),
         "code_digest": _code_digest(recipe.root),
     }
 

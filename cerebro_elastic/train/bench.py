@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cerebro_elastic.core.values import Config, Phase, Spec, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.data.manifest import Split, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import State, Task, UnitJob, UnitResult
 
-_SPLITS = {Phase.TRAIN: "train", Phase.EVALUATE: "valid"}
+_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.EVALUATE: "valid"}
 
 
 def make_task(recipe: Recipe) -> Task:
@@ -42,16 +44,20 @@ class Bench:
         self._device = device
         self._loader = _loader(self.recipe)
 
+    def use_threads(self) -> None:
+        """Give torch the recipe's number of threads: results depend on it in their last bits."""
+        torch.set_num_threads(self.recipe.node.threads)
+
     def fetch(self, phase: Phase, index: int) -> Partition:
         """A training or validation partition, from the cache or into it."""
         return self._cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
 
     def job(self, config: Config, unit: Unit, state: State | None) -> UnitJob:
         """The job that ``unit`` is for ``config`` as it stands."""
-        rows = tuple(self._manifest.rows("train"))
+        rows = self._manifest.rows
         last = len(config.visited) + 1 == self._plan.partitions
         validates = unit.phase is Phase.TRAIN and last and not self._plan.evaluations
-        valid = range(len(self._manifest.rows("valid"))) if validates else ()
+        valid = range(len(self._manifest.valid)) if validates else ()
         return UnitJob(
             unit=unit,
             hparams=config.hparams,

@@ -13,7 +13,6 @@ from cerebro_elastic import __version__, logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.data.cache import default_root
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
@@ -51,10 +50,10 @@ def _serve(ledger: Ledger, env: Mapping[str, str], log: logs.EventLog) -> None:
                 f"the run was started by cerebro-elastic {spec.version}, this node has {__version__}: "
                 "install the same version on all nodes"
             )
-        cache = Path(env["CEREBRO_CACHE"]) if "CEREBRO_CACHE" in env else default_root()
+        cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
         device = f"cuda:{env.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
         bench = Bench(spec, cache, device)
-        torch.set_num_threads(bench.recipe.node.threads)
+        bench.use_threads()
         with Attempts(ledger, spec, bench, SystemClock(), log) as attempts:
             log.info("ready", device=device, threads=torch.get_num_threads())
             while (attempt := inbox.next()) is not None:

@@ -1,0 +1,93 @@
+"""The live view of a run: a table that moves in a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live
+
+from cerebro_elastic.core.events import ConfigEnded, Event, NodeJoined, NodeLeft, UnitCommitted, UnitFailed
+from cerebro_elastic.core.machine import State
+from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
+from cerebro_elastic.runs.launch import Watcher
+from cerebro_elastic.runs.result import RunResult
+
+
+class LiveView:
+    """Shows what a run tells its watcher."""
+
+    def __init__(self, console: Console, metric: str) -> None:
+        self._console = console
+        self._live = (
+            Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
+        )
+        self._began = time.monotonic()
+        self._metric = metric
+        self.watcher = Watcher(say=self._say, show=self._show)
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+    def _show(self, events: list[Event], state: State) -> None:
+        elapsed = time.monotonic() - self._began
+        for event in events:
+            line = _line(event, state, elapsed, told_all=self._live is None)
+            if line:
+                self._say(line)
+        if self._live:
+            self._live.update(progress_view(state, self._metric, elapsed), refresh=True)
+
+
+def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str | None:
+    """What is worth a line: trouble always; with nothing moving on the screen, also every visit."""
+    match event:
+        case NodeJoined(node=node):
+            return f"{node.name} joined"
+        case NodeLeft(node=name):
+            return f"{name} left"
+        case UnitFailed(failure=failure):
+            return (
+                f"{unit_text(failure.unit)} failed on {failure.node}, {failure.kind.value}: {failure.story}"
+            )
+        case ConfigEnded(config=name, status=status, reason=reason):
+            return f"{name} {status.value}: {reason}"
+        case UnitCommitted(visit=visit) if told_all:
+            metrics = " ".join(f"{name}={value:.4g}" for name, value in visit.metrics.items())
+            return (
+                f"{unit_text(visit.unit)} on {visit.node} in {visit.seconds:.2f} s {metrics}; "
+                + summary_line(state, elapsed)
+            )
+    return None
+
+
+def outcome_json(result: RunResult) -> dict[str, Any]:
+    """A finished run for machines."""
+    return {
+        "run": result.run,
+        "folder": str(result.folder.path),
+        "objective": result.recipe.objective.model_dump(),
+        "leaderboard": [
+            {
+                "config": row.config,
+                "hparams": dict(row.hparams),
+                "status": row.status,
+                "reason": row.reason,
+                "best": row.best,
+                "best_epoch": row.best_epoch,
+                "metrics": dict(row.curve[-1]) if row.curve else {},
+                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+            }
+            for row in result.leaderboard
+        ],
+    }

@@ -1,0 +1,93 @@
+"""Replay: a config trained again, alone and in order, from its visit log; and the invariants, checked
+over the recorded history."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.invariants import Violation, check
+from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
+from cerebro_elastic.errors import CheckpointError, IllegalEvent
+from cerebro_elastic.runs.result import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedVisit:
+    """A visit done again: ``digest`` is the new one, equal to the recorded one if all is well."""
+
+    visit: Visit
+    digest: str
+
+    @property
+    def same(self) -> bool:
+        return self.digest == self.visit.output.digest
+
+
+def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
+    """Train ``config`` from its beginning in this process, in the order of its visits (imports torch).
+
+    Nothing of the recorded states is used: each unit continues from the one replayed before.
+    """
+    from cerebro_elastic import checkpoint
+    from cerebro_elastic.train.bench import Bench
+
+    row = result.config(config)
+    bench = Bench(result.spec, result.folder.cache)
+    bench.use_threads()
+    with tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch:
+        at, head = Config(config, row.hparams), None
+        for number, visit in enumerate(row.visits):
+            done = bench.perform(bench.job(at, visit.unit, checkpoint.load(head) if head else None))
+            if visit.unit.phase is Phase.TRAIN:
+                head = checkpoint.save(done.state, str(Path(scratch, str(number))))
+            assert head is not None
+            at = advance(at, visit, result.spec.plan)
+            yield ReplayedVisit(visit, head.digest)
+
+
+def verify(result: RunResult, say: Callable[[str], None] = lambda _text: None) -> list[Violation]:
+    """The invariants that the recorded history or the checkpoints at rest break (imports torch)."""
+    say("reading the history")
+    events = list(result.events)
+    violations = list(_foldable(events))
+    say("reading the checkpoints")
+    violations += check(events, readable=_readable)
+    violations += _best_readable(result)
+    return violations
+
+
+def _foldable(events: list[Event]) -> Iterator[Violation]:
+    """The machine's own opinion: is each event possible where it stands?"""
+    state = State()
+    for event in events:
+        try:
+            state = fold(state, event)
+        except (IllegalEvent, KeyError) as error:
+            yield Violation("history", str(error))
+            return
+
+
+def _readable(ref: CheckpointRef) -> bool:
+    from cerebro_elastic import checkpoint
+
+    try:
+        checkpoint.verify(ref)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _best_readable(result: RunResult) -> Iterator[Violation]:
+    """The leaderboard promises each config's best state, too."""
+    for row in result.leaderboard:
+        best = row.best_checkpoint
+        if best is not None and best != row.checkpoint and not _readable(best):
+            yield Violation(
+                "durability", f"{row.config}: its best checkpoint {best.url} cannot be read whole"
+            )

@@ -1,0 +1,45 @@
+"""How a run stands now: from its store if it is live, else from its history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.codec import decode
+from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.values import Spec
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.folder import find_run
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.store.ledger import Ledger
+
+
+def status(
+    run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
+) -> tuple[Spec, State, bool]:
+    """The run's spec, its state, and whether it is live. With ``store`` a run on a shared etcd can be
+    asked from any machine."""
+    if store is not None:
+        return _from_store(store, str(run))
+    folder = find_run(run, Path(home) if home is not None else None)
+    if folder.endpoint.exists():
+        settings = StoreSettings(endpoints=tuple(folder.endpoint.read_text().split(",")), patience=2.0)
+        return _from_store(settings, folder.run)
+    state = State()
+    for event in read_journal(folder.history):
+        state = fold(state, event)
+    return decode(folder.spec.read_bytes(), Spec), state, False
+
+
+def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:
+    store = EtcdStore(settings)
+    try:
+        ledger = Ledger(store, run)
+        spec = ledger.spec()
+        if spec is None:
+            raise RunError(f"the store at {', '.join(settings.endpoints)} knows no run {run!r}")
+        state = ledger.state()
+        return spec, state, state.outcome is None
+    finally:
+        store.close()
