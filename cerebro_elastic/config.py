@@ -1,0 +1,138 @@
+"""How a process reaches the store: a frozen value that checks itself, and its way through the environment.
+
+The password is handed on by environment only: it is kept out of ``repr``, keys and command lines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cerebro_elastic.errors import StoreError
+
+_ENV = "CEREBRO_ETCD_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings:
+    """Where etcd is and how to log in. Wrong settings raise ``StoreError``.
+
+    ``endpoints`` are ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn. TLS is used if ``ca`` or
+    ``cert`` is given (PEM files; without ``ca`` the usual authorities are trusted). ``patience`` is how
+    many seconds a verb is retried before the store counts as unavailable.
+    """
+
+    endpoints: tuple[str, ...]
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    patience: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.endpoints:
+            raise StoreError("no etcd endpoint is given: give at least one HOST:PORT, such as 127.0.0.1:2379")
+        for endpoint in self.endpoints:
+            host_port(endpoint)
+        for name in ("ca", "cert", "key"):
+            self._check_file(name)
+        if (self.cert is None) != (self.key is None):
+            raise StoreError(
+                "a client certificate needs its key and a key its certificate: give both or none"
+            )
+        if (self.user is None) != (self.password is None):
+            raise StoreError(
+                f"user is {self.user!r}: give both user and password, or none for etcd without login"
+            )
+        if not self.patience > 0:
+            raise StoreError(f"patience is {self.patience!r} seconds: it must be more than 0")
+
+    def _check_file(self, name: str) -> None:
+        path = getattr(self, name)
+        if path is None:
+            return
+        if not os.access(path, os.R_OK):
+            raise StoreError(f"the etcd TLS file {name} = {path} cannot be read: give a PEM file that exists")
+        # A child process may have another working directory.
+        object.__setattr__(self, name, Path(path).absolute())
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.ca is not None or self.cert is not None
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can be reached by these endpoints."""
+        return all(_is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:
+        """Settings from ``CEREBRO_ETCD_ENDPOINTS`` (comma-separated), ``_CA``, ``_CERT``, ``_KEY``,
+        ``_USER``, ``_PASSWORD`` and ``_PATIENCE``; an empty variable counts as absent."""
+        source = os.environ if env is None else env
+        found = {
+            name.removeprefix(_ENV).lower(): value
+            for name, value in source.items()
+            if name.startswith(_ENV) and value
+        }
+        if "endpoints" not in found:
+            raise StoreError(
+                f"{_ENV}ENDPOINTS is not set: set it to etcd's HOST:PORT (several separated by commas)"
+            )
+        return cls(
+            endpoints=tuple(part.strip() for part in found["endpoints"].split(",")),
+            ca=_path(found.get("ca")),
+            cert=_path(found.get("cert")),
+            key=_path(found.get("key")),
+            user=found.get("user"),
+            password=found.get("password"),
+            patience=_seconds(found.get("patience", "10")),
+        )
+
+    def to_env(self) -> dict[str, str]:
+        """The variables from which ``from_env`` makes these settings again. Holds the password: for the
+        environment of a child process only."""
+        values = {
+            "ENDPOINTS": ",".join(self.endpoints),
+            "CA": self.ca,
+            "CERT": self.cert,
+            "KEY": self.key,
+            "USER": self.user,
+            "PASSWORD": self.password,
+            "PATIENCE": self.patience,
+        }
+        return {_ENV + name: str(value) for name, value in values.items() if value is not None}
+
+
+def host_port(endpoint: str) -> tuple[str, int]:
+    """The parts of ``HOST:PORT``; raises ``StoreError`` for anything else."""
+    try:
+        parts = urlsplit(f"//{endpoint}")
+        if parts.hostname and parts.port and parts.netloc == endpoint and "@" not in endpoint:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise StoreError(
+        f"etcd endpoint {endpoint!r} is not HOST:PORT: give a name or address and a port from 1 to 65535, "
+        f"without http://, such as 127.0.0.1:2379 or [::1]:2379"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise StoreError(f"{_ENV}PATIENCE is {text!r}: give a number of seconds, such as 10") from None
