@@ -101,7 +101,13 @@ def prepare(
     from cerebro_elastic.runs.prepare import prepare_dataset
 
     manifest = prepare_dataset(
-        source, destination, partitions=partitions, seed=seed, valid=valid, labels=labels, root=Path.cwd()
+        source,
+        destination,
+        partitions=partitions,
+        seed=seed,
+        valid=valid,
+        labels=labels or (),
+        root=Path.cwd(),
     )
     rows, valid_rows = manifest.rows, sum(part.rows for part in manifest.valid)
     typer.echo(

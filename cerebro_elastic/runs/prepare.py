@@ -1,0 +1,64 @@
+"""Datasets by the names that recipes and the command line use: paths, URLs, or a user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.data.sources import Source
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import import_object, is_reference
+
+
+def prepare_dataset(
+    source: str,
+    destination: str,
+    *,
+    partitions: int,
+    seed: int,
+    valid: float | str,
+    labels: Sequence[str],
+    root: Path,
+) -> Manifest:
+    """``data.prepare`` with its sources by name: a path (relative to ``root``), a URL, or a function
+    ``module:name`` that is imported from ``root``. ``valid`` is a fraction or such a name."""
+    return prepare(
+        _source(source, root),
+        destination,
+        partitions=partitions,
+        seed=seed,
+        valid=_fraction_or_source(valid, root),
+        labels=tuple(labels),
+    )
+
+
+def prepare_recipe(recipe: Recipe, destination: str) -> str:
+    """Prepare the recipe's source at ``destination``, which is returned."""
+    data = recipe.data
+    assert data.source is not None
+    prepare_dataset(
+        data.source,
+        destination,
+        partitions=data.partitions,
+        seed=recipe.seed,
+        valid=data.valid,
+        labels=data.labels,
+        root=recipe.root,
+    )
+    return destination
+
+
+def _fraction_or_source(valid: float | str, root: Path) -> float | Source:
+    try:
+        return float(valid)
+    except ValueError:
+        return _source(str(valid), root)
+
+
+def _source(name: str, root: Path) -> Source:
+    if is_reference(name):
+        function: Source = import_object(name, root)
+        return function
+    return name if "://" in name else str(root / name)
