@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from types import TracebackType
@@ -65,7 +66,8 @@ class LeaseKeeper:
 
     def revoke(self) -> None:
         """Stop keeping the lease and end it, with its keys. Raises what ``Store.revoke`` raises."""
-        self._stopped.set()
+        with self._lock:
+            self._stopped.set()
         for thread in self._threads:
             # Not for long: a renewal may hang.
             thread.join(timeout=1.0)
@@ -79,11 +81,9 @@ class LeaseKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        # A lease that cannot be revoked ends by its own time.
+        with contextlib.suppress(StoreUnavailable):
             self.revoke()
-        except StoreUnavailable:
-            # Then the lease ends by its own time.
-            pass
 
     def _renew(self) -> None:
         wait = self._ttl / 3
@@ -96,9 +96,10 @@ class LeaseKeeper:
             except StoreError:
                 wait = self._ttl / 10
             else:
-                wait = self._ttl / 3
+                now = self._clock.now()
+                wait = max(0.0, sent + self._ttl / 3 - now)
                 with self._lock:
-                    in_time = self._deadline.renew(sent, granted, self._clock.now())
+                    in_time = self._deadline.renew(sent, granted, now)
                 if not in_time:
                     self._lose()
 
