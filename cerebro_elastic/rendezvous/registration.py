@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from cerebro_elastic.core.values import Failure, FailureKind, Node
 from cerebro_elastic.errors import StoreError
@@ -43,7 +44,7 @@ class Registration:
     def close(self) -> None:
         """End the registration at once, instead of by its lease's end."""
         self._closed.set()
-        with self._lock:
+        with self._lock, suppress(StoreError):  # then it ends by its own time
             self._keeper.revoke()
 
     def _register(self) -> LeaseKeeper:

@@ -91,7 +91,7 @@ def _code_digest(root: Path) -> str:
     digest = hashlib.sha256()
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and Path(file).resolve().parent == root.resolve():
+        if file and Path(file).is_file() and Path(file).resolve().parent == root.resolve():
             digest.update(name.encode() + Path(file).read_bytes())
     return digest.hexdigest()
 
