@@ -141,22 +141,27 @@ def chunks(place: Place) -> Iterator[bytes]:
             yield chunk
 
 
+def digest(data: Iterable[Chunk]) -> Content:
+    """What a file of ``data`` would hold."""
+    with Sha256() as sha256:
+        for chunk in data:
+            sha256.update(chunk)
+        return sha256.content()
+
+
 def content(place: Place) -> Content:
     """Read the file and hash it."""
-    with Sha256() as digest:
-        for chunk in chunks(place):
-            digest.update(chunk)
-        return digest.content()
+    return digest(chunks(place))
 
 
 def pour(data: Iterable[Chunk], file: BinaryIO) -> Content:
     """Write ``data`` into an open file, hashing it on the way."""
-    with Sha256() as digest:
+    with Sha256() as sha256:
         for chunk in data:
             for piece in pieces(chunk):
-                digest.update(piece)
+                sha256.update(piece)
                 file.write(piece)
-        return digest.content()
+        return sha256.content()
 
 
 @contextmanager

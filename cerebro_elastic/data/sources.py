@@ -1,0 +1,164 @@
+"""What `prepare` reads: named columns of numpy arrays, from files at any fsspec URL or a function.
+
+Local ``.npy`` columns are memory-mapped; everything else is held in memory once. CSV and Parquet are
+read by pyarrow (extra ``parquet``), always: another reader would infer other dtypes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.errors import DataError, MissingExtra
+from cerebro_elastic.files import Place, locate, translated
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+Function: TypeAlias = Callable[[], Mapping[str, Any]]
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Function
+"""A file, folder or glob; the ``.npy`` file of each column; or a function that returns the columns,
+or ``{"train": columns, "valid": columns}``."""
+
+
+def read_source(source: Source) -> tuple[Columns, Columns | None]:
+    """The source's columns, and those of its validation data if it brings its own.
+
+    A folder or glob of ``.npy`` files has a column per file, one of CSV or Parquet files the rows of
+    all, in the order of their names. Raises ``DataError`` if it cannot be read or understood.
+    """
+    if callable(source):
+        return _from_function(source)
+    if isinstance(source, Mapping):
+        return {name: _read_npy(_locate(os.fspath(path))) for name, path in source.items()}, None
+    name = os.fspath(source)
+    files = _expand(name)
+    suffixes = sorted({_suffix(file.path) for file in files})
+    if len(suffixes) > 1 or suffixes[0] not in _READERS:
+        raise DataError(
+            f"{name} has files of kind {', '.join(suffixes)}: choose one of {', '.join(sorted(_READERS))}, "
+            "or a Python function 'module:name' that returns {column: array}"
+        )
+    with translated(DataError, f"cannot read {name}"):
+        return _READERS[suffixes[0]](files), None
+
+
+def _from_function(function: Function) -> tuple[Columns, Columns | None]:
+    name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
+    try:
+        found = function()
+    except Exception as exc:
+        raise DataError(f"{name} failed with {type(exc).__name__}: {exc}") from exc
+    if not isinstance(found, Mapping):
+        raise DataError(f"{name} returned a {type(found).__name__}: it must return {{column: array}}")
+    if "train" in found and isinstance(found["train"], Mapping):
+        if extra := sorted(set(found) - {"train", "valid"}):
+            raise DataError(
+                f"{name} returned {', '.join(extra)} beside train: only train and valid are known"
+            )
+        valid = found.get("valid")
+        return _arrays(found["train"]), None if valid is None else _arrays(valid)
+    return _arrays(found), None
+
+
+def _arrays(columns: Mapping[str, Any]) -> Columns:
+    return {name: np.asarray(column) for name, column in columns.items()}
+
+
+def _expand(name: str) -> list[Place]:
+    """The files that a file's name, a folder or a glob stands for, sorted; of a folder, those of a
+    known kind."""
+    place = _locate(name)
+    with translated(DataError, f"cannot read {name}"):
+        if place.fs.isdir(place.path):
+            paths = [path for path in place.fs.ls(place.path, detail=False) if _suffix(path) in _READERS]
+        else:
+            paths = [place.path] if place.fs.exists(place.path) else place.fs.glob(place.path)
+    if not paths:
+        raise DataError(
+            f"{name} does not exist, or has no file of a known kind: give a file, a folder or a glob of "
+            f"{', '.join(sorted(_READERS))}"
+        )
+    return [Place(place.fs, path) for path in sorted(paths)]
+
+
+def _locate(name: str) -> Place:
+    with translated(DataError, f"cannot read {name}"):
+        return locate(name)
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.lower()
+
+
+def _read_npy(place: Place) -> NDArray[Any]:
+    with translated(DataError, f"cannot read {place}"):
+        if place.local:
+            array: NDArray[Any] = np.load(place.path, mmap_mode="r", allow_pickle=False)
+            return array
+        with place.fs.open(place.path, "rb") as file:
+            loaded: NDArray[Any] = np.load(file, allow_pickle=False)
+            return loaded
+
+
+def _npy_columns(files: list[Place]) -> Columns:
+    return {PurePosixPath(file.path).stem: _read_npy(file) for file in files}
+
+
+def _npz_columns(files: list[Place]) -> Columns:
+    if len(files) > 1:
+        raise DataError(f"{len(files)} .npz files, such as {files[0]} and {files[1]}: give one")
+    with files[0].fs.open(files[0].path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _csv_columns(files: list[Place]) -> Columns:
+    return _table_columns(files, "csv")
+
+
+def _parquet_columns(files: list[Place]) -> Columns:
+    return _table_columns(files, "parquet")
+
+
+def _table_columns(files: list[Place], kind: str) -> Columns:
+    try:
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as exc:
+        raise MissingExtra(f"reading {kind} needs pyarrow: pip install 'cerebro-elastic[parquet]'") from exc
+    read = pyarrow.csv.read_csv if kind == "csv" else pyarrow.parquet.read_table
+    tables = []
+    for place in files:
+        with place.fs.open(place.path, "rb") as file:
+            tables.append(read(file))
+    table = pa.concat_tables(tables)
+    return {name: _table_column(name, table.column(name)) for name in table.column_names}
+
+
+def _table_column(name: str, column: Any) -> NDArray[Any]:
+    """A pyarrow column as an array; lists of one length become an axis of their own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    shape = [len(values)]
+    while isinstance(values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
+        lengths = pc.unique(pc.list_value_length(values)).to_pylist()
+        if len(lengths) != 1 or lengths[0] is None:
+            raise DataError(f"column {name!r} has lists of lengths {lengths}: all must have one length")
+        values = values.flatten()
+        shape.append(lengths[0])
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(shape)
+    return array
+
+
+_READERS: Mapping[str, Callable[[list[Place]], Columns]] = {
+    ".npy": _npy_columns,
+    ".npz": _npz_columns,
+    ".csv": _csv_columns,
+    ".parquet": _parquet_columns,
+}

@@ -1,0 +1,286 @@
+"""`prepare`: every kind of source, the same bytes each time, one clear error for each bad input."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.errors import DataError, DiskFull
+
+ROWS = 23
+X = np.arange(ROWS * 3, dtype="f4").reshape(ROWS, 3)
+Y = np.arange(ROWS, dtype="i8")
+
+
+def columns() -> dict[str, Any]:
+    return {"x": X, "y": Y}
+
+
+def rows_of(url: str, manifest: Manifest, split: Split = "train") -> list[dict[str, np.ndarray[Any, Any]]]:
+    """The partitions as written, each as its columns."""
+    return [
+        {
+            column.name: np.load(fsspec.open(f"{url}/{file.path}").open())
+            for column, file in zip(manifest.columns, partition.files, strict=True)
+        }
+        for partition in manifest.split(split)
+    ]
+
+
+def write_npz(folder: Path) -> Any:
+    np.savez(folder / "in.npz", **columns())
+    return folder / "in.npz"
+
+
+def write_npy_folder(folder: Path) -> Any:
+    (folder / "in").mkdir()
+    for name, column in columns().items():
+        np.save(folder / "in" / f"{name}.npy", column)
+    (folder / "in" / "README.md").write_text("not a column")
+    return str(folder / "in")
+
+
+def write_npy_glob(folder: Path) -> Any:
+    return write_npy_folder(folder) + "/*.npy"
+
+
+def write_npy_each(folder: Path) -> Any:
+    inside = write_npy_folder(folder)
+    return {"x": f"{inside}/x.npy", "y": f"{inside}/y.npy"}
+
+
+def write_parquet(folder: Path) -> Any:
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 3)
+    pa.parquet.write_table(pa.table({"x": fixed, "y": Y}), folder / "in.parquet")
+    return folder / "in.parquet"
+
+
+def write_parquet_parts_with_plain_lists(folder: Path) -> Any:
+    table = pa.table({"x": pa.array(X.tolist(), pa.list_(pa.float32())), "y": Y})
+    (folder / "in").mkdir()
+    pa.parquet.write_table(table.slice(0, 10), folder / "in" / "a.parquet")
+    pa.parquet.write_table(table.slice(10), folder / "in" / "b.parquet")
+    return folder / "in"
+
+
+def write_remote(_: Path) -> Any:
+    with fsspec.open("memory://in.npz", "wb") as file:
+        np.savez(file, **columns())
+    return "memory://in.npz"
+
+
+def write_function(_: Path) -> Any:
+    return columns
+
+
+SOURCES = [
+    write_npz,
+    write_npy_folder,
+    write_npy_glob,
+    write_npy_each,
+    write_parquet,
+    write_parquet_parts_with_plain_lists,
+    write_remote,
+    write_function,
+]
+
+
+@pytest.fixture(autouse=True)
+def _empty_memory() -> Any:
+    yield
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize("write_source", SOURCES)
+def test_every_source_gives_the_same_dataset(write_source: Callable[[Path], Any], tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    manifest = prepare(write_source(tmp_path), url, partitions=4, seed=3)
+    assert manifest == read_manifest(url)
+    assert manifest.digest == prepare(columns, "memory://out", partitions=4, seed=3).digest
+    assert [(c.name, c.dtype, c.shape) for c in manifest.columns] == [("x", "<f4", (3,)), ("y", "<i8", ())]
+
+
+def test_csv_gives_a_column_per_field(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,b,y\n1,0.5,0\n2,,1\n3,2.5,0\n")
+    url = str(tmp_path / "out")
+    manifest = prepare(tmp_path / "in.csv", url, partitions=1, seed=0)
+    (part,) = rows_of(url, manifest)
+    order = np.argsort(part["a"])
+    np.testing.assert_array_equal(part["b"][order], [0.5, np.nan, 2.5])
+    assert {name: column.dtype.str for name, column in part.items()} == {"a": "<i8", "b": "<f8", "y": "<i8"}
+
+
+def test_partitions_hold_every_row_once_shuffled_with_sizes_that_differ_by_one(tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    manifest = prepare(columns, url, partitions=4, seed=3)
+    parts = rows_of(url, manifest)
+    assert manifest.rows == (6, 6, 6, 5)
+    for part in parts:
+        np.testing.assert_array_equal(part["x"][:, 0], part["y"] * 3)  # rows stay together
+    seen = np.concatenate([part["y"] for part in parts])
+    assert sorted(seen) == list(range(ROWS))
+    assert list(seen) != list(range(ROWS))
+    assert prepare(columns, str(tmp_path / "other"), partitions=4, seed=4).digest != manifest.digest
+
+
+def test_a_fraction_is_held_out_for_validation(tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    manifest = prepare(columns, url, partitions=2, seed=3, valid=0.3, valid_partitions=2)
+    train, valid = rows_of(url, manifest), rows_of(url, manifest, "valid")
+    assert [len(part["y"]) for part in valid] == [4, 3]
+    assert sorted(np.concatenate([part["y"] for part in [*train, *valid]])) == list(range(ROWS))
+
+
+def test_validation_data_of_their_own_keep_their_order(tmp_path: Path) -> None:
+    held_out = {"x": X[:5] + 100, "y": Y[:5] + 100}
+    function, source = str(tmp_path / "function"), str(tmp_path / "source")
+    manifest = prepare(
+        lambda: {"train": columns(), "valid": held_out}, function, partitions=2, seed=0, valid=0.2
+    )
+    (part,) = rows_of(function, manifest, "valid")
+    assert sum(manifest.rows) == ROWS
+    np.testing.assert_array_equal(part["y"], held_out["y"])
+    assert prepare(columns, source, partitions=2, seed=0, valid=lambda: held_out).digest == manifest.digest
+
+
+def test_large_columns_are_written_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prepare(columns, str(tmp_path / "whole"), partitions=2, seed=0)
+    monkeypatch.setattr("cerebro_elastic.data.prepare.CHUNK", 24)
+    assert prepare(columns, str(tmp_path / "chunked"), partitions=2, seed=0) == whole
+
+
+def test_byte_order_and_memory_layout_of_the_input_do_not_matter(tmp_path: Path) -> None:
+    def odd() -> Mapping[str, Any]:
+        return {"x": np.asfortranarray(X).astype(">f4"), "y": Y[::-1][::-1]}
+
+    assert prepare(odd, str(tmp_path / "a"), partitions=2, seed=0) == prepare(
+        columns, str(tmp_path / "b"), partitions=2, seed=0
+    )
+
+
+def test_column_names_never_become_paths(tmp_path: Path) -> None:
+    manifest = prepare(lambda: {"../x/y": Y, "": Y}, str(tmp_path / "out"), partitions=1, seed=0)
+    assert [file.path for file in manifest.train[0].files] == [
+        "train/00000/..%2Fx%2Fy.npy",
+        "train/00000/.npy",
+    ]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_the_same_dataset_is_reused_and_another_is_refused(tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    first = prepare(columns, url, partitions=2, seed=0)
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    assert prepare(columns, url, partitions=2, seed=0) == first
+    with pytest.raises(DataError, match=r"another dataset.*into another place"):
+        prepare(columns, url, partitions=2, seed=1)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == written
+
+
+def test_an_interrupted_preparation_is_done_again(tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    manifest = prepare(columns, url, partitions=2, seed=0)
+    (tmp_path / "out" / "manifest.json").unlink()
+    (tmp_path / "out" / manifest.train[0].files[0].path).write_bytes(b"half")
+    assert prepare(columns, url, partitions=2, seed=0) == manifest
+    assert sum(len(part["y"]) for part in rows_of(url, manifest)) == ROWS
+
+
+def nan_labels() -> dict[str, Any]:
+    return {"x": X, "y": np.where(Y == 7, np.nan, Y)}
+
+
+def fails() -> dict[str, Any]:
+    raise OSError("the camera is off")
+
+
+def ragged() -> dict[str, Any]:
+    return {"x": np.array([[1], [1, 2]], dtype=object), "y": Y[:2]}
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "too few rows": (columns, {"partitions": 24}, "23 training rows for 24 partitions.*at most 23"),
+    "no partition": (columns, {"partitions": 0}, "0 training partitions.*at least 1"),
+    "too few valid": (columns, {"valid": 0.1, "valid_partitions": 3}, "2 validation rows for 3 partitions"),
+    "lengths": (lambda: {"x": X, "y": Y[:5]}, {}, "equally many rows: x has 23, y has 5"),
+    "nan label": (nan_labels, {}, "label column 'y' holds NaN in 1 of 23 rows, first in row 7"),
+    "nan named": (lambda: {"x": X * np.nan}, {"labels": ("x",)}, "label column 'x' holds NaN in 23 of 23"),
+    "unknown label": (columns, {"labels": ("Y",)}, "no column 'Y'.*choices: x, y"),
+    "object": (ragged, {}, "column 'x' of the training data has dtype object.*encode"),
+    "text": (lambda: {"x": np.array(["a"])}, {}, "dtype <U1"),
+    "date": (lambda: {"x": np.array(["2020"], "M8[D]")}, {}, "dtype datetime64"),
+    "long double": (lambda: {"x": np.ones(2, np.longdouble)}, {}, "dtype"),
+    "scalar": (lambda: {"x": 1.0}, {}, "single number"),
+    "no values": (lambda: {"x": np.ones((4, 0))}, {}, "hold no values"),
+    "no rows": (lambda: {"x": X[:0]}, {}, "no rows"),
+    "no column": (dict, {}, "no column"),
+    "not a mapping": (lambda: X, {}, "returned a ndarray"),
+    "beside train": (lambda: {"train": columns(), "test": columns()}, {}, "returned test beside train"),
+    "function fails": (fails, {}, "fails failed with OSError: the camera is off"),
+    "absent": ("/nowhere/in.npz", {}, "/nowhere/in.npz does not exist.*folder or a glob"),
+    "protocol": ("nonsense://in.npz", {}, "cannot read nonsense://in.npz"),
+    "fraction": (columns, {"valid": 1.5}, "valid is 1.5.*from 0"),
+    "no valid row": (columns, {"valid": 0.01}, "of 23 rows is not one"),
+    "other columns": (columns, {"valid": lambda: {"x": X}}, r"expected x <f4\[3\], y <i8\[\]; found x"),
+    "two valids": (lambda: {"train": columns(), "valid": columns()}, {"valid": columns}, "leave one out"),
+}
+
+
+@pytest.mark.parametrize(("source", "arguments", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_refused_and_nothing_is_written(
+    source: Any, arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        prepare(source, str(tmp_path / "out"), **{"partitions": 2, "seed": 0, **arguments})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("in.json", b"{}", r"kind .json: choose one of .csv, .npy, .npz, .parquet"),
+        ("in.npz", b"not a zip", "cannot read .*in.npz"),
+        ("in.npy", b"\x93NUMPY\x01", "cannot read .*in.npy"),
+        ("in.csv", b"a,b\n1,red\n2,blue\n", "column 'b'.*dtype object"),
+        ("in.csv", b"", "cannot read .*in.csv"),
+        ("in.parquet", b"PAR1", "cannot read .*in.parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path / name, str(tmp_path / "out"), partitions=1, seed=0)
+
+
+def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"x": [[1, 2], [3]]}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"column 'x' has lists of lengths \[2, 1\]"):
+        prepare(tmp_path / "in.parquet", str(tmp_path / "out"), partitions=1, seed=0)
+
+
+class FullFileSystem(MemoryFileSystem):
+    """A file system on which nothing fits any more."""
+
+    protocol = "full"
+
+    def _open(self, path: str, *_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+
+def test_a_full_disk_is_told_as_such() -> None:
+    fsspec.register_implementation("full", FullFileSystem, clobber=True)
+    with pytest.raises(DiskFull, match=r"full://out: no space left"):
+        prepare(columns, "full://out", partitions=2, seed=0)
