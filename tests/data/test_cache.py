@@ -1,0 +1,244 @@
+"""The cache: checked once, shared by processes, never fooled by a kill or a damaged file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.manifest import Manifest, read_manifest
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.errors import DataError, DiskFull
+
+
+def columns() -> dict[str, Any]:
+    return {"x": np.arange(40, dtype="f4").reshape(20, 2), "y": np.arange(20)}
+
+
+@pytest.fixture(params=["local", "memory"])
+def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    url = {"local": str(tmp_path / "data"), "memory": "memory://data"}[request.param]
+    yield url, prepare(columns, url, partitions=3, seed=0, valid=0.2)
+    fsspec.filesystem("memory").store.clear()
+
+
+def files(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*.npy"))
+
+
+def damage(url: str, path: str) -> None:
+    """Flip a bit of a file in a way that hard links do not see, as `prepare` and object stores write."""
+    fs, full = fsspec.core.url_to_fs(f"{url}/{path}")
+    data = bytearray(fs.cat_file(full))
+    data[-1] ^= 1
+    fs.rm_file(full)
+    fs.pipe_file(full, bytes(data))
+
+
+def test_a_fetched_partition_is_mapped_read_only_and_whole(dataset: Any, tmp_path: Path) -> None:
+    url, manifest = dataset
+    cache = PartitionCache(tmp_path / "cache")
+    parts = [cache.fetch(url, manifest, "train", index) for index in range(3)]
+    held_out = cache.fetch(url, manifest, "valid", 0)
+    assert [part.rows for part in parts] == list(manifest.rows)
+    assert list(parts[0].columns) == ["x", "y"]
+    assert all(isinstance(column, np.memmap) for column in parts[0].columns.values())
+    assert not parts[0].columns["x"].flags.writeable
+    assert sorted(np.concatenate([part.columns["y"] for part in [*parts, held_out]])) == list(range(20))
+
+
+def test_the_second_fetch_needs_the_dataset_no_more(dataset: Any, tmp_path: Path) -> None:
+    url, manifest = dataset
+    cache = PartitionCache(tmp_path / "cache")
+    first = np.array(cache.fetch(url, manifest, "train", 1).columns["y"])
+    fs, path = fsspec.core.url_to_fs(url)
+    fs.rm(path, recursive=True)
+    np.testing.assert_array_equal(cache.fetch(url, manifest, "train", 1).columns["y"], first)
+    with pytest.raises(DataError, match="cannot fetch train partition 0"):
+        cache.fetch(url, manifest, "train", 0)
+
+
+def test_cached_lists_the_train_partitions_that_are_here(dataset: Any, tmp_path: Path) -> None:
+    url, manifest = dataset
+    cache = PartitionCache(tmp_path / "cache")
+    assert cache.cached(manifest) == ()
+    cache.fetch(url, manifest, "valid", 0)
+    cache.fetch(url, manifest, "train", 2)
+    cache.fetch(url, manifest, "train", 0)
+    assert cache.cached(manifest) == (0, 2)
+    assert PartitionCache(tmp_path / "cache").cached(manifest) == (0, 2)
+    assert PartitionCache(tmp_path / "other").cached(manifest) == ()
+
+
+def test_a_local_dataset_takes_no_space_twice(tmp_path: Path) -> None:
+    manifest = prepare(columns, str(tmp_path / "data"), partitions=1, seed=0)
+    PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "data"), manifest, "train", 0)
+    (cached, *_), (source, *_) = files(tmp_path / "cache"), files(tmp_path / "data")
+    assert os.path.samefile(cached, source)
+
+
+def test_a_damaged_file_is_refused_and_never_enters_the_cache(dataset: Any, tmp_path: Path) -> None:
+    url, manifest = dataset
+    file = manifest.train[0].files[1]
+    damage(url, file.path)
+    cache = PartitionCache(tmp_path / "cache")
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            cache.fetch(url, manifest, "train", 0)
+        assert file.path in str(caught.value)
+        assert f"expected {file.content}, found" in str(caught.value)
+    assert cache.cached(manifest) == ()
+    assert len(files(tmp_path / "cache")) == 1  # the other column, which is whole
+    assert list((tmp_path / "cache").rglob("*.tmp")) == []
+
+
+class FlakyFileSystem(MemoryFileSystem):
+    """Serves each column file cut short the first time."""
+
+    protocol = "flaky"
+    served: ClassVar[set[str]] = set()
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        file = super()._open(path, mode, **options)
+        if mode == "rb" and path.endswith(".npy") and path not in self.served:
+            self.served.add(path)
+            file.seek(50)
+        return file
+
+
+def test_one_bad_read_is_forgiven(tmp_path: Path) -> None:
+    fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
+    FlakyFileSystem.served.clear()
+    manifest = prepare(columns, "flaky://data", partitions=1, seed=0)
+    part = PartitionCache(tmp_path / "cache").fetch("flaky://data", manifest, "train", 0)
+    assert sorted(part.columns["y"]) == list(range(20))
+    assert len(FlakyFileSystem.served) == 2
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_what_a_killed_process_left_is_removed_and_the_next_fetch_works(dataset: Any, tmp_path: Path) -> None:
+    url, manifest = dataset
+    folder = tmp_path / "cache" / manifest.digest / "train-00000"
+    folder.mkdir(parents=True)
+    (folder / "000.npy.dead.tmp").write_bytes(b"half a fi")
+    (folder / "001.npy").write_bytes(b"a file of the wrong size")
+    cache = PartitionCache(tmp_path / "cache")
+    assert cache.cached(manifest) == ()
+    assert cache.fetch(url, manifest, "train", 0).rows == manifest.rows[0]
+    assert list(folder.glob("*.tmp")) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cerebro_elastic import files
+from cerebro_elastic.data import cache
+from cerebro_elastic.data.manifest import read_manifest
+
+def halfway(source):
+    for chunk in files.chunks(source):
+        yield chunk[: len(chunk) // 2]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+cache.chunks = halfway
+cache._linked = lambda *_: False
+url, root = sys.argv[1:]
+cache.PartitionCache(Path(root)).fetch(url, read_manifest(url), "train", 0)
+"""
+
+
+def test_a_kill_in_the_middle_of_a_fetch_does_no_harm(tmp_path: Path) -> None:
+    url, root = str(tmp_path / "data"), tmp_path / "cache"
+    manifest = prepare(columns, url, partitions=1, seed=0)
+    killed = subprocess.run([sys.executable, "-c", KILLED, url, str(root)])
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(root.rglob("*.tmp"))) == 1
+    cache = PartitionCache(root)
+    assert cache.cached(manifest) == ()
+    assert sorted(cache.fetch(url, manifest, "train", 0).columns["y"]) == list(range(20))
+    assert list(root.rglob("*.tmp")) == []
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.manifest import read_manifest
+url, root = sys.argv[1:]
+print(int(PartitionCache(Path(root)).fetch(url, read_manifest(url), "train", 0).columns["y"].sum()))
+"""
+
+
+def test_processes_may_fetch_the_same_partition_at_once(tmp_path: Path) -> None:
+    url, root = str(tmp_path / "data"), str(tmp_path / "cache")
+    manifest = prepare(columns, url, partitions=1, seed=0)
+    command = [sys.executable, "-c", FETCH, url, root]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in running] == ["190"] * 3
+    assert PartitionCache(Path(root)).cached(manifest) == (0,)
+
+
+def test_a_full_cache_disk_is_told_as_such(
+    dataset: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    url, manifest = dataset
+    monkeypatch.setattr("cerebro_elastic.data.cache.replacing", full)
+    with pytest.raises(DiskFull, match="cannot fetch train partition 0"):
+        PartitionCache(tmp_path / "cache").fetch(url, manifest, "train", 0)
+
+
+def test_a_partition_is_pickled_by_path(tmp_path: Path) -> None:
+    big = {"x": np.zeros((1 << 20,), "u1")}
+    manifest = prepare(lambda: big, str(tmp_path / "data"), partitions=1, seed=0)
+    part = PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "data"), manifest, "train", 0)
+    sent = pickle.dumps(part)
+    assert len(sent) < 1000
+    assert isinstance(pickle.loads(sent).columns["x"], np.memmap)
+
+
+def test_a_slice_of_a_mapped_column_is_pickled_by_content(tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.arange(10))
+    mapped = np.load(tmp_path / "y.npy", mmap_mode="r")
+    back = pickle.loads(pickle.dumps(Partition(0, 3, {"y": mapped[2:5]})))
+    assert list(back.columns["y"]) == [2, 3, 4]
+
+
+def test_a_manifest_comes_back_as_written_and_any_change_is_found(tmp_path: Path) -> None:
+    url = str(tmp_path / "data")
+    manifest = prepare(columns, url, partitions=2, seed=0)
+    path = tmp_path / "data" / "manifest.json"
+    document = json.loads(path.read_text())
+    assert isinstance(read_manifest(url), Manifest)
+    assert read_manifest(url) == manifest
+    changes: dict[str, Any] = {
+        "changed after it was written": {**document, "seed": 1},
+        "version 9, this program reads version 1": {**document, "version": 9},
+        "is damaged": {**document, "train": "many"},
+        "is not a manifest": [1],
+    }
+    for message, changed in changes.items():
+        path.write_text(json.dumps(changed))
+        with pytest.raises(DataError, match=message):
+            read_manifest(url)
+    path.write_text('{"version": 1')
+    with pytest.raises(DataError, match="is not a manifest"):
+        read_manifest(url)
+    path.unlink()
+    with pytest.raises(DataError, match=r"no dataset at .*manifest.json is missing.*cerebro prepare"):
+        read_manifest(url)
