@@ -1,0 +1,88 @@
+"""What a unit changes in its process: all of it is put back afterwards."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+from cerebro_elastic.train import rng
+
+_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
+_rank_zero: Any = rank_zero_only
+_LOGGERS = ("lightning.pytorch", "lightning.fabric")
+
+# Consequences of running one partition at a time on one device; a user can do nothing about them.
+for _message in (
+    r"You defined a `validation_step` but have no `val_dataloader`",
+    r"The number of training batches \(\d+\) is smaller than the logging interval",
+    r"GPU available but not used",
+):
+    warnings.filterwarnings("ignore", message=_message)
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """The global random generators, and apart from them that of the GPU ``device``: the next unit may
+    have another one."""
+    own = {"device": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+    return {"global": rng.capture(), **own}
+
+
+def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """The reverse of ``rng_state``."""
+    rng.restore(state["global"])
+    if device.type == "cuda" and "device" in state:
+        torch.cuda.set_rng_state(state["device"], device)
+
+
+@contextmanager
+def unit_process(device: torch.device) -> Iterator[None]:
+    """Lightning quiet, this process its rank zero; random generators, the environment, determinism
+    and signal handlers as before at the end."""
+    generators = rng_state(device)
+    environment = {name: os.environ.get(name) for name in _VARIABLES}
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark, grad, rank = torch.backends.cudnn.benchmark, torch.is_grad_enabled(), _rank_zero.rank
+    try:
+        for name in _LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        _rank_zero.rank = 0  # a rank of a node is on its own in a unit
+        with _interruptible():
+            yield
+    finally:
+        _rank_zero.rank = rank
+        torch.set_grad_enabled(grad)
+        torch.backends.cudnn.benchmark = benchmark
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        for name, value in environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        set_rng_state(generators, device)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lightning turns Ctrl-C into ``sys.exit(1)`` and ignores it from then on: turn it back."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as exc:
+        if not isinstance(exc.__context__, KeyboardInterrupt):
+            raise
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt from None

@@ -1,0 +1,458 @@
+"""Sub-epochs of a LightningModule, bit-identical to one ordinary ``Trainer.fit``.
+
+Every unit has a fresh ``Trainer`` with the ``max_epochs`` of the whole config, and a loader that is as
+long as the whole epoch but yields one partition. It begins like any fit; after ``on_train_start``
+everything is put to where the last unit left it. When the partition is used up the fit is left
+quietly, in the middle of the epoch or before the next one. The last epoch ends normally.
+
+Hooks that fire exactly as in an ordinary fit: all from ``on_train_epoch_start`` to
+``on_train_epoch_end`` with validation, ``on_train_end``, ``on_fit_end``. Anew in every unit, because its
+process may be a fresh one: ``configure_*``, ``setup``, ``on_fit_start``, ``on_train_start``, ``teardown``;
+what they do to the state is overwritten and what they log is dropped in all units but a config's
+first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
+the validation: it would run in every unit, and a fit's result does not depend on it.
+
+This file alone relies on what is private to Lightning, hence the pinned minor version; the identity
+tests guard it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, NoReturn
+
+import lightning
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.core.optimizer import _MockOptimizer
+from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
+from lightning.pytorch.loops.fetchers import _DataFetcher
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.loop import _Loop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.trainer.connectors.logger_connector.result import (
+    _Metadata,
+    _ResultCollection,
+    _ResultMetric,
+    _Sync,
+)
+from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
+from lightning.pytorch.utilities.exceptions import _TunerExitException
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import MissingExtra, TaskError
+from cerebro_elastic.train.optimizer_state import from_names, to_names
+from cerebro_elastic.train.task import State
+from cerebro_lightning.attributes import Attributes
+from cerebro_lightning.plain import Carrier, NotPlain, Tree, restored
+from cerebro_lightning.process import rng_state, set_rng_state
+from cerebro_lightning.rows import RowLogger
+from cerebro_lightning.section import refuse_callbacks
+
+if not lightning.__version__.startswith("2.6."):
+    raise MissingExtra(
+        f"lightning {lightning.__version__} is installed, but sub-epochs rely on internals of 2.6: "
+        "pip install 'lightning>=2.6,<2.7'"
+    )
+
+_OURS = "cerebro"
+"""The key, in a checkpoint laid out as Lightning's, of what a stock checkpoint does not keep."""
+
+_REBUILT = (
+    "loops",
+    pl.LightningModule.CHECKPOINT_HYPER_PARAMS_KEY,
+    pl.LightningModule.CHECKPOINT_HYPER_PARAMS_NAME,
+    pl.LightningModule.CHECKPOINT_HYPER_PARAMS_TYPE,
+)
+"""What a stock checkpoint keeps and a unit gets from elsewhere."""
+
+_COPIED = ("state_dict", "optimizer_states")
+"""What is copied while it is loaded. Of the rest a unit takes copies: its input is not its own."""
+
+_TRAINER = ("should_stop", "accumulate_grad_batches", "gradient_clip_val", "check_val_every_n_epoch")
+"""What callbacks may change of a trainer while it trains."""
+
+_CONNECTOR = (
+    "_progress_bar_metrics",
+    "_logged_metrics",
+    "_callback_metrics",
+    "_first_loop_iter",
+    "_current_fx",
+)
+_RESULT = ("value", "cumulated_batch_size", "_forward_cache", "_computed", "_update_count", "has_reset")
+_METADATA = [field.name for field in fields(_Metadata) if field.name not in ("reduce_fx", "_sync")]
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    **{f"torch.{name}": getattr(torch, name) for name in ("mean", "sum", "max", "min")},
+    **{function.__name__: function for function in (sum, max, min)},
+}
+
+
+class EpochLoader:
+    """As long as a whole epoch; yields a part of it."""
+
+    def __init__(self, length: int, batches: Callable[[], Iterator[Any]]) -> None:
+        self._length = length
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._batches()
+
+
+def make_trainer(
+    settings: Mapping[str, Any],
+    callbacks: Iterable[pl.Callback],
+    logger: RowLogger,
+    device: torch.device,
+    epochs: int,
+) -> pl.Trainer:
+    """A trainer for one unit; ``settings`` are the user's own arguments."""
+    return pl.Trainer(
+        **settings,
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=logger,
+        accelerator=device.type,
+        devices=1 if device.type == "cpu" else [device.index or 0],
+        strategy=_NamedStateStrategy(device),
+        plugins=[LightningEnvironment()],
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+class SubEpoch:
+    """One unit: the next ``batches`` batches of an epoch from ``state`` on. ``first`` and ``last`` say
+    whether they open and close the epoch.
+
+    After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
+    config's fit has come to its end.
+    """
+
+    def __init__(
+        self,
+        module: pl.LightningModule,
+        trainer: pl.Trainer,
+        *,
+        state: State | None,
+        batches: int,
+        first: bool,
+        last: bool,
+    ) -> None:
+        self.state = state
+        self.metrics: dict[str, float] = {}
+        self.ended = False
+        self.first, self.last = first, last
+        self.batches_left = batches
+        self._module = module
+        self._trainer = trainer
+        self._device = trainer.strategy.root_device
+        self._attributes: list[Attributes] = []
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the module or a callback has ended the config's training."""
+        return self.ended and self._trainer.should_stop
+
+    @property
+    def closes_epoch(self) -> bool:
+        """Whether the epoch's last batch has been taken."""
+        return self.last and self.batches_left == 0
+
+    def fit(self, training: EpochLoader, validation: EpochLoader | None) -> None:
+        """Train. Raises ``TaskError`` for what cannot be done exactly."""
+        self._mute(self.state is not None)
+        self._trainer.fit_loop = _UnitFitLoop(self, self._trainer)
+        self._trainer._signal_connector = _NoSignals(self._trainer)
+        self.ended = True
+        self._trainer.fit(self._module, train_dataloaders=training, val_dataloaders=validation)
+        if self.ended:
+            self._capture()
+
+    def enter(self) -> None:
+        """Called when all set-up hooks are over, before the first batch."""
+        trainer = self._trainer
+        callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+        refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
+        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+        averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
+        apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
+        self._attributes = [Attributes(owner, apart) for owner in (self._module, *callbacks)]
+        if self.state is not None:
+            self._restore(self.state)
+        for attributes in self._attributes:
+            attributes.watch()
+        self._mute(False)
+        if self.state is not None:
+            set_rng_state(self.state[_OURS]["rng"], self._device)
+
+    def leave(self) -> NoReturn:
+        """Called when the batches are used up and the config's fit goes on elsewhere."""
+        self.ended = False
+        self._capture()
+        raise _LeaveUnit
+
+    def _mute(self, muted: bool) -> None:
+        for logger in self._trainer.loggers:
+            if isinstance(logger, RowLogger):
+                logger.muted = muted
+
+    def _capture(self) -> None:
+        rng = rng_state(self._device)  # first: the hooks called below may draw
+        trainer = self._trainer
+        state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        for key in _REBUILT:
+            state.pop(key, None)
+        carrier = Carrier()
+        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+        state["lr_schedulers"] = [_scheduler_tree(carrier, scheduler) for scheduler in schedulers]
+        ours = {
+            "loops": trainer.fit_loop.state_dict(),
+            "seen": dict(self._validation._seen_batches_per_dataloader),
+            "trainer": {name: getattr(trainer, name) for name in _TRAINER},
+            "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
+            "results": _results_tree(trainer.fit_loop.epoch_loop._results),
+            "grads": self._grads(),
+        }
+        attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
+        state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": rng}
+        self.state = state
+        self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+    def _restore(self, state: State) -> None:
+        trainer, connector = self._trainer, self._trainer._checkpoint_connector
+        saved = {key: _cloned(value) for key, value in state.items() if key not in _COPIED}
+        ours = saved.pop(_OURS)
+        saved |= {key: copy.copy(state[key]) for key in _COPIED}
+        configs = trainer.lr_scheduler_configs
+        saved["lr_schedulers"] = [
+            restored(config.scheduler.state_dict(), tree, self._device)
+            for config, tree in zip(configs, saved["lr_schedulers"], strict=True)
+        ]
+        connector._loaded_checkpoint = saved
+        connector.restore_model()
+        connector.restore_callbacks()
+        connector.restore_precision_plugin_state()
+        connector.restore_optimizers_and_schedulers()
+        connector._loaded_checkpoint = {}
+        self._restore_ours(ours)
+
+    def _restore_ours(self, ours: Mapping[str, Any]) -> None:
+        trainer = self._trainer
+        for attributes, tree in zip(self._attributes, ours["attributes"], strict=True):
+            attributes.restore(tree, self._device)
+        carried = {
+            key: restored(None, ours[key], self._device) for key in ours.keys() - {"attributes", "rng"}
+        }
+        trainer.fit_loop.load_state_dict(carried["loops"])
+        for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
+            loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
+        self._set_up_validation()
+        self._validation._seen_batches_per_dataloader.update(carried["seen"])
+        for name, value in carried["trainer"].items():
+            setattr(trainer, name, value)
+        for name, value in carried["connector"].items():
+            setattr(trainer._logger_connector, name, value)
+        results = trainer.fit_loop.epoch_loop._results
+        for key, tree in carried["results"].items():
+            results[key] = _result(tree, self._module, trainer)
+        parameters = dict(self._module.named_parameters())
+        for name, grad in carried["grads"].items():
+            parameters[name].grad = grad
+
+    @property
+    def _validation(self) -> _EvaluationLoop:
+        return self._trainer.fit_loop.epoch_loop.val_loop
+
+    def _set_up_validation(self) -> None:
+        """Now and not at the epoch's end: it resets the count of validation batches."""
+        if self._trainer.enable_validation:
+            self._trainer.validating = True
+            self._validation.setup_data()
+            self._trainer.training = True
+
+    def _grads(self) -> dict[str, Tensor]:
+        """Gradients that the next batch adds to. Automatic optimization zeroes the others."""
+        manual = not self._module.automatic_optimization
+        own_zero = is_overridden("optimizer_zero_grad", self._module)
+        if not (manual or own_zero or self._trainer.fit_loop._should_accumulate()):
+            return {}
+        return {n: p.grad for n, p in self._module.named_parameters() if p.grad is not None}
+
+
+class _LeaveUnit(_TunerExitException):
+    """Ends a fit without ending its training: no ``on_train_end``, no ``on_exception``."""
+
+
+class _UnitFitLoop(_FitLoop):
+    """Runs one epoch at most, and its beginning only if that is the unit's."""
+
+    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
+        super().__init__(trainer, trainer.min_epochs, trainer.max_epochs)
+        self.epoch_loop = _UnitEpochLoop(unit, trainer)
+        self._unit = unit
+
+    def on_run_start(self) -> None:
+        super().on_run_start()
+        self._unit.enter()
+
+    def on_advance_start(self) -> None:
+        if self._unit.batches_left == 0:
+            self._unit.leave()
+        if self._unit.first:
+            super().on_advance_start()
+
+
+class _UnitEpochLoop(_TrainingEpochLoop):
+    """Goes on in the middle of an epoch as if it had never stopped."""
+
+    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
+        super().__init__(trainer)
+        self._unit = unit
+
+    def reset(self) -> None:
+        if self._unit.first:
+            super().reset()
+
+    def advance(self, data_fetcher: _DataFetcher) -> None:
+        if self._unit.batches_left == 0:
+            self._unit.leave()
+        self._unit.batches_left -= 1
+        try:
+            super().advance(data_fetcher)
+        except StopIteration:
+            if self._unit.closes_epoch:
+                raise
+            self._refuse("the rest of the epoch was skipped (on_train_batch_start returned -1)")
+
+    def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
+        stops = self.trainer.should_stop and self.trainer.fit_loop._can_stop_early
+        if stops and not self._unit.closes_epoch:
+            self._refuse("trainer.should_stop was set")
+        super().on_advance_end(data_fetcher)
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TaskError(
+            f"{what} at batch {self.batch_idx} of {self.trainer.num_training_batches}, but an epoch visits "
+            "all partitions and ends after its last batch: decide in on_train_epoch_end or in validation"
+        ) from None
+
+
+class _NamedStateStrategy(SingleDeviceStrategy):
+    """One device; optimizer states by the names of parameters."""
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        assert self.lightning_module is not None
+        return {} if isinstance(optimizer, _MockOptimizer) else to_names(optimizer, self.lightning_module)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        module = self.lightning_module
+        assert module is not None
+        for optimizer, named in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            if named:
+                _add_groups(optimizer, module, named)
+                optimizer.load_state_dict(from_names(named, optimizer, module))
+                _undo_casts(optimizer, module, named)
+
+
+def _add_groups(optimizer: Optimizer, module: pl.LightningModule, named: Mapping[str, Any]) -> None:
+    """Parameter groups that were added during training (by unfreezing, for example)."""
+    for group in named["param_groups"][len(optimizer.param_groups) :]:
+        optimizer.add_param_group({"params": [module.get_parameter(name) for name in group["params"]]})
+
+
+def _undo_casts(optimizer: Optimizer, module: pl.LightningModule, named: Mapping[str, Any]) -> None:
+    """``Optimizer.load_state_dict`` casts slots to their parameter's dtype, which may lose bits."""
+    for name, slots in named["state"].items():
+        loaded = optimizer.state[module.get_parameter(name)]
+        for slot, value in slots.items():
+            if isinstance(value, Tensor) and loaded[slot].dtype != value.dtype:
+                loaded[slot] = value.to(loaded[slot].device, copy=True)
+
+
+class _NoSignals(_SignalConnector):
+    """Signals are the rank's business."""
+
+    def register_signal_handlers(self) -> None:
+        """None."""
+
+
+def _with_children(loop: _Loop) -> Iterator[_Loop]:
+    yield loop
+    for value in vars(loop).values():
+        if isinstance(value, _Loop):
+            yield from _with_children(value)
+
+
+def _scheduler_tree(carrier: Carrier, scheduler: Any) -> Tree:
+    try:
+        return carrier.tree(dict(scheduler.state_dict()))
+    except NotPlain as exc:
+        raise TaskError(
+            f"the state of {type(scheduler).__name__} holds a {exc}, which cannot hop to another node: keep "
+            "plain values in its state_dict"
+        ) from None
+
+
+def _results_tree(results: _ResultCollection) -> Tree:
+    return {
+        key: {
+            **{name: getattr(result, name) for name in _RESULT if _is_kept(result, name)},
+            "is_tensor": result.is_tensor,
+            "metadata": {name: getattr(result.meta, name) for name in _METADATA},
+            "reduction": next(n for n, function in _REDUCTIONS.items() if function is result.meta.reduce_fx),
+            "rank_zero_only": result.meta.sync.rank_zero_only,
+        }
+        for key, result in results.items()
+    }
+
+
+def _is_kept(result: _ResultMetric, name: str) -> bool:
+    """A logged torchmetrics object is part of the module; it is found again by its name."""
+    return hasattr(result, name) and (result.is_tensor or name != "value")
+
+
+def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> _ResultMetric:
+    metadata = _Metadata(**tree["metadata"], reduce_fx=_REDUCTIONS[tree["reduction"]])
+    metadata.sync = _Sync(fn=trainer.strategy.reduce, rank_zero_only=tree["rank_zero_only"])
+    result = _ResultMetric(metadata, tree["is_tensor"])
+    for name in _RESULT:
+        if name in tree:
+            setattr(result, name, tree[name])
+    if not result.is_tensor and metadata.metric_attribute is not None:
+        result.value = module.get_submodule(metadata.metric_attribute)
+    return result
+
+
+def _cloned(tree: Tree) -> Tree:
+    """``tree`` with tensors of its own: training changes them in place, and a unit's input stays."""
+    if isinstance(tree, Tensor):
+        return tree.clone()
+    if isinstance(tree, dict):
+        return {key: _cloned(item) for key, item in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(_cloned(item) for item in tree)
+    return copy.copy(tree)
+
+
+def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
+    """Give a freshly built module the weights and attributes of ``state``; the average weights if a
+    ``WeightAveraging`` callback keeps them."""
+    checkpoint = {key: _cloned(value) for key, value in state.items() if key != _OURS}
+    if is_overridden("configure_model", module):
+        module.configure_model()
+    module.on_load_checkpoint(checkpoint)
+    module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading)
+    Attributes(module).restore(state[_OURS]["attributes"][0], torch.device("cpu"))
+    return module

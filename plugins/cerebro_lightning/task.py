@@ -1,0 +1,197 @@
+"""The task adapter for LightningModules (entry point ``lightning`` of ``cerebro.tasks``)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from cerebro_elastic.core.values import HParams
+from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
+from cerebro_elastic.data.order import sample_order
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.registry import import_object
+from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_lightning.process import unit_process
+from cerebro_lightning.rows import RowLogger
+from cerebro_lightning.section import LightningSection, check_trainer_settings, make_callbacks
+from cerebro_lightning.subepoch import EpochLoader, SubEpoch, load_state, make_trainer
+
+
+class LightningTask:
+    """Trains the ``LightningModule`` that ``section`` names, looked for in the folder ``root`` first.
+
+    Hyper-parameters and ``section.args`` reach the constructor by name. ``batch_size`` also sets the
+    size of batches, and reaches the constructor only if it takes it. Raises ``TaskError`` if the
+    module, a callback or the trainer's settings cannot be used.
+    """
+
+    def __init__(self, section: LightningSection, root: Path) -> None:
+        self._section = section
+        self._root = root
+        self._class = _module_class(section.module, root)
+        check_trainer_settings(section.trainer)
+
+    def check(self, hparams: HParams) -> None:
+        _check_batch_size(hparams.get("batch_size", 1))
+        _check_arguments(self._class, self._section.args, hparams)
+        callbacks = make_callbacks(self._section.callbacks, self._root)
+        with unit_process(torch.device("cpu")):
+            try:
+                make_trainer(self._section.trainer, callbacks, RowLogger(0), torch.device("cpu"), epochs=1)
+            except Exception as exc:
+                raise TaskError(
+                    f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
+                    f"{list(self._section.callbacks)}: {exc}"
+                ) from exc
+
+    def train(self, job: UnitJob) -> UnitResult:
+        loader = _loader_settings(job)
+        own_batches = batch_count(job.partition.rows, loader.batch_size)
+        training = EpochLoader(
+            sum(batch_count(rows, loader.batch_size) for rows in job.rows),
+            partial(_training_batches, job, loader),
+        )
+        logger = RowLogger(job.unit.epoch)
+        device = torch.device(job.device)
+        with unit_process(device):
+            module = self._build(job.hparams, job.seed)
+            callbacks = make_callbacks(self._section.callbacks, self._root)
+            unit = SubEpoch(
+                module,
+                make_trainer(self._section.trainer, callbacks, logger, device, job.epochs),
+                state=job.state,
+                batches=own_batches,
+                first=not job.visited,
+                last=job.last,
+            )
+            unit.fit(training, _validation_loader(module, job.validation, loader))
+        assert unit.state is not None
+        return UnitResult(
+            state=unit.state,
+            samples=job.partition.rows,
+            batches=own_batches,
+            metrics=unit.metrics,
+            log=logger.rows,
+            done=unit.stopped_early,
+        )
+
+    def evaluate(self, job: UnitJob) -> UnitResult:
+        raise TaskError(
+            f"{job.unit}: a LightningModule is validated at the end of an epoch, where Lightning does it, so "
+            "that schedulers and callbacks that watch a metric stay exact: remove `evaluate` from the recipe"
+        )
+
+    @property
+    def evaluates(self) -> bool:
+        return False
+
+    def load_module(self, hparams: HParams, state: State, seed: int) -> pl.LightningModule:
+        """The module of a config as it was when a unit left ``state``, on the CPU."""
+        with unit_process(torch.device("cpu")):
+            return load_state(self._build(hparams, seed), state)
+
+    def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
+        """The module as a script makes it: seed everything, then call the constructor."""
+        pl.seed_everything(seed, verbose=False)
+        return self._class(**_arguments(self._class, self._section.args, hparams))
+
+
+def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
+    found = import_object(reference, root)
+    if not (isinstance(found, type) and issubclass(found, pl.LightningModule)):
+        raise TaskError(
+            f"task.module: {reference} is {found!r}, expected a class derived from lightning.LightningModule "
+            "(that of the package `pytorch_lightning` is another class: import it from `lightning`)"
+        )
+    for method in ("training_step", "configure_optimizers"):
+        if getattr(found, method) is getattr(pl.LightningModule, method):
+            raise TaskError(f"task.module: {reference} has no {method}: a module that trains defines it")
+    if "dataloader_iter" in inspect.signature(found.training_step).parameters:
+        raise TaskError(
+            f"task.module: {reference}.training_step takes dataloader_iter and so fetches batches by itself, "
+            "which a sub-epoch cannot count: take batch and batch_idx"
+        )
+    return found
+
+
+def _check_batch_size(size: object) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise TaskError(f"batch_size is {size!r}: it must be a whole number of at least 1")
+
+
+def _check_arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -> None:
+    parameters = _parameters(module)
+    accepted = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
+    if twice := sorted(fixed.keys() & hparams.keys()):
+        raise TaskError(f"{', '.join(twice)}: both in task.args and searched; remove it from one of them")
+    if not _takes_any(parameters):
+        for name in [*fixed, *(hparams.keys() - {"batch_size"})]:
+            if name not in accepted:
+                near = did_you_mean(name, accepted)
+                raise TaskError(f"{module.__name__} takes no hyper-parameter {name!r}; {near}")
+    missing = [
+        name
+        for name in accepted
+        if parameters[name].default is inspect.Parameter.empty and name not in {*fixed, *hparams}
+    ]
+    if missing:
+        raise TaskError(
+            f"{module.__name__} needs {', '.join(missing)}: search over it, or give it in task.args "
+            f"(its parameters: {', '.join(accepted)})"
+        )
+
+
+def _arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -> dict[str, Any]:
+    arguments = {**fixed, **hparams}
+    if "batch_size" not in _parameters(module):
+        arguments.pop("batch_size", None)
+    return arguments
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _parameters(module: type) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(module).parameters
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+def _loader_settings(job: UnitJob) -> LoaderSettings:
+    return replace(job.loader, batch_size=job.hparams.get("batch_size", job.loader.batch_size))
+
+
+def _training_batches(job: UnitJob, loader: LoaderSettings) -> Iterator[Any]:
+    where = (job.seed, job.unit.epoch, job.unit.partition)
+    order = sample_order(*where, job.partition.rows, loader.shuffle)
+    return batches(job.partition, order, loader, seed=_worker_seed(*where))
+
+
+def _worker_seed(*where: int) -> int:
+    return int(np.random.SeedSequence(where).generate_state(1)[0])
+
+
+def _validation_loader(
+    module: pl.LightningModule, partitions: Sequence[Partition], loader: LoaderSettings
+) -> EpochLoader | None:
+    """All validation partitions in their natural order; none if the module does not validate."""
+    if not partitions or not is_overridden("validation_step", module):
+        return None
+
+    def every_batch() -> Iterator[Any]:
+        for partition in partitions:
+            yield from batches(partition, np.arange(partition.rows), loader)
+
+    return EpochLoader(sum(batch_count(p.rows, loader.batch_size) for p in partitions), every_batch)

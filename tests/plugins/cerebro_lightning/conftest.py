@@ -1,0 +1,16 @@
+"""``lightning_zoo`` (modules and callbacks as users write them) and ``lightning_harness`` are importable."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = str(Path(__file__).parent)
+sys.path.insert(0, FOLDER)
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch):
+    """An ordinary fit leaves its seed in the environment; a test does not."""
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "0")

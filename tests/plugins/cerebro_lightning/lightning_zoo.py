@@ -1,0 +1,380 @@
+"""LightningModules and callbacks as users write them, one trait each."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from enum import Enum
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import torchmetrics
+from lightning.pytorch.callbacks import Callback, WeightAveraging
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Net(L.LightningModule):
+    """SGD with momentum, logging in all the common ways."""
+
+    def __init__(self, lr: float = 0.1, width: int = 8) -> None:
+        super().__init__()
+        self.lr = lr
+        self.net = self.body(width)
+
+    def body(self, width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 3))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        loss = F.cross_entropy(self.net(x), y)
+        self.log("loss", loss, on_step=True, on_epoch=True, prog_bar=True)
+        self.log("size", float(len(y)), on_step=False, on_epoch=True, reduce_fx="sum")
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", F.cross_entropy(self.net(x), y), prog_bar=True)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9)
+
+
+class OneCycle(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        steps = int(self.trainer.estimated_stepping_batches)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class Steps(Net):
+    """Milestones are a Counter: a scheduler's state that is not plain."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        return [optimizer], [torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], gamma=0.5)]
+
+
+class StepLR(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
+
+
+class Plateau(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
+
+
+class Dropout(Net):
+    """Draws from all three generators, in the model and in hooks."""
+
+    def body(self, width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, width), nn.Dropout(0.3), nn.ReLU(), nn.Linear(width, 3))
+
+    def on_train_epoch_start(self) -> None:
+        self.log("drawn", random.random() + float(np.random.rand()))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        noise = random.random() + float(np.random.rand())
+        return super().training_step(batch, batch_idx) * (1 + 0.1 * noise)
+
+
+class BatchNorm(Net):
+    def body(self, width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 3))
+
+
+class Gan(L.LightningModule):
+    """Manual optimization with two optimizers, one of which accumulates, and schedulers stepped by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Linear(6, 6)
+        self.critic = nn.Linear(6, 3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        first, second = self.optimizers()
+        loss = F.cross_entropy(self.critic(self.generator(x)), y)
+        first.zero_grad()
+        self.manual_backward(loss, retain_graph=True)
+        first.step()
+        other = F.cross_entropy(self.critic(x), y) / 2
+        self.toggle_optimizer(second)
+        self.manual_backward(other)
+        self.untoggle_optimizer(second)
+        if (batch_idx + 1) % 2 == 0:
+            second.step()
+            second.zero_grad()
+            self.lr_schedulers().step()
+        self.log_dict({"loss": loss, "other": other}, on_step=True, on_epoch=True)
+        self.logger.log_metrics({"by_hand": float(loss)}, step=self.global_step)
+
+    def configure_optimizers(self) -> Any:
+        first = torch.optim.Adam(self.generator.parameters(), lr=0.01)
+        second = torch.optim.SGD(self.critic.parameters(), lr=0.1, momentum=0.9)
+        return [first, second], [torch.optim.lr_scheduler.ExponentialLR(second, 0.9)]
+
+
+class Metrics(Net):
+    """torchmetrics over an epoch, computed by Lightning and by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accuracy = torchmetrics.Accuracy("multiclass", num_classes=3)
+        self.mean = torchmetrics.MeanMetric()
+        self.several = torchmetrics.MetricCollection(
+            [
+                torchmetrics.Precision("multiclass", num_classes=3, average="macro"),
+                torchmetrics.Recall("multiclass", num_classes=3, average="macro"),
+            ]
+        )
+        self.curve = torchmetrics.AUROC("multiclass", num_classes=3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        x, y = batch
+        logits = self.net(x)
+        self.accuracy(logits, y)
+        self.log("accuracy", self.accuracy, on_step=True, on_epoch=True)
+        self.several.update(logits, y)
+        self.curve.update(logits.softmax(1), y)
+        self.mean.update(loss.detach())
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log_dict(self.several.compute())
+        self.log_dict({"mean": self.mean.compute(), "auroc": self.curve.compute()})
+        for metric in (self.mean, self.several, self.curve):
+            metric.reset()
+
+
+class Phase(Enum):
+    WARM_UP = 1
+    TRAIN = 2
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+
+
+class Attributes(Net):
+    """State in plain attributes, of the kinds that users have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: list[Tensor] = []
+        self.seen: dict[int, int] = {}
+        self.recent: deque[float] = deque(maxlen=3)
+        self.by_class: defaultdict[int, list[float]] = defaultdict(list)
+        self.phase = Phase.WARM_UP
+        self.meter = Meter()
+        self.generator = torch.Generator().manual_seed(1)
+        self.numpy_generator = np.random.default_rng(1)
+        self.register_buffer("memory", torch.zeros(3), persistent=False)
+        self.activation = F.relu
+        self.best: Tensor | None = None
+        self.scale = 1.0
+        self.rates = np.zeros(2)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        loss = loss * self.scale + 0.01 * torch.rand((), generator=self.generator)
+        loss = loss * (1 + 0.1 * self.numpy_generator.random())
+        value = float(loss)
+        self.outputs.append(loss.detach())
+        self.seen[batch_idx] = self.seen.get(batch_idx, 0) + 1
+        self.recent.append(value)
+        self.by_class[int(batch[1][0])].append(value)
+        self.meter.add(value)
+        self.memory += value
+        self.rates[batch_idx % 2] += value
+        self.phase = Phase.TRAIN
+        self.best = loss.detach() if self.best is None else torch.minimum(self.best, loss.detach())
+        self.log("meter", self.meter.total / self.meter.count + sum(self.recent) + float(self.memory[0]))
+        self.net[1].extra = value
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("outputs", torch.stack(self.outputs).sum() + float(self.rates.sum()))
+        self.outputs.clear()
+        self.scale *= 0.9
+
+
+class Unfreezing(Net):
+    """Trains the head first; the body joins the optimizer in the second epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net[0].requires_grad_(False)
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[0].requires_grad_(True)
+            self.trainer.optimizers[0].add_param_group({"params": self.net[0].parameters(), "lr": 0.01})
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.net[2].parameters(), lr=self.lr, momentum=0.9)
+
+
+class OwnZeroGrad(Net):
+    """Never zeroes the gradients but decays them."""
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad *= 0.5
+
+
+class Logging(Net):
+    """Logs in every hook that allows it, with all reductions."""
+
+    def on_train_start(self) -> None:
+        self.log("started", 1.0)
+
+    def on_train_epoch_start(self) -> None:
+        self.log("epoch_started", float(self.current_epoch))
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self.log("before", float(batch_idx), on_step=True, on_epoch=True, reduce_fx="max")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        if batch_idx == 0:
+            self.log("once", loss, on_step=False, on_epoch=True)
+        self.log("lowest", loss, on_step=False, on_epoch=True, reduce_fx=min)
+        return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.log("after", outputs["loss"] * batch_idx, on_step=True, on_epoch=True, batch_size=1)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step(batch, batch_idx)
+        self.log("val_step", float(batch_idx), on_step=True, on_epoch=True)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_end", float(self.trainer.callback_metrics.get("val_loss", 0.0)))
+
+    def on_train_epoch_end(self) -> None:
+        self.log("ended", float(self.global_step))
+
+
+class HookOrder(Callback):
+    """Every hook, in order, with where it fired: a callback's state in a plain attribute."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+
+
+def _recorder(name: str) -> Any:
+    def hook(self: HookOrder, trainer: L.Trainer, *_: Any, **__: Any) -> None:
+        self.calls.append((name, trainer.current_epoch, trainer.global_step))
+
+    return hook
+
+
+for _name in (
+    "setup on_fit_start on_train_start on_train_epoch_start on_train_batch_start on_before_zero_grad "
+    "on_before_backward on_after_backward on_before_optimizer_step on_train_batch_end on_validation_start "
+    "on_validation_epoch_start on_validation_batch_start on_validation_batch_end on_validation_epoch_end "
+    "on_validation_end on_train_epoch_end on_train_end"
+).split():
+    setattr(HookOrder, _name, _recorder(_name))
+
+
+class Stateful(Callback):
+    """State by Lightning's protocol only: it is hidden from plain attributes in a closure."""
+
+    def __init__(self, start: int = 0) -> None:
+        count = start
+
+        def add(amount: int) -> int:
+            nonlocal count
+            count += amount
+            return count
+
+        self.add = add
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        pl_module.log("counted", float(self.add(batch_idx)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.add(0)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.add(state["count"] - self.add(0))
+
+
+class Ema(Callback):
+    """A hand-written moving average: a module that nobody else carries."""
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self.average = nn.Linear(6, 8).requires_grad_(False)
+        self.average.load_state_dict(pl_module.net[0].state_dict())
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        for mine, live in zip(self.average.parameters(), pl_module.net[0].parameters(), strict=True):
+            mine.lerp_(live.detach(), 0.1)
+        pl_module.log("average", self.average.weight.sum())
+
+
+class Average(WeightAveraging):
+    """As Lightning's documentation has it."""
+
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        return step_idx is not None and step_idx >= 4
+
+
+class StopMidEpoch(Callback):
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.should_stop = trainer.should_stop or batch_idx == 1
+
+
+class SkipEpoch(Callback):
+    pass
+
+
+class Skips(Net):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        return -1 if batch_idx == 1 else None
+
+
+class Hides(Net):
+    """Keeps something that cannot be carried."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.reader = (row for row in batch[0])
+        return super().training_step(batch, batch_idx)
+
+
+class Unregistered(Net):
+    """Optimizes a parameter that is not the module's."""
+
+    def configure_optimizers(self) -> Any:
+        self.hidden = [nn.Linear(3, 3)]
+        return torch.optim.SGD([*self.parameters(), *self.hidden[0].parameters()], lr=0.1)
+
+
+class NotLightning(nn.Module):
+    pass
+
+
+class NoStep(L.LightningModule):
+    def configure_optimizers(self) -> None:
+        return None
+
+
+def several_callbacks() -> list[Callback]:
+    return [Stateful(), HookOrder()]

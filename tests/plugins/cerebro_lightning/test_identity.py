@@ -1,0 +1,57 @@
+"""Training as units is bit-identical to one ordinary ``Trainer.fit``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from lightning_harness import Case, differences, ordinary_fit, outcome, units
+
+STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
+
+CASES = {
+    "sgd with momentum": Case("Net", hparams={"lr": 0.05, "width": 5}),
+    "onecycle per step": Case("OneCycle"),
+    "onecycle, accumulating": Case("OneCycle", trainer={"accumulate_grad_batches": 2}),
+    "multistep per epoch": Case("Steps"),
+    "steplr per epoch": Case("StepLR"),
+    "accumulation over partitions": Case("Net", trainer={"accumulate_grad_batches": 2}),
+    "accumulation by 4": Case("StepLR", trainer={"accumulate_grad_batches": 4}),
+    "accumulation schedule": Case(
+        "Net", callbacks=[{"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2, 2: 4}}}]
+    ),
+    "clipping by norm": Case("Net", trainer={"gradient_clip_val": 0.1}),
+    "clipping by value": Case(
+        "Net", trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}
+    ),
+    "dropout and noise": Case("Dropout"),
+    "batch norm": Case("BatchNorm"),
+    "two optimizers by hand": Case("Gan"),
+    "plateau on validation": Case("Plateau", hparams={"lr": 1.5}),
+    "early stopping": Case("Net", callbacks=[STOP]),
+    "early stopping after min_epochs": Case("Net", callbacks=[STOP], trainer={"min_epochs": 3}),
+    "weight averaging": Case("Net", callbacks=["lightning_zoo:Average"]),
+    "ema weight averaging": Case("Dropout", callbacks=["EMAWeightAveraging"]),
+    "hand-written average": Case("Net", callbacks=["lightning_zoo:Ema"]),
+    "callback with state": Case("Net", callbacks=["lightning_zoo:Stateful"]),
+    "learning rate monitor": Case("OneCycle", callbacks=["LearningRateMonitor"]),
+    "torchmetrics": Case("Metrics"),
+    "logging everywhere": Case("Logging", trainer={"log_every_n_steps": 1}),
+    "validation every other epoch": Case("Logging", trainer={"check_val_every_n_epoch": 2}),
+    "limited validation": Case("Net", trainer={"limit_val_batches": 2}),
+    "without validation": Case("Net", validates=False),
+    "plain attributes": Case("Attributes"),
+    "unfreezing": Case("Unfreezing"),
+    "own zero_grad": Case("OwnZeroGrad"),
+    "low precision": Case("StepLR", trainer={"precision": "bf16-true"}),
+    "mixed precision": Case("StepLR", trainer={"precision": "bf16-mixed"}),
+    "one partition": Case("Dropout", orders=((0, 1, 2), (2, 1, 0))),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_units_equal_one_ordinary_fit(case: Case) -> None:
+    expected = ordinary_fit(case)
+    found = outcome(case, list(units(case)))
+    for part in dataclasses.fields(expected):
+        assert not differences(getattr(expected, part.name), getattr(found, part.name), part.name)
