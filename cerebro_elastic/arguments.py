@@ -26,6 +26,11 @@ def required(function: Callable[..., Any]) -> frozenset[str]:
     )
 
 
+def first(function: Callable[..., Any]) -> str:
+    """The name of the first parameter; empty if there is none."""
+    return next(iter(inspect.signature(function).parameters), "")
+
+
 def select(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of ``values`` that ``function`` takes."""
     names = accepted(function)

@@ -22,13 +22,16 @@ _OWN = ("params", "param_names")
 """What a group says of its parameters: always the live optimizer's, never the saved one's."""
 
 
-def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
+def to_names(
+    optimizer: Optimizer, model: nn.Module, packed: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """``optimizer.state_dict()`` with the names of ``model``'s parameters in place of numbers.
 
-    A tied parameter bears the first of its names. Tensors are the live ones, not copies. Raises
+    ``packed`` is that state if the caller has it already, gathered from other ranks. A tied
+    parameter bears the first of its names. Tensors are the live ones, not copies. Raises
     ``TaskError`` if the optimizer has a parameter that is not the model's.
     """
-    packed = optimizer.state_dict()
+    packed = optimizer.state_dict() if packed is None else packed
     groups = _group_names(optimizer, model)
     name_of = {
         number: name

@@ -1,14 +1,20 @@
-"""The state of the global random number generators: torch (CPU, and CUDA once it is in use),
-numpy's legacy generator and ``random``. A part of a config's state, for it hops with the config."""
+"""The state of the global random number generators: torch's, numpy's legacy one and ``random``'s.
+
+A part of a config's state, for it hops with the config. Of the GPUs, a unit uses one, and the
+next unit may have another: so that one's generator is kept, without its number.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+
+_CPU = torch.device("cpu")
 
 
 def seed_all(seed: int) -> None:
@@ -18,28 +24,34 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def capture() -> dict[str, Any]:
-    """The generators' state as a tree of tensors, arrays and numbers."""
+def capture(device: torch.device = _CPU) -> dict[str, Any]:
+    """The generators' state, that of ``device`` among them, as a tree of tensors, arrays and numbers."""
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "numpy": np.random.get_state(legacy=False),
         "python": {"version": version, "words": np.array(words, dtype=np.uint32), "gauss": gauss},
     }
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = torch.cuda.get_rng_state_all()
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def restore(state: Mapping[str, Any]) -> None:
-    """Put the generators where ``capture`` found them.
-
-    CUDA devices are matched by number; where a device has no saved state, it keeps its own.
-    """
+def restore(state: Mapping[str, Any], device: torch.device = _CPU) -> None:
+    """Put the generators where ``capture`` found them; ``device``'s too, if a GPU's state was kept."""
     torch.set_rng_state(state["torch"])
     np.random.set_state(state["numpy"])
     python = state["python"]
     random.setstate((python["version"], tuple(int(word) for word in python["words"]), python["gauss"]))
-    if torch.cuda.is_available():
-        for device, saved in enumerate(state.get("cuda", [])[: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(saved, device)
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+@contextmanager
+def borrowed(device: torch.device = _CPU) -> Iterator[None]:
+    """Whatever happens to the generators inside, afterwards they are as they were."""
+    found = capture(device)
+    try:
+        yield
+    finally:
+        restore(found, device)

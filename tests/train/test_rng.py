@@ -40,7 +40,9 @@ def test_restoring_repeats_what_followed() -> None:
     assert [draw() for _ in range(5)] == following
 
 
-def test_seeding_is_that_of_lightning() -> None:
+def test_seeding_is_that_of_lightning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(variable, "0")  # it sets them for good
     seed_everything = pytest.importorskip("lightning").seed_everything
     rng.seed_all(11)
     ours = draw()

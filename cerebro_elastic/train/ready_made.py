@@ -1,0 +1,88 @@
+"""The ready-made passes over batches of ``(x, y)``: a model, a loss, an optimizer, metrics.
+
+A loss and a metric are functions ``(model(x), y) -> mean over the batch``. Means over more than one
+batch weigh every row alike, as Lightning's epoch means do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.base import Parallelism, Parts
+
+BatchMean: TypeAlias = Callable[[Any, Any], Tensor]
+Rows: TypeAlias = Iterable[int]
+"""The number of rows of each batch."""
+
+
+def accuracy(output: Tensor, target: Tensor) -> Tensor:
+    """The share of rows whose largest of the last dimension's scores is the target class."""
+    return (output.argmax(dim=-1) == target).double().mean()
+
+
+def train_pass(
+    parts: Parts,
+    batches: Iterable[Any],
+    rows: Rows,
+    loss_of: BatchMean,
+    *,
+    parallelism: Parallelism,
+    clip: float | None,
+    step_scheduler: Literal["epoch", "step"],
+) -> dict[str, float]:
+    """One step of the optimizer for each batch. Returns the mean loss."""
+    parts.model.train()
+    mean = _Mean()
+    for batch, count in zip(batches, rows, strict=True):
+        x, y = _pair(batch)
+        loss = loss_of(parts.model(x), y)
+        parallelism.step(parts, loss, clip)
+        if parts.scheduler is not None and step_scheduler == "step":
+            parts.scheduler.step()
+        mean.add(loss, count)
+    return {"loss": mean.value()}
+
+
+@torch.no_grad()
+def evaluation_pass(
+    model: nn.Module, batches: Iterable[Any], rows: Rows, measures: Mapping[str, BatchMean]
+) -> dict[str, float]:
+    """The mean of each measure, with the model in evaluation mode."""
+    model.eval()
+    means = {name: _Mean() for name in measures}
+    for batch, count in zip(batches, rows, strict=True):
+        x, y = _pair(batch)
+        output = model(x)
+        for name, measure in measures.items():
+            means[name].add(measure(output, y), count)
+    return {name: mean.value() for name, mean in means.items()}
+
+
+class _Mean:
+    """A mean over rows, kept on the device: reading every batch's loss would wait for it."""
+
+    def __init__(self) -> None:
+        self._sum: Tensor | float = 0.0
+        self._rows = 0
+
+    def add(self, batch_mean: Tensor, rows: int) -> None:
+        self._sum = self._sum + torch.as_tensor(batch_mean).detach().double() * rows
+        self._rows += rows
+
+    def value(self) -> float:
+        return float(self._sum) / self._rows
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    what = f"{len(batch)} of them" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+    raise TaskError(
+        f"the ready-made step needs batches (x, y), it got {what}: give an input_fn that makes x and y of a "
+        "batch, or a train_fn"
+    )
