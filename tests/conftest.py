@@ -1,0 +1,80 @@
+"""One etcd for all tests, and a check that each leaves the room as it found it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+
+_SECONDS_TO_END = 5.0
+# Started once by multiprocessing for the life of the process.
+_STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+# Set once by pytest, and by torch and lightning when something is first imported.
+_NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK")
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
+    """A real etcd on loopback, shared by all tests: keep to keys under ``store_prefix``."""
+    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def store_prefix() -> str:
+    """A prefix of keys for one test alone."""
+    return f"/test/{uuid.uuid4().hex}/"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks() -> Iterator[None]:
+    """Fail a test that leaves a thread, a child process or a changed environment behind."""
+    threads, children, env = set(threading.enumerate()), _children(), _environment()
+    yield
+    deadline = time.monotonic() + _SECONDS_TO_END
+    while (left := _left_over(threads, children)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left, f"the test left behind: {', '.join(left)}"
+    changed = {name for name, _ in env.items() ^ _environment().items()}
+    assert not changed, f"the test changed environment variables: {sorted(changed)}"
+
+
+def _left_over(threads: set[threading.Thread], children: set[int]) -> list[str]:
+    return [
+        *(f"thread {thread.name!r}" for thread in set(threading.enumerate()) - threads),
+        *(f"process {pid} ({_command(pid)})" for pid in _children() - children if not _stays(pid)),
+    ]
+
+
+def _children() -> set[int]:
+    """This process's children by id; none where there is no /proc."""
+    found: set[int] = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        try:
+            found.update(map(int, file.read_text().split()))
+        except FileNotFoundError:
+            # The thread ended in between.
+            continue
+    return found
+
+
+def _stays(pid: int) -> bool:
+    return any(name in _command(pid) for name in _STAYING)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except FileNotFoundError:
+        return "ended"
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
