@@ -83,6 +83,13 @@ search: {space: {lr: [5E-4, -1e3, .5, true]}}
             "nodes": "1:8",
         },
         {"data": {"url": "s3://bucket/digits"}, "seed": 7},
+        {
+            "task": {
+                "kind": "lightning",
+                "module": "digits:Net",
+                "callbacks": ["digits:Note", {"class": "EarlyStopping", "args": {"monitor": "val_loss"}}],
+            }
+        },
         {"search": {"method": "random", "num": 3, "space": {"lr": {"loguniform": [1e-4, 0.1]}}}},
     ],
 )
@@ -203,6 +210,14 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"name": "a/b"}, "string should match pattern"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"data": None}, "data is None"),
+        (
+            {"task": {"kind": "lightning", "module": "a:B", "callbacks": [3]}},
+            "callbacks.0 is 3: expected a name",
+        ),
+        (
+            {"task": {"kind": "lightning", "module": "a:B", "callbacks": [{"name": "x"}]}},
+            "expected a name, EarlyStopping or 'module:name', or {class: name, args: {...}}",
+        ),
     ],
 )
 def test_rules_between_values(change: dict[str, Any], words: str) -> None:

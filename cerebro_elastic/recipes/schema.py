@@ -54,6 +54,18 @@ def _object_reference(value: object) -> str:
     raise ValueError("expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py beside the recipe")
 
 
+def _callback(value: object) -> object:
+    """A callback's name, or ``{class: name, args: {...}}``; whether there is such a one, its adapter says."""
+    if isinstance(value, Mapping):
+        well_formed = isinstance(value.get("class"), str) and set(value) <= {"class", "args"}
+        well_formed &= isinstance(value.get("args", {}), Mapping)
+    else:
+        well_formed = isinstance(value, str)
+    if not well_formed:
+        raise ValueError("expected a name, EarlyStopping or 'module:name', or {class: name, args: {...}}")
+    return value
+
+
 def _registered(group: str) -> BeforeValidator:
     """The name of something that the registry can load from ``group``; nothing is imported."""
 
@@ -76,6 +88,7 @@ def _validation_data(value: object) -> float | str:
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
+Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]
 
 
 class Section(BaseModel):
@@ -94,13 +107,14 @@ class TaskSection(Section):
 
 class LightningSection(Section):
     """A ``LightningModule``. ``args`` are constructor arguments that are not searched, ``trainer``
-    arguments for ``L.Trainer``, ``callbacks`` references to callback classes or functions making one."""
+    arguments for ``L.Trainer``, ``callbacks`` names of Lightning's callbacks or ``module:name``
+    references, each alone or as ``{class: name, args: {...}}``."""
 
     kind: Literal["lightning"] = "lightning"
     module: Reference
     args: Arguments = {}
     trainer: Arguments = {}
-    callbacks: Annotated[tuple[Reference, ...], Field(strict=False)] = ()
+    callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()
 
 
 class TorchSection(Section):
