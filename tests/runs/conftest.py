@@ -1,0 +1,108 @@
+"""A small project of a user's, and one run of it that several tests look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic import RunResult
+
+NET = """
+import lightning as L
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+class Net(L.LightningModule):
+    def __init__(self, lr: float, width: int, fail_at: int = -1) -> None:
+        super().__init__()
+        self.lr, self.fail_at = lr, fail_at
+        self.layers = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 10))
+
+    def training_step(self, batch, batch_idx):
+        if self.global_step == self.fail_at:
+            raise ValueError(f"the learning rate {self.lr} is not to my liking")
+        x, y = batch
+        loss = cross_entropy(self.layers(x), y)
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.log("val_acc", (self.layers(x).argmax(1) == y).float().mean())
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=self.lr, total_steps=int(self.trainer.estimated_stepping_batches)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+"""
+
+DATA = """
+import numpy as np
+from sklearn.datasets import load_digits
+
+
+def load():
+    digits = load_digits()
+    return {"x": (digits.data / 16).astype(np.float32), "y": digits.target}
+"""
+
+RECIPE = """
+seed: 11
+epochs: 2
+nodes: 2
+task:
+  kind: lightning
+  module: "a_net:Net"
+  trainer: {gradient_clip_val: 0.5, accumulate_grad_batches: 2}
+data: {source: "a_dataset:load", partitions: 3, valid: 0.2, batch_size: 32}
+search: {space: {lr: [0.01, 0.003], width: [16, 32]}}
+objective: {metric: val_acc, mode: max}
+"""
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a user would have it: a module, data, and ``recipe.yaml``."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "a_net.py").write_text(NET)
+    (folder / "a_dataset.py").write_text(DATA)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finished(project: Path) -> RunResult:
+    """The recipe, run to its end on two nodes."""
+    return cerebro_elastic.run(project / "recipe.yaml", run_id="finished", home=project / "runs")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No process of ours outlives a test."""
+    yield
+    assert _descendants() == []
+
+
+def _descendants() -> list[str]:
+    """Command lines of this process's children that are ours."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (entry / "cmdline").read_text().replace("\0", " ")
+        except (OSError, ValueError):
+            continue
+        ours = "torch.distributed.run" in command or "cerebro_elastic.worker" in command
+        if ours and (parent in (os.getpid(), 1)):
+            found.append(command)
+    return found

@@ -1,0 +1,132 @@
+"""Faults of the one-machine run: stopped, killed, its ranks and agents killed. The verdict is the record:
+the invariants hold and every config's states are those of its quiet replay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic import RunResult
+from cerebro_elastic.core.events import UnitCommitted, UnitFailed, UnitWithdrawn
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.store.journal import read_journal
+
+pytestmark = pytest.mark.cluster
+DEADLINE = 90.0
+EPOCHS = 35
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def cerebro_run(project: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, as a user types it, in a process group of its own."""
+    command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "recipe.yaml")]
+    command += ["--run-id", run_id, "--epochs", str(EPOCHS), "--home", str(project / "runs")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def units(folder: RunFolder) -> int:
+    return folder.history.read_text().count('"kind":"UnitCommitted"') if folder.history.exists() else 0
+
+
+def processes_of(run_id: str, text: str) -> list[int]:
+    """Pids of the processes of a run whose command line has ``text``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_text() if entry.name.isdigit() else ""
+            ours = f"CEREBRO_RUN={run_id}\0" in (entry / "environ").read_text() or run_id in command
+        except OSError:
+            continue
+        if text in command.replace("\0", " ") and ours:
+            found.append(int(entry.name))
+    return found
+
+
+def ranks(run_id: str) -> list[int]:
+    """Ranks have the worker module as their own, agents as torchrun's argument."""
+    agents = set(processes_of(run_id, "torch.distributed.run"))
+    return [pid for pid in processes_of(run_id, "-m cerebro_elastic.worker") if pid not in agents]
+
+
+def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) -> None:
+    folder = RunFolder(project / "runs" / "stormy")
+    with cerebro_run(project, "stormy") as first:
+        wait_for(lambda: units(folder) > 10, "the first units")
+        first.send_signal(signal.SIGINT)
+        output, _ = first.communicate(timeout=60)
+        assert first.returncode == 130, output
+        assert "goes on from there" in output
+        assert not processes_of("stormy", "torch.distributed.run")
+        assert not folder.endpoint.exists()
+    done = units(folder)
+
+    with cerebro_run(project, "stormy") as second:
+        wait_for(lambda: units(folder) > done + 20, "units after the resume")
+        second.kill()
+        second.wait()
+        wait_for(lambda: not processes_of("stormy", "torch.distributed.run"), "agents to notice")
+        wait_for(lambda: not ranks("stormy"), "ranks to end with their agents")
+    done = units(folder)
+
+    with cerebro_run(project, "stormy") as third:
+        wait_for(lambda: units(folder) > done + 20, "units after the kill")
+        before = set(ranks("stormy"))
+        os.kill(min(before), signal.SIGKILL)
+        wait_for(lambda: len(set(ranks("stormy")) - before) == 1, "the dead rank to be started anew")
+        wait_for(lambda: units(folder) > done + 40, "units after the rank's death")
+        os.kill(processes_of("stormy", "node=node-1")[0], signal.SIGKILL)
+        output, _ = third.communicate(timeout=DEADLINE)
+        assert third.returncode == 0, output
+        assert "node-1 left" in output
+
+    result = cerebro_elastic.open_run("stormy", home=project / "runs")
+    assert [row.status for row in result.leaderboard] == ["finished"] * 4
+    assert verify(result) == []
+    assert all(visit.same for visit in replay(result, result.best.config))
+    events = read_journal(folder.history)
+    assert sum(isinstance(event, UnitCommitted) for event in events) == 4 * 3 * EPOCHS
+    lost = sum(isinstance(event, UnitWithdrawn | UnitFailed) for event in events)
+    assert lost <= 6, "each of the faults may cost each of the two nodes one unit"
+
+
+def test_a_failing_config_fails_with_its_story_and_the_others_go_on(project: Path) -> None:
+    result: RunResult = cerebro_elastic.run(
+        project / "recipe.yaml",
+        run_id="failing",
+        home=project / "runs",
+        epochs=1,
+        nodes=2,
+        search={"space": {"lr": [0.01], "width": [16], "fail_at": [-1, 4]}},
+    )
+    by_status = {row.status: row for row in result.leaderboard}
+    assert set(by_status) == {"finished", "failed"}
+    reason = by_status["failed"].reason
+    assert "failed 3 times" in reason
+    assert "the learning rate 0.01 is not to my liking" in reason
+    assert "a_net.py" in reason
+    assert "node-0" in reason
+    assert "node-1" in reason
+    assert verify(result) == []

@@ -1,0 +1,162 @@
+"""A finished run: its leaderboard, its record, its replay; and records that were tampered with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic import RunResult
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.status import status
+
+pytestmark = pytest.mark.cluster
+
+
+def test_leaderboard_is_sorted_and_complete(finished: RunResult) -> None:
+    rows = finished.leaderboard
+    assert [row.status for row in rows] == ["finished"] * 4
+    values = [row.best for row in rows]
+    assert values == sorted(values, reverse=True, key=lambda v: v or 0.0)
+    assert all(len(row.curve) == 2 and len(row.visits) == 6 for row in rows)
+    assert {(row.hparams["lr"], row.hparams["width"]) for row in rows} == {
+        (lr, width) for lr in (0.01, 0.003) for width in (16, 32)
+    }
+    assert finished.best is rows[0]
+    assert {visit.node for row in rows for visit in row.visits} == {"node-0", "node-1"}
+
+
+def test_opened_again_it_is_the_same(finished: RunResult) -> None:
+    again = cerebro_elastic.open_run("finished", home=finished.folder.path.parent)
+    assert again.leaderboard == finished.leaderboard
+    state = again.state(again.best.config)
+    assert state is not None
+
+
+def test_status_after_the_end(finished: RunResult) -> None:
+    spec, state, live = status(finished.folder.path)
+    assert (spec.plan.run, state.outcome, live) == ("finished", "finished", False)
+
+
+def test_unknown_names_list_the_known(finished: RunResult) -> None:
+    with pytest.raises(RunError, match="finished"):
+        cerebro_elastic.open_run("finishd", home=finished.folder.path.parent)
+    with pytest.raises(RunError, match="c0000"):
+        finished.config("c00")
+
+
+def test_the_invariants_hold(finished: RunResult) -> None:
+    assert verify(finished) == []
+
+
+def test_replay_is_bit_identical(finished: RunResult) -> None:
+    done = list(replay(finished, "c0003"))
+    assert len(done) == 6
+    assert all(visit.same for visit in done)
+
+
+@pytest.fixture
+def copy(finished: RunResult, tmp_path: Path) -> RunFolder:
+    """A copy of the run's folder to do harm to. Checkpoint URLs are absolute: made to point here."""
+    old, new = str(finished.folder.path), str(tmp_path / "finished")
+    shutil.copytree(old, new)
+    for name in ("history.jsonl", "spec.json"):
+        file = Path(new, name)
+        file.write_text(file.read_text().replace(old, new))
+    return RunFolder(Path(new))
+
+
+def _drop(kind: str) -> Callable[[list[dict[str, object]]], list[dict[str, object]]]:
+    """Leave out the last event of a kind."""
+
+    def change(events: list[dict[str, object]]) -> list[dict[str, object]]:
+        last = max(i for i, e in enumerate(events) if e["kind"] == kind)
+        return events[:last] + events[last + 1 :]
+
+    return change
+
+
+def _double(events: list[dict[str, object]]) -> list[dict[str, object]]:
+    """A visit that is there twice."""
+    at = next(i for i, e in enumerate(events) if e["kind"] == "UnitCommitted")
+    return [*events[: at + 1], events[at], *events[at + 1 :]]
+
+
+def _fork(events: list[dict[str, object]]) -> list[dict[str, object]]:
+    """A visit that began from another state than the one before it left."""
+    visit = [e for e in events if e["kind"] == "UnitCommitted"][-1]["visit"]
+    visit["input"]["digest"] = "0" * 64  # type: ignore[index]
+    return events
+
+
+def _late(events: list[dict[str, object]]) -> list[dict[str, object]]:
+    """A commit that comes after its assignment was withdrawn."""
+    at = max(i for i, e in enumerate(events) if e["kind"] == "UnitCommitted")
+    visit = events[at]["visit"]
+    gone = {
+        "kind": "UnitWithdrawn",
+        "v": 1,
+        "revision": events[at]["revision"],
+        "node": visit["node"],  # type: ignore[index]
+        "token": visit["attempt"],  # type: ignore[index]
+    }
+    return [*events[:at], gone, *events[at:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "invariant"),
+    [
+        (_drop("UnitCommitted"), "completeness"),
+        (_double, "completeness"),
+        (_fork, "isolation"),
+        (_late, "fencing"),
+    ],
+    ids=["lost visit", "doubled visit", "forked chain", "late commit"],
+)
+def test_verify_catches_a_tampered_history(
+    copy: RunFolder, change: Callable[[list[dict[str, object]]], list[dict[str, object]]], invariant: str
+) -> None:
+    events = [json.loads(line) for line in copy.history.read_text().splitlines()]
+    copy.history.write_text("".join(json.dumps(event) + "\n" for event in change(events)))
+    found = {violation.invariant for violation in verify(RunResult(copy))}
+    assert {invariant, "history"} <= found
+
+
+def test_verify_catches_a_damaged_checkpoint(copy: RunFolder) -> None:
+    ref = RunResult(copy).best.best_checkpoint
+    assert ref is not None
+    file = Path(ref.url, "tensors.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert {v.invariant for v in verify(RunResult(copy))} == {"durability"}
+
+
+def test_verify_catches_a_checkpoint_cut_short(copy: RunFolder) -> None:
+    ref = RunResult(copy).best.best_checkpoint
+    assert ref is not None
+    file = Path(ref.url, "tensors.safetensors")
+    file.write_bytes(file.read_bytes()[:-8])
+    assert {v.invariant for v in verify(RunResult(copy))} == {"durability"}
+
+
+def test_replay_catches_another_result(copy: RunFolder) -> None:
+    events = [json.loads(line) for line in copy.history.read_text().splitlines()]
+    victim = next(e["visit"] for e in events if e["kind"] == "UnitCommitted")
+    digest = victim["output"]["digest"]
+    copy.history.write_text(copy.history.read_text().replace(digest, "f" * 64))
+    done = list(replay(RunResult(copy), victim["unit"]["config"]))
+    assert [visit.same for visit in done].count(False) == 1
+
+
+def test_a_line_that_is_no_event_is_named(copy: RunFolder) -> None:
+    lines = copy.history.read_text().splitlines()
+    copy.history.write_text("\n".join([*lines[:3], "nonsense", *lines[3:]]) + "\n")
+    with pytest.raises(RunError, match=r"history\.jsonl:4"):
+        RunResult(copy)
