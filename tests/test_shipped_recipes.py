@@ -1,0 +1,45 @@
+"""The recipes that come with the package: short, explained, and accepted by everything that checks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.core.ports import Search
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.registry import import_object, load
+from cerebro_elastic.train.task import Task
+
+pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
+RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def imports_as_found() -> Iterator[None]:
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("# "), "a comment says what it shows"
+    assert len(text.splitlines()) < 40
+    recipe = load_recipe(path)
+    search: Search = load("cerebro.search", recipe.search.method)(recipe)
+    configs = search.propose([])
+    assert len(configs) == 8
+    task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
+    for hparams in configs:
+        task.check(hparams)
+    assert recipe.data.source is not None
+    columns = import_object(recipe.data.source, recipe.root)()
+    assert {name: len(column) for name, column in columns.items()} == {"image": 1797, "label": 1797}
+
+
+def test_there_are_recipes() -> None:
+    assert {"digits", "digits_torch"} <= {path.stem for path in RECIPES}
