@@ -76,13 +76,13 @@ def batches(
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
     maker = _BatchMaker(partition, loader)
     indexes = [order[start : start + loader.batch_size] for start in range(0, len(order), loader.batch_size)]
-    return iter(_in_workers(maker, indexes, loader.workers, seed)) if loader.workers else map(maker, indexes)
+    return _in_workers(maker, indexes, loader.workers, seed) if loader.workers else map(maker, indexes)
 
 
 def _in_workers(
     maker: _BatchMaker, indexes: list[NDArray[np.int64]], workers: int, seed: int
-) -> DataLoader[Any]:
-    return DataLoader(
+) -> Iterator[Any]:
+    loader: DataLoader[Any] = DataLoader(
         maker,
         batch_sampler=indexes,  # type: ignore[arg-type]  # any sized iterable will do
         collate_fn=_as_it_is,
@@ -90,6 +90,11 @@ def _in_workers(
         multiprocessing_context="spawn",
         generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
     )
+    made: Any = iter(loader)
+    try:
+        yield from made
+    finally:
+        made._shutdown_workers()  # else they live as long as somebody holds the traceback of an error
 
 
 def _as_it_is(batch: Any) -> Any:
