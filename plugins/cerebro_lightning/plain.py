@@ -51,7 +51,11 @@ def own_attributes(owner: object) -> dict[str, Any]:
         ignored = _LIGHTNING_OWN
     else:
         ignored = _MODULE_OWN if isinstance(owner, nn.Module) else frozenset()
-    return {name: value for name, value in vars(owner).items() if name not in ignored}
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if name not in ignored and not (name == "_hparams" and not value)  # made empty on first use
+    }
 
 
 class Carrier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import warnings
@@ -20,13 +21,12 @@ _VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
 _rank_zero: Any = rank_zero_only
 _LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
-# Consequences of running one partition at a time on one device; a user can do nothing about them.
-for _message in (
+_CAUSED_BY_UNITS = (
     r"You defined a `validation_step` but have no `val_dataloader`",
     r"The number of training batches \(\d+\) is smaller than the logging interval",
     r"GPU available but not used",
-):
-    warnings.filterwarnings("ignore", message=_message)
+)
+"""Warnings that come of running one partition at a time on one device: a user can do nothing about them."""
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def unit_process(device: torch.device) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark, grad, rank = torch.backends.cudnn.benchmark, torch.is_grad_enabled(), _rank_zero.rank
     try:
+        _ignore_warnings()
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         _rank_zero.rank = 0  # a rank of a node is on its own in a unit
@@ -72,6 +73,14 @@ def unit_process(device: torch.device) -> Iterator[None]:
             else:
                 os.environ[name] = value
         set_rng_state(generators, device)
+
+
+def _ignore_warnings() -> None:
+    """For good, and only once: every change of the filters makes Python repeat all warnings."""
+    known = {pattern.pattern for _, pattern, *_ in warnings.filters if isinstance(pattern, re.Pattern)}
+    for message in _CAUSED_BY_UNITS:
+        if message not in known:
+            warnings.filterwarnings("ignore", message=message)
 
 
 @contextmanager

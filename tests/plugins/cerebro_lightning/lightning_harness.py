@@ -1,4 +1,5 @@
 """One ordinary ``fit``, and the same as units: everything that either leaves, side by side."""
+# ruff: noqa: ARG002 - hooks have the parameters that Lightning gives them
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
+from cerebro_lightning import LightningTask
+from cerebro_lightning.plain import Carrier
+from cerebro_lightning.section import Section, make_callbacks
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 
@@ -24,9 +28,6 @@ from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.optimizer_state import to_names
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
-from cerebro_lightning import LightningTask
-from cerebro_lightning.plain import Carrier
-from cerebro_lightning.section import Section, make_callbacks
 
 FOLDER = Path(__file__).parent
 SEED = 7
@@ -122,15 +123,19 @@ def ordinary_fit(case: Case) -> Outcome:
 
 def units(case: Case) -> Iterator[tuple[UnitJob, UnitResult]]:
     """The same as units, each on a fresh task, the state going through the form of a checkpoint."""
-    state: State | None = None
-    for epoch, order in enumerate(case.orders):
-        for position in range(len(order)):
-            unit = job(case, epoch, position, state)
-            result = LightningTask(case.section, FOLDER).train(unit)
-            yield unit, result
-            if result.done:
-                return
-            state = hop(result.state)
+    return units_from(case, 0, None)
+
+
+def units_from(case: Case, start: int, state: State | None) -> Iterator[tuple[UnitJob, UnitResult]]:
+    """The units from the ``start``-th on, of those of all epochs in order."""
+    places = [(epoch, position) for epoch, order in enumerate(case.orders) for position in range(len(order))]
+    for epoch, position in places[start:]:
+        unit = job(case, epoch, position, state)
+        result = LightningTask(case.section, FOLDER).train(unit)
+        yield unit, result
+        if result.done:
+            return
+        state = hop(result.state)
 
 
 def job(case: Case, epoch: int, position: int, state: State | None) -> UnitJob:
@@ -156,7 +161,7 @@ def hop(state: State) -> State:
     return unflatten(json.loads(json.dumps(tree)), {name: tensor.clone() for name, tensor in tensors.items()})
 
 
-def outcome(case: Case, done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
+def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
     """What the last unit and the rows and metrics of all leave."""
     last = done[-1][1]
     state = last.state

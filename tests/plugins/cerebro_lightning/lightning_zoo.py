@@ -1,17 +1,19 @@
 """LightningModules and callbacks as users write them, one trait each."""
+# ruff: noqa: ARG002 - hooks have the parameters that Lightning gives them
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import lightning as L
 import numpy as np
 import torch
 import torchmetrics
-from lightning.pytorch.callbacks import Callback, WeightAveraging
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, WeightAveraging
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,8 +21,11 @@ from torch.nn import functional as F
 class Net(L.LightningModule):
     """SGD with momentum, logging in all the common ways."""
 
+    alive: ClassVar[WeakSet[Net]] = WeakSet()
+
     def __init__(self, lr: float = 0.1, width: int = 8) -> None:
         super().__init__()
+        self.alive.add(self)
         self.lr = lr
         self.net = self.body(width)
 
@@ -69,6 +74,25 @@ class Plateau(Net):
         optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
         scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
+
+
+class WideSlots(Net):
+    """An optimizer whose slots are wider than its parameters."""
+
+    def configure_optimizers(self) -> Any:
+        return WideSGD(self.parameters(), lr=self.lr)
+
+
+class WideSGD(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        for parameter in self.param_groups[0]["params"]:
+            slots = self.state[parameter]
+            slots["count"] = slots.get("count", torch.zeros((), dtype=torch.int64)) + 1
+            slots["sum"] = slots.get("sum", torch.zeros((), dtype=torch.float64)) + parameter.detach().sum()
+            with torch.no_grad():
+                parameter.add_(slots["sum"] * 1e-3)
+        return loss
 
 
 class Dropout(Net):
@@ -285,12 +309,12 @@ def _recorder(name: str) -> Any:
     return hook
 
 
-for _name in (
-    "setup on_fit_start on_train_start on_train_epoch_start on_train_batch_start on_before_zero_grad "
-    "on_before_backward on_after_backward on_before_optimizer_step on_train_batch_end on_validation_start "
-    "on_validation_epoch_start on_validation_batch_start on_validation_batch_end on_validation_epoch_end "
-    "on_validation_end on_train_epoch_end on_train_end"
-).split():
+_HOOKS = """setup on_fit_start on_train_start on_train_epoch_start on_train_batch_start
+on_before_zero_grad on_before_backward on_after_backward on_before_optimizer_step on_train_batch_end
+on_validation_start on_validation_epoch_start on_validation_batch_start on_validation_batch_end
+on_validation_epoch_end on_validation_end on_train_epoch_end on_train_end"""
+
+for _name in _HOOKS.split():
     setattr(HookOrder, _name, _recorder(_name))
 
 
@@ -307,7 +331,9 @@ class Stateful(Callback):
 
         self.add = add
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         pl_module.log("counted", float(self.add(batch_idx)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -338,12 +364,10 @@ class Average(WeightAveraging):
 
 
 class StopMidEpoch(Callback):
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         trainer.should_stop = trainer.should_stop or batch_idx == 1
-
-
-class SkipEpoch(Callback):
-    pass
 
 
 class Skips(Net):
@@ -365,6 +389,33 @@ class Unregistered(Net):
     def configure_optimizers(self) -> Any:
         self.hidden = [nn.Linear(3, 3)]
         return torch.optim.SGD([*self.parameters(), *self.hidden[0].parameters()], lr=0.1)
+
+
+class Breaks(Net):
+    def __init__(self, error: str = "ValueError") -> None:
+        super().__init__()
+        self.error = error
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        raise {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[self.error]("stop")
+
+
+class Fetches(Net):
+    def training_step(self, dataloader_iter: Any) -> Tensor:  # type: ignore[override]
+        return super().training_step(next(dataloader_iter)[0], 0)
+
+
+class Sized(Net):
+    """Wants to know the size of batches."""
+
+    def __init__(self, batch_size: int, lr: float = 0.1) -> None:
+        super().__init__(lr)
+        self.batch_size = batch_size
+
+
+class BringsCheckpoint(Net):
+    def configure_callbacks(self) -> Any:
+        return ModelCheckpoint()
 
 
 class NotLightning(nn.Module):

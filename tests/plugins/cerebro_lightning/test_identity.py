@@ -21,9 +21,7 @@ CASES = {
         "Net", callbacks=[{"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2, 2: 4}}}]
     ),
     "clipping by norm": Case("Net", trainer={"gradient_clip_val": 0.1}),
-    "clipping by value": Case(
-        "Net", trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}
-    ),
+    "clipping by value": Case("Net", trainer={"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}),
     "dropout and noise": Case("Dropout"),
     "batch norm": Case("BatchNorm"),
     "two optimizers by hand": Case("Gan"),
@@ -44,6 +42,7 @@ CASES = {
     "unfreezing": Case("Unfreezing"),
     "own zero_grad": Case("OwnZeroGrad"),
     "low precision": Case("StepLR", trainer={"precision": "bf16-true"}),
+    "slots wider than parameters": Case("WideSlots"),
     "mixed precision": Case("StepLR", trainer={"precision": "bf16-mixed"}),
     "one partition": Case("Dropout", orders=((0, 1, 2), (2, 1, 0))),
 }
@@ -52,6 +51,6 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_units_equal_one_ordinary_fit(case: Case) -> None:
     expected = ordinary_fit(case)
-    found = outcome(case, list(units(case)))
+    found = outcome(list(units(case)))
     for part in dataclasses.fields(expected):
         assert not differences(getattr(expected, part.name), getattr(found, part.name), part.name)

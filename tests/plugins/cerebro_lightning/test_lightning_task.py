@@ -1,0 +1,212 @@
+"""What the task takes, gives back, and refuses with a reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cerebro_lightning import LightningTask
+from cerebro_lightning.section import Section
+from lightning_harness import FOLDER, LOADER, TRAINING, Case, differences, hop, job, units
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.train.task import State, UnitResult
+
+
+def task(module: str = "Net", **parts: Any) -> LightningTask:
+    section = Case(module, **parts).section
+    return LightningTask(dataclasses.replace(section, callbacks=section.callbacks[1:]), FOLDER)
+
+
+def train(case: Case, epoch: int = 0, position: int = 0, state: State | None = None) -> UnitResult:
+    return LightningTask(case.section, FOLDER).train(job(case, epoch, position, state))
+
+
+def test_batch_size_sets_the_loader_and_reaches_only_who_wants_it() -> None:
+    result = train(Case("Sized", hparams={"batch_size": 5, "lr": 0.2}))
+    assert result.batches == 2
+    assert result.samples == TRAINING[1].rows
+    assert result.state["cerebro"]["attributes"][0]["attributes"][""]["plain"]["batch_size"] == 5
+    assert train(Case("Net", hparams={"batch_size": 3})).batches == 4
+
+
+def test_fixed_arguments_reach_the_constructor() -> None:
+    section = dataclasses.replace(Case("Net").section, args={"width": 5})
+    result = LightningTask(section, FOLDER).train(job(Case("Net"), 0, 0, None))
+    assert result.state["state_dict"]["net.0.weight"].shape == (5, 6)
+
+
+@pytest.mark.parametrize("loader", [{"shuffle": False}, {"layout": "dict"}, {"transform": lambda b: b[::-1]}])
+def test_loader_settings_have_their_effect(loader: dict[str, Any]) -> None:
+    case = Case("Net")
+    settings = dataclasses.replace(LOADER, **loader)
+    changed = dataclasses.replace(job(case, 0, 0, None), loader=settings)
+    if "shuffle" not in loader:  # the module unpacks (x, y) in this order
+        with pytest.raises((TypeError, AttributeError, RuntimeError)):
+            LightningTask(case.section, FOLDER).train(changed)
+        return
+    result = LightningTask(case.section, FOLDER).train(changed)
+    assert differences(train(case).state["state_dict"], result.state["state_dict"])
+
+
+def test_done_says_that_the_fit_has_stopped_before_its_epochs() -> None:
+    stop = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
+    results = [result for _, result in units(Case("Net", callbacks=[stop]))]
+    assert [result.done for result in results] == [False] * 5 + [True]
+    assert not any(result.done for _, result in units(Case("Net")))
+
+
+def test_the_best_module_comes_back_from_a_state() -> None:
+    case = Case("Attributes", hparams={})
+    *_, (unit, result) = units(case)
+    module = LightningTask(case.section, FOLDER).load_module(case.hparams, hop(result.state), unit.seed)
+    assert not differences(dict(module.state_dict()), dict(result.state["state_dict"]))
+    assert module.scale == pytest.approx(0.9**3)
+
+
+def test_the_best_module_of_weight_averaging_has_the_averages() -> None:
+    case = Case("Net", callbacks=["lightning_zoo:Average"])
+    result = list(units(case))[3][1]
+    module = LightningTask(case.section, FOLDER).load_module({}, result.state, 7)
+    assert not differences(dict(module.state_dict()), dict(result.state["state_dict"]))
+    assert differences(dict(module.state_dict()), dict(result.state["current_model_state"]))
+
+
+def test_optimizer_states_bear_the_names_of_parameters() -> None:
+    saved = train(Case("Gan")).state["optimizer_states"]
+    assert list(saved[0]["state"]) == ["generator.weight", "generator.bias"]
+    assert saved[1]["param_groups"][0]["params"] == ["critic.weight", "critic.bias"]
+
+
+def test_evaluate_units_are_refused() -> None:
+    assert not task().evaluates
+    with pytest.raises(TaskError, match="at the end of an epoch"):
+        task().evaluate(job(Case("Net"), 0, 0, None))
+
+
+@pytest.mark.parametrize(
+    ("hparams", "message"),
+    [
+        ({"lrr": 0.1}, r"Net takes no hyper-parameter 'lrr'; did you mean 'lr'\? choices: lr, width"),
+        ({"batch_size": 0}, "batch_size is 0: it must be a whole number of at least 1"),
+        ({"batch_size": 2.5}, "batch_size is 2.5"),
+    ],
+)
+def test_hyper_parameters_are_checked(hparams: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        task().check(hparams)
+
+
+def test_good_hyper_parameters_pass() -> None:
+    task(trainer={"precision": "bf16-mixed"}, callbacks=["lightning_zoo:several_callbacks"]).check(
+        {"lr": 1.0}
+    )
+    task("Sized").check({"batch_size": 2})
+
+
+def test_missing_hyper_parameters_are_named() -> None:
+    with pytest.raises(TaskError, match=r"Sized needs batch_size: .*its parameters: batch_size, lr"):
+        task("Sized").check({})
+
+
+def test_a_searched_argument_cannot_be_fixed_too() -> None:
+    section = Section(module="lightning_zoo:Net", args={"lr": 1.0}, trainer={}, callbacks=[])
+    with pytest.raises(TaskError, match=r"lr: both in task\.args and searched"):
+        LightningTask(section, FOLDER).check({"lr": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("lightning_zoo:NotLightning", "expected a class derived from lightning.LightningModule"),
+        ("lightning_zoo:several_callbacks", "expected a class derived from"),
+        ("lightning_zoo:NoStep", "has no training_step"),
+        ("lightning_zoo:Fetches", "takes dataloader_iter"),
+        ("lightning_zoo:Nett", "did you mean 'Net'"),
+        ("lightning_zooo:Net", "did you mean 'lightning_zoo'"),
+    ],
+)
+def test_what_is_no_module_is_refused(module: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        LightningTask(Section(module=module, args={}, trainer={}, callbacks=[]), FOLDER)
+
+
+@pytest.mark.parametrize(
+    "name",
+    """max_epochs devices num_nodes strategy accelerator logger default_root_dir fast_dev_run
+    limit_train_batches overfit_batches val_check_interval reload_dataloaders_every_n_epochs max_steps
+    min_steps max_time callbacks plugins num_sanity_val_steps enable_checkpointing enable_progress_bar
+    profiler barebones""".split(),  # noqa: SIM905
+)
+def test_the_trainers_settings_that_the_system_owns_are_refused(name: str) -> None:
+    with pytest.raises(TaskError, match=rf"task\.trainer: {name} cannot be set: "):
+        task(trainer={name: 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"acumulate_grad_batches": 2}, "did you mean 'accumulate_grad_batches'"),
+        ({"check_val_every_n_epoch": None}, "give a number of epochs"),
+        ({"precision": "17-true"}, "L.Trainer does not take"),
+    ],
+)
+def test_wrong_settings_of_the_trainer_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        task(trainer=settings).check({})
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("ModelCheckpoint", "the run keeps each config's last and best checkpoint"),
+        ("TQDMProgressBar", "the run shows its progress"),
+        ({"class": "Timer", "args": {"duration": "00:00:01:00"}}, "must not depend on time"),
+        ({"class": "StochasticWeightAveraging", "args": {"swa_lrs": 0.1}}, "use WeightAveraging"),
+        ("EarlyStoping", "did you mean 'EarlyStopping'"),
+        ("EarlyStopping", "missing 1 required positional argument: 'monitor'.*it takes"),
+        ("lightning_zoo:Meter", "gives a Meter, expected a lightning Callback"),
+        ({"klass": "EarlyStopping"}, "expected a name such as EarlyStopping"),
+        ("lightning_zoo:Nothing", "has no 'Nothing'"),
+    ],
+)
+def test_callbacks_that_cannot_work_are_refused(callback: Any, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        task(callbacks=[callback]).check({})
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (
+            Case("Net", callbacks=["lightning_zoo:StopMidEpoch"]),
+            "should_stop was set at batch 1 of 9",
+        ),
+        (Case("Skips"), "on_train_batch_start returned -1.* at batch 1 of 9"),
+        (Case("Hides"), "Hides.reader was set to a generator during training"),
+        (Case("Unregistered"), "a parameter that is not the model's"),
+        (Case("BringsCheckpoint"), "the callback ModelCheckpoint cannot be used"),
+    ],
+)
+def test_what_cannot_be_done_exactly_is_refused(case: Case, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        train(case)
+
+
+def test_an_object_that_is_no_longer_there_is_refused() -> None:
+    state = hop(train(Case("Attributes")).state)
+    plain = state["cerebro"]["attributes"][0]["attributes"][""]["plain"]
+    plain["activation"] = plain["recent"]
+    with pytest.raises(TaskError, match=re.escape("'activation': was a collections.deque, is now")):
+        train(Case("Attributes"), position=1, state=state)
+
+
+def test_the_recipes_folder_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "own_module.py").write_text("from lightning_zoo import Net\n")
+    section = Section(module="own_module:Net", args={}, trainer={}, callbacks=[])
+    result = LightningTask(section, tmp_path).train(job(Case("Net"), 0, 0, None))
+    assert isinstance(result.state["state_dict"]["net.0.weight"], torch.Tensor)

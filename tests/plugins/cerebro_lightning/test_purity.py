@@ -1,0 +1,135 @@
+"""A unit's result depends on its job alone, and it leaves its process as it was."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import random
+import signal
+import subprocess
+import sys
+import warnings
+from itertools import zip_longest
+from pathlib import Path
+
+import lightning_zoo
+import numpy as np
+import pytest
+import torch
+from cerebro_lightning import LightningTask
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+from lightning_harness import FOLDER, Case, differences, job, outcome, units, units_from
+
+from cerebro_elastic.checkpoint import load, save
+from cerebro_elastic.core.values import CheckpointRef
+from cerebro_elastic.train import rng
+from cerebro_elastic.train.task import State
+
+NOISY = Case("Dropout", trainer={"accumulate_grad_batches": 2}, callbacks=["lightning_zoo:Average"])
+
+
+def task_of(case: Case) -> LightningTask:
+    return LightningTask(case.section, FOLDER)
+
+
+def middle(case: Case) -> State:
+    """The state after the first unit."""
+    return task_of(case).train(job(case, 0, 0, None)).state
+
+
+def test_a_fresh_process_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    before, *rest = units(NOISY)
+    ref = save(before[1].state, str(tmp_path / "middle"))
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_purity import finish; finish(*sys.argv[2:])\n"
+    )
+    arguments = [str(FOLDER), ref.url, ref.digest, str(ref.bytes), str(tmp_path / "end")]
+    out = subprocess.run(
+        [sys.executable, "-c", script, *arguments], check=True, timeout=120, stdout=subprocess.PIPE, text=True
+    )
+    digest, size = out.stdout.split()
+    end = load(CheckpointRef(str(tmp_path / "end"), digest, int(size)))
+    assert not differences(rest[-1][1].state, end)
+
+
+def finish(url: str, digest: str, size: str, end: str) -> None:
+    """In the fresh process: train from the checkpoint on, save the end, print its reference."""
+    *_, (_, last) = units_from(NOISY, 1, load(CheckpointRef(url, digest, int(size))))
+    ref = save(last.state, end)
+    print(ref.digest, ref.bytes)
+
+
+def test_other_configs_in_between_change_nothing() -> None:
+    other = Case("Gan", trainer={"log_every_n_steps": 1})
+    alone = outcome(list(units(NOISY)))
+    mixed = []
+    for mine, _ in zip_longest(units(NOISY), units(other)):
+        mixed.append(mine)
+        torch.manual_seed(len(mixed))
+        np.random.seed(len(mixed))
+        random.seed(len(mixed))
+    assert not differences(vars(alone), vars(outcome(mixed)))
+
+
+def test_one_task_serves_many_units_and_keeps_nothing() -> None:
+    task = task_of(NOISY)
+    first = task.train(job(NOISY, 0, 0, None))
+    again = task.train(job(NOISY, 0, 0, None))
+    assert not differences(first.state, again.state)
+    gc.collect()
+    assert not list(lightning_zoo.Net.alive)
+
+
+def test_the_input_state_is_not_changed() -> None:
+    case = Case("Attributes", callbacks=["lightning_zoo:Average", "lightning_zoo:Ema"])
+    state = middle(case)
+    before = copy.deepcopy(dict(state))
+    task_of(case).train(job(case, 0, 1, state))
+    assert not differences(before, dict(state))
+
+
+def test_the_process_is_as_it_was() -> None:
+    torch.manual_seed(3)
+    case = Case("Dropout", trainer={"deterministic": True, "benchmark": True})
+    before = (rng.capture(), torch.backends.cudnn.benchmark, signal.getsignal(signal.SIGTERM))
+    levels = [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
+    task_of(case).check({})
+    middle(case)
+    after = (rng.capture(), torch.backends.cudnn.benchmark, signal.getsignal(signal.SIGTERM))
+    assert not differences(before, after)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert levels == [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
+
+
+def test_units_are_quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    case = Case("Net", trainer={"log_every_n_steps": 50})
+    with warnings.catch_warnings(record=True) as seen:
+        list(units(case))
+    assert [str(warning.message) for warning in seen if "pytree" not in warning.filename] == []
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_rank_beside_others_trains_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("Dropout", trainer={"log_every_n_steps": 1})
+    expected = middle(case)
+    for name, value in (("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "2"), ("GROUP_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run")
+    monkeypatch.setattr(rank_zero_only, "rank", 1, raising=False)
+    result = task_of(case).train(job(case, 0, 0, None))
+    assert not differences(expected, result.state)
+    assert len(result.log) == result.batches
+
+
+def test_an_exception_of_the_module_is_its_own() -> None:
+    with pytest.raises(ValueError, match="stop"):
+        middle(Case("Breaks"))
+
+
+def test_ctrl_c_stays_ctrl_c() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        middle(Case("Breaks", hparams={"error": "KeyboardInterrupt"}))
+    assert signal.getsignal(signal.SIGINT) is handler
