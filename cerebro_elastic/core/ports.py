@@ -19,8 +19,8 @@ class Instance:
 
     ``eligible`` has for each idle node the units that it may take now; ``remaining`` each live
     config's expected seconds over all its epochs; ``load`` each node's expected seconds over the
-    partitions at home on it; ``seconds`` the expected seconds of a unit on a node; ``seed``
-    differs from moment to moment and is the same for whoever decides at it.
+    partitions at home on it; ``seconds`` the expected seconds of a unit on a node; ``seed`` is the
+    run's seed, then what differs from moment to moment: the same for whoever decides at it.
     """
 
     eligible: Mapping[str, Sequence[Unit]]

@@ -7,6 +7,7 @@ config with most to do, lest either become the tail of the run.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 from cerebro_elastic.core.ports import Instance
@@ -16,19 +17,26 @@ from cerebro_elastic.core.values import Unit
 class LongestRemaining:
     """Most loaded idle node first; it takes the eligible config with most remaining seconds.
 
-    Ties go to the lower name, and among one config's units to the lower partition.
+    Ties go to the lower name. Among one config's units the order is pseudorandom, another one in
+    each epoch: SGD wants its partitions in random order (paper, section 3.1).
     """
 
     def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, no config twice."""
         chosen: list[tuple[str, Unit]] = []
         taken: set[str] = set()
+        seed = instance.seed[0]
         for node in sorted(instance.eligible, key=lambda name: (-instance.load.get(name, 0.0), name)):
             units = [unit for unit in instance.eligible[node] if unit.config not in taken]
             if units:
-                unit = min(
-                    units, key=lambda u: (-instance.remaining[u.config], u.config, u.partition, u.phase)
-                )
+                unit = min(units, key=lambda u: (-instance.remaining[u.config], u.config, _shuffled(u, seed)))
                 chosen.append((node, unit))
                 taken.add(unit.config)
         return chosen
+
+
+def _shuffled(unit: Unit, seed: int) -> tuple[int, int]:
+    """A unit's place among its config's, by a hash that is the same in every process."""
+    return zlib.crc32(
+        f"{seed} {unit.config} {unit.epoch} {unit.phase} {unit.partition}".encode()
+    ), unit.partition
