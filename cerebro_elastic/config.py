@@ -66,6 +66,13 @@ class StoreSettings:
         return self.ca is not None or self.cert is not None
 
     @property
+    def encryption(self) -> str:
+        """``tls`` in words, for messages."""
+        if not self.tls:
+            return "without TLS"
+        return "with TLS and a certificate" if self.cert else "with TLS and without a certificate"
+
+    @property
     def loopback(self) -> bool:
         """Whether only this machine can be reached by these endpoints."""
         return all(_is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)

@@ -78,7 +78,9 @@ def from_response(response: requests.Response, server: str) -> NotSent | NoAnswe
     return from_error({"message": text, "code": code}, server)
 
 
-def from_exception(exc: requests.RequestException, url: str) -> NotSent | NoAnswer | StoreRefused:
+def from_exception(
+    exc: requests.RequestException, server: str, encryption: str
+) -> NotSent | NoAnswer | StoreRefused:
     """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
     cause: BaseException | None = exc
     while cause is not None and not isinstance(cause, ssl.SSLError):
@@ -86,8 +88,8 @@ def from_exception(exc: requests.RequestException, url: str) -> NotSent | NoAnsw
     # An end of file inside TLS is a lost connection, as it is without.
     if cause is not None and not isinstance(cause, ssl.SSLEOFError):
         return StoreRefused(
-            f"TLS to etcd at {url} failed ({cause}): check CEREBRO_ETCD_CA, _CERT and _KEY, and that the "
-            f"server speaks TLS under this name"
+            f"{server} does not accept the connection {encryption} ({cause}): check CEREBRO_ETCD_CA, _CERT "
+            f"and _KEY, and that the server speaks TLS under this name"
         )
     reason = getattr(exc.args[0] if exc.args else None, "reason", exc)
     if isinstance(exc, requests.ConnectTimeout) or isinstance(reason, NewConnectionError):

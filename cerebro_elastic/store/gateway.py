@@ -102,8 +102,9 @@ class Gateway:
     def unavailable(self, problem: Exception) -> StoreUnavailable:
         """The error for patience that is over, because of ``problem``."""
         return StoreUnavailable(
-            f"{self} did not answer for {self.settings.patience:g} s ({problem}): check that it runs and can "
-            f"be reached from here, and that CEREBRO_ETCD_ENDPOINTS names it"
+            f"{self} did not answer for {self.settings.patience:g} s ({problem}): check that it runs, that "
+            f"it can be reached from here, that CEREBRO_ETCD_ENDPOINTS names it, and that it is to be "
+            f"spoken to {self.settings.encryption}"
         )
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ class Gateway:
                 method, url, json=body, headers=headers, timeout=timeout, stream=stream
             )
         except requests.RequestException as exc:
-            raise from_exception(exc, client.base_url) from exc
+            raise from_exception(exc, str(self), self.settings.encryption) from exc
         if not response.ok:
             with response:
                 raise from_response(response, str(self))

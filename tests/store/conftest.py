@@ -1,0 +1,99 @@
+"""A network that can fail: a TCP proxy in front of a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from cerebro_elastic.config import StoreSettings
+
+
+class Proxy:
+    """Passes connections on to ``target`` on loopback; speaks TLS to clients if it has a ``context``.
+
+    While ``swallow`` is set, no answer comes through; while ``cut`` is set, a connection ends when
+    its answer begins.
+    """
+
+    def __init__(self, target: int, context: ssl.SSLContext | None = None) -> None:
+        self.swallow = False
+        self.cut = False
+        self._target = target
+        self._context = context
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="proxy")
+        self._listening = threading.Event()
+        self._thread.start()
+        assert self._listening.wait(10)
+
+    @property
+    def endpoint(self) -> str:
+        return f"localhost:{self.port}" if self._context else f"127.0.0.1:{self.port}"
+
+    def settings(self, patience: float = 10.0) -> StoreSettings:
+        return StoreSettings(endpoints=(self.endpoint,), patience=patience)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._main.cancel)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.closing(self._loop), contextlib.suppress(asyncio.CancelledError):
+            self._main = self._loop.create_task(self._serve())
+            self._loop.run_until_complete(self._main)
+
+    async def _serve(self) -> None:
+        self._pumps: set[asyncio.Task[None]] = set()
+        server = await asyncio.start_server(self._connect, "127.0.0.1", 0, ssl=self._context)
+        self.port = server.sockets[0].getsockname()[1]
+        self._listening.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.close()
+            for pump in self._pumps:
+                pump.cancel()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answers, requests = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        for pump in (self._pump(reader, requests, False), self._pump(answers, writer, True)):
+            task = asyncio.create_task(pump)
+            self._pumps.add(task)
+            task.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool) -> None:
+        try:
+            while data := await source.read(65536):
+                if answers and self.cut:
+                    break
+                if not (answers and self.swallow):
+                    sink.write(data)
+                    await sink.drain()
+        except (ConnectionError, ssl.SSLError):
+            pass
+        finally:
+            sink.close()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Callable[..., Proxy]]:
+    """Makes a ``Proxy``, which lasts as long as the test."""
+    with ExitStack() as stack:
+
+        def make(target: int, context: ssl.SSLContext | None = None) -> Proxy:
+            made = Proxy(target, context)
+            stack.callback(made.close)
+            return made
+
+        yield make

