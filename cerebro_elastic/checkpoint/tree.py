@@ -1,8 +1,9 @@
 """State trees as JSON and a flat dict of tensors; nothing is ever pickled or unpickled.
 
 What a state may hold: dict, OrderedDict (with its attributes, such as a state dict's ``_metadata``),
-defaultdict (comes back as dict), list, tuple, set, frozenset, str, bytes, bool, int, float, complex,
-``None``, strided tensors, numpy arrays and scalars, ``torch.dtype``, ``torch.device``, ``torch.Size``.
+defaultdict (comes back as dict), Counter (``MultiStepLR`` has one), list, tuple, set, frozenset,
+str, bytes, bool, int, float, complex, ``None``, strided tensors, numpy arrays and scalars, ``torch.dtype``,
+``torch.device``, ``torch.Size``.
 The round trip keeps types and bits, the order of dicts, and tensors' dense memory layouts
 (``channels_last`` stays so). Tensors that are the same memory with the same shape (tied weights) are
 stored once and stay tied; other sharing between objects is not kept. Tensors come back on the CPU.
@@ -16,7 +17,7 @@ import base64
 import json
 import math
 import struct
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
@@ -76,6 +77,8 @@ class _Encoder:
             return encode(value)
         if kind in (dict, defaultdict):
             return self._dict(value, path)
+        if kind is Counter:
+            return {"$counter": self._pairs(value, path)}
         if kind is OrderedDict:
             parts = (self._pairs(value, path), self.encode(vars(value), (*path, "__dict__")))
             return {"$ordered": list(parts)}
@@ -182,6 +185,10 @@ def _from_scalar(parts: list[str]) -> Any:
     return np.frombuffer(bytes.fromhex(parts[1]), dtype=parts[0])[0]
 
 
+def _from_counter(pairs: list[Any]) -> Counter[Any]:
+    return Counter({key: count for key, count in pairs})  # noqa: C416 - pairs are lists
+
+
 def _from_ordered(parts: list[Any]) -> OrderedDict[Any, Any]:
     result = OrderedDict((key, item) for key, item in parts[0])
     vars(result).update(parts[1])
@@ -208,6 +215,7 @@ _DECODE: dict[str, Callable[[Any], Any]] = {
     "$size": torch.Size,
     "$scalar": _from_scalar,
     "$dict": lambda pairs: {key: item for key, item in pairs},  # noqa: C416 - pairs are lists
+    "$counter": _from_counter,
     "$ordered": _from_ordered,
     "$tuple": tuple,
     "$set": set,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,13 @@ def test_names_are_the_paths_and_never_clash() -> None:
 
 def test_a_defaultdict_becomes_a_dict() -> None:
     assert same(trip({"slots": defaultdict(list, {1: [2]})}), {"slots": {1: [2]}})
+
+
+def test_a_counter_stays_one() -> None:
+    milestones = Counter([3, 5, 5])
+    back = trip({"milestones": milestones})["milestones"]
+    assert type(back) is Counter
+    assert back == milestones
 
 
 def test_sets_are_written_in_one_order_whatever_their_hashes() -> None:

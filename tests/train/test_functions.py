@@ -59,6 +59,18 @@ def plateau(lr):
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     return model, optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
 
+def multi_step(lr):
+    model = net()
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=lr)
+    return model, optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2])
+
+def warm_up(lr):
+    model = net()
+    optimizer = torch.optim.NAdam(model.parameters(), lr=lr)
+    warm = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=4)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12)
+    return model, optimizer, torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine], [4])
+
 def noisy(batch, noise=0.1):
     x, y = batch
     return x + noise * torch.from_numpy(np.random.standard_normal(x.shape).astype("float32")), y
@@ -214,6 +226,8 @@ CASES: dict[str, dict[str, Any]] = {
     "sgd_momentum_dropout": {"model_fn": "users_net:sgd"},
     "adamw_one_cycle_per_step": {"model_fn": "users_net:one_cycle", "step_scheduler": "step"},
     "adamw_step_lr_per_epoch": {"model_fn": "users_net:step_lr"},
+    "multi_step_lr": {"model_fn": "users_net:multi_step"},
+    "sequential_lr_per_step": {"model_fn": "users_net:warm_up", "step_scheduler": "step"},
     "plateau": {"model_fn": "users_net:plateau"},
     "clip": {"model_fn": "users_net:sgd", "clip": 0.05},
     "numpy_noise": {"model_fn": "users_net:sgd", "input_fn": "users_net:noisy"},
