@@ -179,7 +179,8 @@ def replacing(path: str) -> Iterator[str]:
 
 
 def write(place: Place, data: Iterable[Chunk]) -> Content:
-    """Write a whole file; it is durable, and seen under its name, when this returns."""
+    """Write a whole file, seen under its name when this returns. Its bytes are durable then, a local
+    file's name once ``settle`` was called for its folder."""
     if not place.local:
         with place.fs.open(place.path, "wb") as file:
             return pour(data, file)
@@ -187,14 +188,15 @@ def write(place: Place, data: Iterable[Chunk]) -> Content:
         written = pour(data, file)
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(os.path.dirname(place.path))
     return written
 
 
-def _sync_folder(path: str) -> None:
-    """Make the names in it survive a power failure."""
-    folder = os.open(path, os.O_RDONLY)
+def settle(folder: Place) -> None:
+    """Make the names in a local folder survive a power failure; elsewhere they do already."""
+    if not folder.local:
+        return
+    opened = os.open(folder.path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)

@@ -27,6 +27,7 @@ from cerebro_elastic.files import (
     locate,
     open_read,
     pieces,
+    settle,
     translated,
     write,
 )
@@ -60,6 +61,7 @@ def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
             {"version": VERSION, "files": {name: asdict(what) for name, what in contents.items()}}
         )
         write(folder / MANIFEST, [manifest])
+        settle(folder)
     size = sum(what.bytes for what in contents.values())
     return CheckpointRef(url, hashlib.sha256(manifest).hexdigest(), size)
 
