@@ -1,12 +1,12 @@
 """Recipes: one YAML file describes a whole run and is checked before anything starts."""
 
+from cerebro_elastic.recipes.fields import NodeRange
 from cerebro_elastic.recipes.loading import load_recipe
 from cerebro_elastic.recipes.schema import (
     Data,
     Domain,
     LightningSection,
     Limits,
-    NodeRange,
     NodeSection,
     Objective,
     Recipe,

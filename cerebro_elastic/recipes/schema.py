@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
-    PlainSerializer,
     PrivateAttr,
     WrapValidator,
     model_validator,
@@ -23,72 +20,17 @@ from pydantic import (
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.recipes.fields import (
+    Arguments,
+    Callback,
+    NodeRange,
+    Nodes,
+    Positive,
+    Reference,
+    ValidationData,
+    registered,
+)
 from cerebro_elastic.recipes.source import Source
-
-
-class NodeRange(NamedTuple):
-    """How many nodes a run starts with at least and has at most."""
-
-    min: int
-    max: int
-
-    def __str__(self) -> str:
-        return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
-
-
-def _node_range(value: object) -> NodeRange:
-    """``2`` or ``"1:8"``."""
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
-    if found is not None:
-        low = int(found[1])
-        high = int(found[2] or low)
-        if 1 <= low <= high:
-            return NodeRange(low, high)
-    raise ValueError("nodes is a number of at least 1, or a range 'min:max' such as '1:8'")
-
-
-def _object_reference(value: object) -> str:
-    """``module:name``, as ``registry.import_object`` takes it."""
-    if isinstance(value, str) and registry.is_reference(value):
-        return value
-    raise ValueError("expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py beside the recipe")
-
-
-def _callback(value: object) -> object:
-    """A callback's name, or ``{class: name, args: {...}}``; whether there is such a one, its adapter says."""
-    if isinstance(value, Mapping):
-        well_formed = isinstance(value.get("class"), str) and set(value) <= {"class", "args"}
-        well_formed &= isinstance(value.get("args", {}), Mapping)
-    else:
-        well_formed = isinstance(value, str)
-    if not well_formed:
-        raise ValueError("expected a name, EarlyStopping or 'module:name', or {class: name, args: {...}}")
-    return value
-
-
-def _registered(group: str) -> BeforeValidator:
-    """The name of something that the registry can load from ``group``; nothing is imported."""
-
-    def check(value: object) -> object:
-        known = registry.names(group)
-        if value not in known:
-            raise ValueError(f"unknown name; {did_you_mean(str(value), known)}")
-        return value
-
-    return BeforeValidator(check)
-
-
-def _validation_data(value: object) -> float | str:
-    """A share of the rows, or a source of its own."""
-    if isinstance(value, str) or (isinstance(value, int | float) and 0 <= value < 1):
-        return value
-    raise ValueError("the share of rows kept for validation, from 0 to below 1, or a source of its own")
-
-
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
-Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
-Arguments: TypeAlias = Mapping[str, JsonValue]
-Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]
 
 
 class Section(BaseModel):
@@ -172,7 +114,7 @@ class Data(Section):
     url: str | None = None
     source: str | None = None
     partitions: Positive = 4
-    valid: Annotated[float | str, BeforeValidator(_validation_data)] = 0.2
+    valid: ValidationData = 0.2
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
     batch_size: Positive = 32
     layout: Literal["tuple", "dict"] = "tuple"
@@ -231,7 +173,7 @@ class SearchSection(Section):
     """Which configs are trained. ``num`` is how many the random search draws; ``constraints`` are
     expressions over the hyper-parameters, or ``module:function`` references, that must hold."""
 
-    method: Annotated[str, _registered("cerebro.search")] = "grid"
+    method: Annotated[str, registered("cerebro.search")] = "grid"
     space: Mapping[str, Domain]
     num: Positive | None = None
     constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -278,16 +220,12 @@ class Recipe(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     epochs: Positive = 1
-    nodes: Annotated[
-        NodeRange,
-        BeforeValidator(_node_range),
-        PlainSerializer(str, return_type=str),
-    ] = NodeRange(1, 1)
+    nodes: Nodes = NodeRange(1, 1)
     task: Annotated[AnyTask, WrapValidator(_task_section)]
     data: Data
     search: SearchSection
     objective: Objective = Objective()
-    scheduler: Annotated[str, _registered("cerebro.schedulers")] = "longest-remaining"
+    scheduler: Annotated[str, registered("cerebro.schedulers")] = "longest-remaining"
     limits: Limits = Limits()
     node: NodeSection = NodeSection()
     checkpoints: str | None = None

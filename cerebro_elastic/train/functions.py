@@ -212,6 +212,7 @@ def _state(parts: Parts, parallelism: Parallelism, progress: _Progress, device: 
 def _load(parts: Parts, parallelism: Parallelism, state: State) -> None:
     parallelism.load(parts, state["model"], from_names(state["optimizer"], parts.optimizer, parts.model))
     if parts.scheduler is not None:
+        # A copy, for a scheduler keeps the very lists and dicts that it is given.
         parts.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
 
 

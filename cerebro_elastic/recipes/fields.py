@@ -1,0 +1,79 @@
+"""The values of a recipe's fields that have a rule of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple, TypeAlias
+
+from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import did_you_mean
+
+
+class NodeRange(NamedTuple):
+    """How many nodes a run starts with at least and has at most."""
+
+    min: int
+    max: int
+
+    def __str__(self) -> str:
+        return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
+
+
+def _node_range(value: object) -> NodeRange:
+    """``2`` or ``"1:8"``."""
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
+    if found is not None:
+        low = int(found[1])
+        high = int(found[2] or low)
+        if 1 <= low <= high:
+            return NodeRange(low, high)
+    raise ValueError("nodes is a number of at least 1, or a range 'min:max' such as '1:8'")
+
+
+def _object_reference(value: object) -> str:
+    """``module:name``, as ``registry.import_object`` takes it."""
+    if isinstance(value, str) and registry.is_reference(value):
+        return value
+    raise ValueError("expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py beside the recipe")
+
+
+def _callback(value: object) -> object:
+    """A callback's name, or ``{class: name, args: {...}}``; whether there is such a one, its adapter says."""
+    if isinstance(value, Mapping):
+        well_formed = isinstance(value.get("class"), str) and set(value) <= {"class", "args"}
+        well_formed &= isinstance(value.get("args", {}), Mapping)
+    else:
+        well_formed = isinstance(value, str)
+    if not well_formed:
+        raise ValueError("expected a name, EarlyStopping or 'module:name', or {class: name, args: {...}}")
+    return value
+
+
+def registered(group: str) -> BeforeValidator:
+    """The name of something that the registry can load from ``group``; nothing is imported."""
+
+    def check(value: object) -> object:
+        known = registry.names(group)
+        if value not in known:
+            raise ValueError(f"unknown name; {did_you_mean(str(value), known)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _validation_data(value: object) -> float | str:
+    """A share of the rows, or a source of its own."""
+    if isinstance(value, str) or (isinstance(value, int | float) and 0 <= value < 1):
+        return value
+    raise ValueError("the share of rows kept for validation, from 0 to below 1, or a source of its own")
+
+
+Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(_node_range), PlainSerializer(str, return_type=str)]
+ValidationData: TypeAlias = Annotated[float | str, BeforeValidator(_validation_data)]
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
+Arguments: TypeAlias = Mapping[str, JsonValue]
+Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]
