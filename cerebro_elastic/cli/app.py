@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli.live import LiveView, outcome_json
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.core.values import Attempt, Config
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.tables import leaderboard_table, progress_view, unit_text
 from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.result import RunResult
 
 app = typer.Typer(
     name="cerebro",
@@ -57,7 +58,7 @@ def run(
 
     overrides: dict[str, Any] = {k: v for k, v in {"nodes": nodes, "epochs": epochs}.items() if v is not None}
     checked = load_recipe(recipe, **overrides)
-    view = LiveView(Console(stderr=as_json), checked.objective.metric)
+    view = LiveView(checked.objective.metric, Console(stderr=as_json))
     try:
         with view:
             result = launch(
@@ -72,7 +73,7 @@ def run(
         typer.echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps(outcome_json(result)))
+        typer.echo(json.dumps(_outcome_json(result)))
         return
     console = Console()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
@@ -146,6 +147,28 @@ def status(
     console.print(f"run {spec.plan.run}: {how}", highlight=False)
     metric = str(spec.recipe.get("objective", {}).get("metric", "val_loss"))
     console.print(progress_view(state, metric, None))
+
+
+def _outcome_json(result: RunResult) -> dict[str, Any]:
+    """A finished run for machines."""
+    return {
+        "run": result.run,
+        "folder": str(result.folder.path),
+        "objective": result.recipe.objective.model_dump(),
+        "leaderboard": [
+            {
+                "config": row.config,
+                "hparams": dict(row.hparams),
+                "status": row.status,
+                "reason": row.reason,
+                "best": row.best,
+                "best_epoch": row.best_epoch,
+                "metrics": dict(row.curve[-1]) if row.curve else {},
+                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+            }
+            for row in result.leaderboard
+        ],
+    }
 
 
 def _config_json(config: Config) -> dict[str, Any]:

@@ -1,5 +1,9 @@
-"""LightningModules as tasks: sub-epochs that equal one ordinary ``Trainer.fit`` bit for bit."""
+"""LightningModules as tasks: sub-epochs that equal one ordinary ``Trainer.fit`` bit for bit.
+
+``CerebroTrainer`` is for users; ``LightningTask`` is what a recipe's ``kind: lightning`` names.
+"""
 
 from cerebro_lightning.task import LightningTask
+from cerebro_lightning.trainer import CerebroTrainer
 
-__all__ = ["LightningTask"]
+__all__ = ["CerebroTrainer", "LightningTask"]

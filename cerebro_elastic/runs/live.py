@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -12,13 +12,13 @@ from cerebro_elastic.core.events import ConfigEnded, Event, NodeJoined, NodeLeft
 from cerebro_elastic.core.machine import State
 from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
 from cerebro_elastic.runs.launch import Watcher
-from cerebro_elastic.runs.result import RunResult
 
 
 class LiveView:
     """Shows what a run tells its watcher."""
 
-    def __init__(self, console: Console, metric: str) -> None:
+    def __init__(self, metric: str, console: Console | None = None) -> None:
+        console = console or Console()
         self._console = console
         self._live = (
             Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
@@ -69,25 +69,3 @@ def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str 
                 + summary_line(state, elapsed)
             )
     return None
-
-
-def outcome_json(result: RunResult) -> dict[str, Any]:
-    """A finished run for machines."""
-    return {
-        "run": result.run,
-        "folder": str(result.folder.path),
-        "objective": result.recipe.objective.model_dump(),
-        "leaderboard": [
-            {
-                "config": row.config,
-                "hparams": dict(row.hparams),
-                "status": row.status,
-                "reason": row.reason,
-                "best": row.best,
-                "best_epoch": row.best_epoch,
-                "metrics": dict(row.curve[-1]) if row.curve else {},
-                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
-            }
-            for row in result.leaderboard
-        ],
-    }
