@@ -21,6 +21,8 @@ from cerebro_elastic.store.gateway import Gateway
 from cerebro_elastic.store.wire import Json, batches_from, range_json
 
 _REOPEN_SECONDS = 0.05
+# At most: what has come is read at once.
+_READ_BYTES = 1 << 20
 
 
 class EtcdWatch:
@@ -123,7 +125,7 @@ class EtcdWatch:
                 self._stream = None
 
     def _results(self, stream: requests.Response) -> Iterator[Json]:
-        for line in stream.iter_lines(chunk_size=None):
+        for line in stream.iter_lines(chunk_size=_READ_BYTES):
             message = json.loads(line)
             if "error" in message:
                 raise from_error(message["error"], str(self._gateway))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -201,6 +201,14 @@ def test_a_paused_server_is_waited_for(tmp_path: Path, store_prefix: str) -> Non
         assert item.mod_revision == revision
 
 
+def test_close_ends_the_thread_at_once(direct: EtcdStore, store_prefix: str) -> None:
+    start = put(direct, store_prefix)
+    with direct.watch(store_prefix, start) as watch:
+        assert expect(watch).revision == start
+        assert f"watch {store_prefix}" in [thread.name for thread in threading.enumerate()]
+    assert f"watch {store_prefix}" not in [thread.name for thread in threading.enumerate()]
+
+
 def test_a_closed_store_says_so(etcd: EmbeddedEtcd, store_prefix: str) -> None:
     store = EtcdStore(etcd.settings)
     watch = store.watch(store_prefix, 1)
@@ -224,7 +232,7 @@ def answering(body: str) -> Iterator[int]:
             """Keep quiet."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server.server_port

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from typing import Any
 
 import pytest
+import requests
 
-from cerebro_elastic.store.answers import NoAnswer, NotSent, Refused, from_error
+from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.store.answers import NoAnswer, NotSent, Refused, from_error, from_exception
 from cerebro_elastic.store.wire import batches_from, range_json
 
 
@@ -70,6 +73,21 @@ def test_what_an_error_means_for_the_request(message: str, code: int, kind: type
     error = from_error({"message": message, "code": code}, "etcd at here:1")
     assert type(error) is kind
     assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (ssl.SSLEOFError("EOF occurred in violation of protocol"), NoAnswer),
+        (ssl.SSLCertVerificationError("unable to get local issuer certificate"), StoreRefused),
+    ],
+)
+def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
+    cause: ssl.SSLError, kind: type[Exception]
+) -> None:
+    error = requests.exceptions.SSLError(cause)
+    error.__cause__ = cause
+    assert type(from_exception(error, "etcd", "with TLS")) is kind
 
 
 def test_a_streams_error_has_its_code_under_another_name() -> None:
