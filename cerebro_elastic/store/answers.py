@@ -68,10 +68,11 @@ def from_error(error: Json, server: str) -> NotSent | NoAnswer | Refused:
 def from_response(response: requests.Response, server: str) -> NotSent | NoAnswer | Refused:
     """A response with an error status, from etcd or from what stands in front of it."""
     try:
-        error = response.json()
-        if isinstance(error, dict) and "code" in error:
-            return from_error(error, server)
-    except requests.JSONDecodeError:
+        answer = response.json()
+        # Streams wrap the error once more.
+        error = answer["error"] if isinstance(answer["error"], dict) else answer
+        return from_error(error, server)
+    except (requests.JSONDecodeError, KeyError, TypeError):
         pass
     code = UNAVAILABLE if response.status_code >= 500 else INVALID_ARGUMENT
     text = f"HTTP {response.status_code} {response.text[:200].strip()}"

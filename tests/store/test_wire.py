@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import ssl
 from typing import Any
 
@@ -10,7 +11,14 @@ import pytest
 import requests
 
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.answers import NoAnswer, NotSent, Refused, from_error, from_exception
+from cerebro_elastic.store.answers import (
+    NoAnswer,
+    NotSent,
+    Refused,
+    from_error,
+    from_exception,
+    from_response,
+)
 from cerebro_elastic.store.wire import batches_from, range_json
 
 
@@ -90,5 +98,24 @@ def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
     assert type(from_exception(error, "etcd", "with TLS")) is kind
 
 
-def test_a_streams_error_has_its_code_under_another_name() -> None:
-    assert isinstance(from_error({"message": "etcdserver: no leader", "grpc_code": 14}, "etcd"), NoAnswer)
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "told"),
+    [
+        (
+            400,
+            '{"error": "no such thing", "code": 3, "message": "no such thing"}',
+            Refused,
+            "no such thing; check",
+        ),
+        (503, '{"error": {"grpc_code": 14, "message": "no leader"}}', NoAnswer, "^no leader$"),
+        (502, "<html>bad gateway</html>", NoAnswer, "^HTTP 502 <html>"),
+        (404, "[]", Refused, r"HTTP 404 \[\]"),
+    ],
+)
+def test_a_response_with_an_error_status(status: int, body: str, kind: type[Exception], told: str) -> None:
+    response = requests.Response()
+    response.status_code = status
+    response._content = body.encode()
+    error = from_response(response, "etcd")
+    assert type(error) is kind
+    assert re.search(told, str(error))
