@@ -84,6 +84,7 @@ def run(
         best = result.best
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", highlight=False, soft_wrap=True)
+    console.print(f"curves: {result.folder.curves}", highlight=False, soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG", highlight=False)
     if failed and len(failed) == len(result.leaderboard):

@@ -46,6 +46,11 @@ class RunFolder:
         return self.path / "history.jsonl"
 
     @property
+    def curves(self) -> Path:
+        """Metrics per config and epoch, as CSV."""
+        return self.path / "metrics.csv"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 

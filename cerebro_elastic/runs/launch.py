@@ -22,6 +22,7 @@ from cerebro_elastic.core.values import FailureKind, Plan, Spec
 from cerebro_elastic.errors import DiskFull, RunError
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.registry import load
+from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import LocalAgents
 from cerebro_elastic.runs.folder import RunFolder, default_home
 from cerebro_elastic.runs.preflight import preflight
@@ -75,7 +76,9 @@ def run(
             _Live(folder, checked, spec, store, watcher).run()
         else:
             watcher.say(f"run {folder.run!r} has ended before; to run it again: --fresh, or another --run-id")
-    return RunResult(folder)
+        result = RunResult(folder)
+        write_curves(result.leaderboard, folder.curves)
+    return result
 
 
 def make_search(recipe: Recipe) -> Search:

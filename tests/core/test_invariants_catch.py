@@ -89,7 +89,7 @@ def forgets_who_is_busy(patch: Patch) -> None:
     permissive(patch)
     instance = decide._instance
 
-    def nobody_busy(state, plan, nodes, idle, _busy):  # type: ignore[no-untyped-def]  # noqa: ANN
+    def nobody_busy(state, plan, nodes, idle, _busy):  # type: ignore[no-untyped-def]
         return instance(state, plan, nodes, idle, set())
 
     patch.setattr(decide, "_instance", nobody_busy)
@@ -143,7 +143,7 @@ def commits_before_saving(patch: Patch) -> None:
 def depends_on_the_node(patch: Patch) -> None:
     digest = world.digest
 
-    def impure(source, attempt, hparams):  # type: ignore[no-untyped-def]  # noqa: ANN
+    def impure(source, attempt, hparams):  # type: ignore[no-untyped-def]
         return digest(source, attempt, {**hparams, "token": attempt.token})
 
     patch.setattr(world, "digest", impure)

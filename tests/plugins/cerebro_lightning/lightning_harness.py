@@ -13,9 +13,6 @@ from typing import Any
 import lightning as L
 import numpy as np
 import torch
-from cerebro_lightning import LightningTask
-from cerebro_lightning.plain import Carrier
-from cerebro_lightning.section import Section, make_callbacks
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 
@@ -28,6 +25,9 @@ from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.optimizer_state import to_names
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_lightning import LightningTask
+from cerebro_lightning.plain import Carrier
+from cerebro_lightning.section import Section, make_callbacks
 
 FOLDER = Path(__file__).parent
 SEED = 7

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from cerebro_lightning import LightningTask
-from cerebro_lightning.section import Section
 from lightning_harness import FOLDER, LOADER, TRAINING, Case, differences, hop, job, units
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.train.task import State, UnitResult
+from cerebro_lightning import LightningTask
+from cerebro_lightning.section import Section
 
 
 def task(module: str = "Net", **parts: Any) -> LightningTask:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 import torchmetrics
-from cerebro_lightning.plain import Carrier, NotPlain, restore_module, restored
 from lightning_harness import differences, hop
 from torch import nn
+
+from cerebro_lightning.plain import Carrier, NotPlain, restore_module, restored
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")

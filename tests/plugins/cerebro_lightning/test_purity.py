@@ -17,7 +17,6 @@ import lightning_zoo
 import numpy as np
 import pytest
 import torch
-from cerebro_lightning import LightningTask
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning_harness import FOLDER, Case, differences, job, outcome, units, units_from
 
@@ -25,6 +24,7 @@ from cerebro_elastic.checkpoint import load, save
 from cerebro_elastic.core.values import CheckpointRef
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.task import State
+from cerebro_lightning import LightningTask
 
 NOISY = Case("Dropout", trainer={"accumulate_grad_batches": 2}, callbacks=["lightning_zoo:Average"])
 
@@ -112,7 +112,7 @@ def test_units_are_quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCa
 
 
 def test_a_rank_beside_others_trains_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("Dropout", trainer={"log_every_n_steps": 1})
+    case = Case("Dropout", trainer={"log_every_n_steps": 1}, callbacks=["lightning_zoo:OnRankZero"])
     expected = middle(case)
     for name, value in (("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "2"), ("GROUP_RANK", "0")):
         monkeypatch.setenv(name, value)
