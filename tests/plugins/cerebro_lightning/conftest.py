@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 FOLDER = str(Path(__file__).parent)
 sys.path.insert(0, FOLDER)
@@ -14,3 +15,12 @@ def _as_it_was(monkeypatch):
     """An ordinary fit leaves its seed in the environment; a test does not."""
     for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         monkeypatch.setenv(name, "0")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """As in a rank; more threads than cores make small models many times slower."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torchmetrics
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, WeightAveraging
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -267,6 +268,7 @@ class Logging(Net):
 
     def on_train_start(self) -> None:
         self.log("started", 1.0)
+        self.logger.log_metrics({"by_hand": 1.0}, step=0)
 
     def on_train_epoch_start(self) -> None:
         self.log("epoch_started", float(self.current_epoch))
@@ -361,6 +363,14 @@ class Average(WeightAveraging):
 
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
         return step_idx is not None and step_idx >= 4
+
+
+class OnRankZero(Callback):
+    """Does its work on one rank only, as users' callbacks do."""
+
+    @rank_zero_only
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        pl_module.log("from_rank_zero", 1.0)
 
 
 class StopMidEpoch(Callback):
