@@ -9,6 +9,7 @@ from a name in a checkpoint. Anything else (a function, a logger, a tokenizer) i
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 from collections import deque
@@ -139,6 +140,17 @@ class Carrier:
             except NotPlain:
                 other.append(name)
         return {"plain": plain, "other": other}
+
+
+def cloned(tree: Tree) -> Tree:
+    """The tree with tensors and containers of its own."""
+    if isinstance(tree, Tensor):
+        return tree.clone()
+    if isinstance(tree, dict):
+        return {key: cloned(item) for key, item in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(cloned(item) for item in tree)
+    return copy.copy(tree)
 
 
 def restored(present: Any, tree: Tree, device: torch.device) -> Any:

@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,25 +29,10 @@ _CAUSED_BY_UNITS = (
 """Warnings that come of running one partition at a time on one device: a user can do nothing about them."""
 
 
-def rng_state(device: torch.device) -> dict[str, Any]:
-    """The global random generators, and apart from them that of the GPU ``device``: the next unit may
-    have another one."""
-    own = {"device": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
-    return {"global": rng.capture(), **own}
-
-
-def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """The reverse of ``rng_state``."""
-    rng.restore(state["global"])
-    if device.type == "cuda" and "device" in state:
-        torch.cuda.set_rng_state(state["device"], device)
-
-
 @contextmanager
 def unit_process(device: torch.device) -> Iterator[None]:
     """Lightning quiet, this process its rank zero; random generators, the environment, determinism
     and signal handlers as before at the end."""
-    generators = rng_state(device)
     environment = {name: os.environ.get(name) for name in _VARIABLES}
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -58,7 +43,7 @@ def unit_process(device: torch.device) -> Iterator[None]:
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         _rank_zero.rank = 0  # a rank of a node is on its own in a unit
-        with _interruptible():
+        with _interruptible(), rng.borrowed(device):
             yield
     finally:
         _rank_zero.rank = rank
@@ -72,7 +57,6 @@ def unit_process(device: torch.device) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        set_rng_state(generators, device)
 
 
 def _ignore_warnings() -> None:

@@ -10,7 +10,7 @@ Hooks that fire exactly as in an ordinary fit: all from ``on_train_epoch_start``
 process may be a fresh one: ``configure_*``, ``setup``, ``on_fit_start``, ``on_train_start``, ``teardown``;
 what they do to the state is overwritten and what they log is dropped in all units but a config's
 first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
-the validation: it would run in every unit, and a fit's result does not depend on it.
+the validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
 This file alone relies on what is private to Lightning, hence the pinned minor version; the identity
 tests guard it.
@@ -48,11 +48,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.train.optimizer_state import from_names, to_names
+from cerebro_elastic.train import rng
+from cerebro_elastic.train.optimizer_state import to_names
 from cerebro_elastic.train.task import State
 from cerebro_lightning.attributes import Attributes
-from cerebro_lightning.plain import Carrier, NotPlain, Tree, restored
-from cerebro_lightning.process import rng_state, set_rng_state
+from cerebro_lightning.optimizers import load_named
+from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import refuse_callbacks
 
@@ -195,7 +196,7 @@ class SubEpoch:
             attributes.watch()
         self._mute(False)
         if self.state is not None:
-            set_rng_state(self.state[_OURS]["rng"], self._device)
+            rng.restore(self.state[_OURS]["rng"], self._device)
 
     def leave(self) -> NoReturn:
         """Called when the batches are used up and the config's fit goes on elsewhere."""
@@ -209,7 +210,7 @@ class SubEpoch:
                 logger.muted = muted
 
     def _capture(self) -> None:
-        rng = rng_state(self._device)  # first: the hooks called below may draw
+        generators = rng.capture(self._device)  # first: the hooks called below may draw
         trainer = self._trainer
         state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         for key in _REBUILT:
@@ -226,13 +227,13 @@ class SubEpoch:
             "grads": self._grads(),
         }
         attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
-        state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": rng}
+        state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
 
     def _restore(self, state: State) -> None:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector
-        saved = {key: _cloned(value) for key, value in state.items() if key not in _COPIED}
+        saved = {key: cloned(value) for key, value in state.items() if key not in _COPIED}
         ours = saved.pop(_OURS)
         saved |= {key: copy.copy(state[key]) for key in _COPIED}
         configs = trainer.lr_scheduler_configs
@@ -361,24 +362,7 @@ class _NamedStateStrategy(SingleDeviceStrategy):
         assert module is not None
         for optimizer, named in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if named:
-                _add_groups(optimizer, module, named)
-                optimizer.load_state_dict(from_names(named, optimizer, module))
-                _undo_casts(optimizer, module, named)
-
-
-def _add_groups(optimizer: Optimizer, module: pl.LightningModule, named: Mapping[str, Any]) -> None:
-    """Parameter groups that were added during training (by unfreezing, for example)."""
-    for group in named["param_groups"][len(optimizer.param_groups) :]:
-        optimizer.add_param_group({"params": [module.get_parameter(name) for name in group["params"]]})
-
-
-def _undo_casts(optimizer: Optimizer, module: pl.LightningModule, named: Mapping[str, Any]) -> None:
-    """``Optimizer.load_state_dict`` casts slots to their parameter's dtype, which may lose bits."""
-    for name, slots in named["state"].items():
-        loaded = optimizer.state[module.get_parameter(name)]
-        for slot, value in slots.items():
-            if isinstance(value, Tensor) and loaded[slot].dtype != value.dtype:
-                loaded[slot] = value.to(loaded[slot].device, copy=True)
+                load_named(optimizer, module, named)
 
 
 class _NoSignals(_SignalConnector):
@@ -435,21 +419,10 @@ def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> _Res
     return result
 
 
-def _cloned(tree: Tree) -> Tree:
-    """``tree`` with tensors of its own: training changes them in place, and a unit's input stays."""
-    if isinstance(tree, Tensor):
-        return tree.clone()
-    if isinstance(tree, dict):
-        return {key: _cloned(item) for key, item in tree.items()}
-    if type(tree) in (list, tuple):
-        return type(tree)(_cloned(item) for item in tree)
-    return copy.copy(tree)
-
-
 def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
     """Give a freshly built module the weights and attributes of ``state``; the average weights if a
     ``WeightAveraging`` callback keeps them."""
-    checkpoint = {key: _cloned(value) for key, value in state.items() if key != _OURS}
+    checkpoint = {key: cloned(value) for key, value in state.items() if key != _OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
     module.on_load_checkpoint(checkpoint)

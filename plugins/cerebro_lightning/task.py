@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.core.values import HParams
-from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
-from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.registry import import_object
+from cerebro_elastic.train import feed
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.rows import RowLogger
@@ -42,7 +38,7 @@ class LightningTask:
         check_trainer_settings(section.trainer)
 
     def check(self, hparams: HParams) -> None:
-        _check_batch_size(hparams.get("batch_size", 1))
+        feed.check_batch_size(hparams)
         _check_arguments(self._class, self._section.args, hparams)
         callbacks = make_callbacks(self._section.callbacks, self._root)
         with unit_process(torch.device("cpu")):
@@ -55,12 +51,8 @@ class LightningTask:
                 ) from exc
 
     def train(self, job: UnitJob) -> UnitResult:
-        loader = _loader_settings(job)
-        own_batches = batch_count(job.partition.rows, loader.batch_size)
-        training = EpochLoader(
-            sum(batch_count(rows, loader.batch_size) for rows in job.rows),
-            partial(_training_batches, job, loader),
-        )
+        own_batches = len(list(feed.batch_rows(job, [job.partition])))
+        training = EpochLoader(feed.epoch_batches(job), partial(feed.training_batches, job))
         logger = RowLogger(job.unit.epoch)
         device = torch.device(job.device)
         with unit_process(device):
@@ -74,7 +66,7 @@ class LightningTask:
                 first=not job.visited,
                 last=job.last,
             )
-            unit.fit(training, _validation_loader(module, job.validation, loader))
+            unit.fit(training, _validation_loader(module, job))
         assert unit.state is not None
         return UnitResult(
             state=unit.state,
@@ -124,11 +116,6 @@ def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
     return found
 
 
-def _check_batch_size(size: object) -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise TaskError(f"batch_size is {size!r}: it must be a whole number of at least 1")
-
-
 def _check_arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -> None:
     parameters = _parameters(module)
     accepted = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
@@ -169,29 +156,9 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
-def _loader_settings(job: UnitJob) -> LoaderSettings:
-    return replace(job.loader, batch_size=job.hparams.get("batch_size", job.loader.batch_size))
-
-
-def _training_batches(job: UnitJob, loader: LoaderSettings) -> Iterator[Any]:
-    where = (job.seed, job.unit.epoch, job.unit.partition)
-    order = sample_order(*where, job.partition.rows, loader.shuffle)
-    return batches(job.partition, order, loader, seed=_worker_seed(*where))
-
-
-def _worker_seed(*where: int) -> int:
-    return int(np.random.SeedSequence(where).generate_state(1)[0])
-
-
-def _validation_loader(
-    module: pl.LightningModule, partitions: Sequence[Partition], loader: LoaderSettings
-) -> EpochLoader | None:
+def _validation_loader(module: pl.LightningModule, job: UnitJob) -> EpochLoader | None:
     """All validation partitions in their natural order; none if the module does not validate."""
-    if not partitions or not is_overridden("validation_step", module):
+    if not job.validation or not is_overridden("validation_step", module):
         return None
-
-    def every_batch() -> Iterator[Any]:
-        for partition in partitions:
-            yield from batches(partition, np.arange(partition.rows), loader)
-
-    return EpochLoader(sum(batch_count(p.rows, loader.batch_size) for p in partitions), every_batch)
+    length = len(list(feed.batch_rows(job, job.validation)))
+    return EpochLoader(length, partial(feed.natural_batches, job, job.validation))

@@ -56,7 +56,7 @@ class Case:
     hparams: Mapping[str, Any] = field(default_factory=dict)
     orders: tuple[tuple[int, ...], ...] = ORDERS
     validates: bool = True
-    budget: int | None = None
+    sanity_steps: int = 0
 
     @property
     def section(self) -> Section:
@@ -66,7 +66,7 @@ class Case:
 
     @property
     def epochs(self) -> int:
-        return self.budget or len(self.orders)
+        return len(self.orders)
 
 
 @dataclass
@@ -98,7 +98,7 @@ def ordinary_fit(case: Case) -> Outcome:
         callbacks=[*callbacks, watcher],
         logger=logger,
         accelerator="cpu",
-        num_sanity_val_steps=0,
+        num_sanity_val_steps=case.sanity_steps,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -176,7 +176,7 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
         rows=[dict(row) for _, result in done for row in result.log],
         calls=recorder["calls"],
         callbacks={name.partition("{")[0]: saved for name, saved in state["callbacks"].items()},
-        rng=state["cerebro"]["rng"]["global"],
+        rng=state["cerebro"]["rng"],
         epochs=len([unit for unit, _ in done if unit.last]),
     )
 

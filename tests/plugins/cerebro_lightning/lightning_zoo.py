@@ -26,6 +26,7 @@ class Net(L.LightningModule):
 
     def __init__(self, lr: float = 0.1, width: int = 8) -> None:
         super().__init__()
+        self.save_hyperparameters()
         self.alive.add(self)
         self.lr = lr
         self.net = self.body(width)
@@ -280,6 +281,8 @@ class Logging(Net):
         loss = super().training_step(batch, batch_idx)
         if batch_idx == 0:
             self.log("once", loss, on_step=False, on_epoch=True)
+        if batch_idx % 4 == 1:
+            self.log("sometimes", loss, on_step=True, on_epoch=False)
         self.log("lowest", loss, on_step=False, on_epoch=True, reduce_fx=min)
         return loss
 

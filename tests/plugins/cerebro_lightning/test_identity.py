@@ -55,3 +55,10 @@ def test_units_equal_one_ordinary_fit(case: Case) -> None:
     found = outcome(list(units(case)))
     for part in dataclasses.fields(expected):
         assert not differences(getattr(expected, part.name), getattr(found, part.name), part.name)
+
+
+def test_the_sanity_check_that_units_leave_out_has_no_effect_but_its_hooks() -> None:
+    checked = ordinary_fit(Case("Dropout", sanity_steps=2))
+    found = outcome(list(units(Case("Dropout"))))
+    assert not differences({**vars(checked), "calls": []}, {**vars(found), "calls": []})
+    assert len(checked.calls) > len(found.calls)
