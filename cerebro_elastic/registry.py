@@ -114,10 +114,10 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
                 f"{reference!r}: no module {exc.name!r} in {folder} or among the installed packages; {near}"
             ) from exc
         remedy = _extra(exc) or "install it first"
-        raise TaskError(f"{reference!r}: {_where(exc, folder)}: {exc}; {remedy}") from exc
+        raise TaskError(f"{reference!r}: {place_in(folder, exc)}: {exc}; {remedy}") from exc
     except (Exception, SystemExit) as exc:
         raise TaskError(
-            f"{reference!r}: {_where(exc, folder)}: {type(exc).__name__}: {exc}; correct the module"
+            f"{reference!r}: {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the module"
         ) from exc
     beside = root / f"{name.partition('.')[0]}.py"
     if beside.exists() and "." not in name and Path(module.__file__ or "").resolve() != beside.resolve():
@@ -125,10 +125,15 @@ def _import_module(reference: str, name: str, root: Path) -> ModuleType:
     return module
 
 
-def _where(error: BaseException, folder: str) -> str:
-    """File and line of the user's code nearest to where ``error`` was raised."""
+def place_in(folder: str, error: BaseException) -> str:
+    """File and line of the user's code in ``folder`` nearest to where ``error`` was raised."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    own = [frame for frame in frames if frame.filename.startswith(folder)] or frames
+    own = [frame for frame in frames if _is_own(frame.filename, folder)] or frames
     return f"{own[-1].filename}:{own[-1].lineno}"
+
+
+def _is_own(file: str, folder: str) -> bool:
+    """Whether a file of ``folder`` is the user's: an environment may lie in the same folder."""
+    return file.startswith(folder) and "site-packages" not in file

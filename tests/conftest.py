@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import uuid
@@ -31,6 +32,18 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
 def store_prefix() -> str:
     """A prefix of keys for one test alone."""
     return f"/test/{uuid.uuid4().hex}/"
+
+
+@pytest.fixture
+def imports_as_found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the users' modules that a test has written and imported. (Those of packages stay: torch does
+    not survive a second import.)"""
+    path, ours = list(sys.path), str(tmp_path_factory.getbasetemp().resolve())
+    yield
+    sys.path[:] = path
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(ours):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,7 @@ import pytest
 from cerebro_elastic import registry
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError
 
-
-@pytest.fixture(autouse=True)
-def imports_as_found() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 
 def failure(reference: str, root: Path) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.errors import DataError, MissingExtra
 from cerebro_elastic.files import Place, locate, translated
+from cerebro_elastic.registry import place_in
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -50,8 +51,11 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
     name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
     try:
         found = function()
-    except Exception as exc:
-        raise DataError(f"{name} failed with {type(exc).__name__}: {exc}") from exc
+    except (Exception, SystemExit) as exc:
+        folder = os.path.dirname(getattr(getattr(function, "__code__", None), "co_filename", ""))
+        raise DataError(
+            f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
+        ) from exc
     if not isinstance(found, Mapping):
         raise DataError(f"{name} returned a {type(found).__name__}: it must return {{column: array}}")
     if "train" in found and isinstance(found["train"], Mapping):

@@ -1,6 +1,6 @@
 """Recipes: one YAML file describes a whole run and is checked before anything starts."""
 
-from cerebro_elastic.recipes.fields import NodeRange
+from cerebro_elastic.recipes.fields import RUN_ID, NodeRange
 from cerebro_elastic.recipes.loading import load_recipe
 from cerebro_elastic.recipes.schema import (
     Data,
@@ -17,6 +17,7 @@ from cerebro_elastic.recipes.schema import (
 )
 
 __all__ = [
+    "RUN_ID",
     "Data",
     "Domain",
     "LightningSection",

@@ -11,6 +11,9 @@ from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
 
+RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+"""Pattern of the name of a run: of a folder, and of keys in etcd."""
+
 
 class NodeRange(NamedTuple):
     """How many nodes a run starts with at least and has at most."""

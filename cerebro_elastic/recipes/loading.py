@@ -15,6 +15,19 @@ from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.recipes.schema import Recipe, section_type
 from cerebro_elastic.recipes.source import Source, read_yaml
 
+_EXPECTED = {
+    "bool_type": "true or false, without quotes",
+    "float_type": "a number, without quotes",
+    "int_type": "a whole number, without quotes",
+    "int_from_float": "a whole number",
+    "model_type": "a mapping, `key: value`",
+    "dict_type": "a mapping, `key: value`",
+    "mapping_type": "a mapping, `key: value`",
+    "string_type": "text, in quotes if it looks like a number",
+    "tuple_type": "a list, [a, b]",
+}
+"""What pydantic says in words of Python, in words of YAML."""
+
 
 def load_recipe(
     recipe: str | Path | Mapping[str, Any] | Recipe, *, root: str | Path | None = None, **overrides: Any
@@ -74,6 +87,8 @@ def _say(problem: ErrorDetails, kind: object) -> str:
             rule = f"choices: {context['expected']}"
         case "value_error":
             rule = str(context["error"])
+        case kind_of if kind_of in _EXPECTED:
+            rule = f"expected {_EXPECTED[kind_of]}"
         case _:
             rule = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{name} is {reprlib.repr(problem['input'])}: {rule}"

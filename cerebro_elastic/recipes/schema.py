@@ -21,6 +21,7 @@ from pydantic import (
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes.fields import (
+    RUN_ID,
     Arguments,
     Callback,
     NodeRange,
@@ -217,7 +218,7 @@ class Recipe(Section):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    name: Annotated[str, Field(pattern=RUN_ID)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     epochs: Positive = 1
     nodes: Nodes = NodeRange(1, 1)

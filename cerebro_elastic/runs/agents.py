@@ -51,8 +51,12 @@ class LocalAgents:
 
     def __enter__(self) -> Self:
         self._folder.logs.mkdir(parents=True, exist_ok=True)
-        for name in self._names:
-            self._start(name)
+        try:
+            for name in self._names:
+                self._start(name)
+        except BaseException:  # Ctrl-C, too
+            self.stop()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

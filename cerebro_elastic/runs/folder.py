@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.files import translated
+from cerebro_elastic.recipes import RUN_ID
+
+_LOCK = "lock"
 
 
 def default_home() -> Path:
@@ -65,17 +72,55 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For one ``cerebro run`` at a time. The lock ends with its process."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as file:
+        """For one ``cerebro run`` at a time; the lock ends with its process. A folder that holds no run
+        in the end is removed: nothing stands in the way of the next try."""
+        with self._lock() as lock:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not os.fstat(lock.fileno()).st_nlink:
+                    raise BlockingIOError("removed in the meantime by who held it")
             except BlockingIOError as exc:
                 raise RunError(
                     f"run {self.run!r} is being run by another process: watch it with "
                     f"`cerebro status {self.run}`, or choose another id with --run-id"
                 ) from exc
-            yield
+            try:
+                yield
+            finally:
+                if not self.spec.exists():
+                    shutil.rmtree(self.path)
+
+    def throw_away(self) -> None:
+        """Remove all that the run has left, but for the lock that we hold."""
+        for path in self.path.iterdir():
+            if path.name == _LOCK:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _lock(self) -> TextIO:
+        """The lock's file, which also says that this folder is a run's."""
+        lock = self.path / _LOCK
+        with translated(RunError, f"cannot keep a run in {self.path}; choose another --home"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not lock.exists() and any(self.path.iterdir()):
+                raise RunError(
+                    f"{self.path} exists and is no run's folder: choose another id with --run-id, or another "
+                    "--home"
+                )
+            return lock.open("w")
+
+
+def run_folder(run: str, home: str | Path | None) -> RunFolder:
+    """The folder of a run that may be still to come. Raises ``RunError`` for what is no run id."""
+    if re.fullmatch(RUN_ID, run) is None:
+        raise RunError(
+            f"the run id {run!r} names a folder and keys in etcd: use letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    return RunFolder(Path(home or default_home()).resolve() / run)
 
 
 def find_run(run: str | Path, home: Path | None = None) -> RunFolder:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import LocalAgents
-from cerebro_elastic.runs.folder import RunFolder, default_home
+from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.preflight import preflight
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -66,16 +65,18 @@ def run(
     wrong; ``KeyboardInterrupt`` stops all processes cleanly, and the run can go on later.
     """
     checked = load_recipe(recipe, **overrides)
-    folder = RunFolder(Path(home or default_home()).resolve() / (run_id or checked.name))
+    folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
     with folder.locked():
-        if fresh:
-            _throw_away(folder)
-        spec = _old_spec(folder, checked) or _new_spec(folder, checked, watcher)
-        if not _ended(folder):
-            _Live(folder, checked, spec, store, watcher).run()
-        else:
+        spec = None if fresh else _old_spec(folder, checked)
+        if spec is not None and _ended(folder):
             watcher.say(f"run {folder.run!r} has ended before; to run it again: --fresh, or another --run-id")
+        else:
+            if store is not None:
+                _check_store(store, folder.run, known=spec is not None)
+            if fresh:
+                folder.throw_away()
+            _Live(folder, checked, spec or _new_spec(folder, checked, watcher), store, watcher).run()
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
     return result
@@ -210,15 +211,17 @@ def _ended(folder: RunFolder) -> bool:
     return any(isinstance(event, RunEnded) for event in read_journal(folder.history))
 
 
-def _throw_away(folder: RunFolder) -> None:
-    """All but the lock."""
-    for path in folder.path.iterdir():
-        if path.name == "lock":
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
+    """Before anything is prepared: the store answers, lets us in, and has no run of this id that is not
+    the one in the folder."""
+    with closing(EtcdStore(settings)) as store:
+        ledger = Ledger(store, run)
+        if ledger.spec() is not None and not known:
+            raise RunError(
+                f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
+                "knows nothing of: choose another id with --run-id, or remove it there with "
+                f"`etcdctl del --prefix {ledger.keys.prefix}`"
+            )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic import errors
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe
 
@@ -34,7 +35,7 @@ class Findings:
 
 def preflight(recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: Path) -> Findings:
     """Check the task against every config and prepare the data at ``data``, unless the recipe names a
-    prepared dataset. Raises what is wrong, as ``RecipeError`` if it is the user's to mend."""
+    prepared dataset. Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
     request = {
         "recipe": recipe.resolved(),
         "root": str(recipe.root),
@@ -52,11 +53,9 @@ def preflight(recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: Path) 
         answer = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError) as exc:
         tail = "\n".join(done.stderr.splitlines()[-15:])
-        raise RunError(
-            f"the check of recipe and data died with exit code {done.returncode}:\n{tail}"
-        ) from exc
+        raise RunError(f"the check of recipe and data died with status {done.returncode}:\n{tail}") from exc
     if "error" in answer:
-        raise RecipeError(answer["error"]) if answer["exit_code"] == 2 else RunError(answer["error"])
+        raise getattr(errors, answer["kind"], RunError)(answer["error"])
     return Findings(**answer)
 
 
@@ -64,10 +63,11 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     from cerebro_elastic.data.manifest import read_manifest
     from cerebro_elastic.recipes import load_recipe
     from cerebro_elastic.runs.prepare import prepare_recipe
-    from cerebro_elastic.train.bench import make_task
+    from cerebro_elastic.train.bench import loader_settings, make_task
 
     recipe = load_recipe(request["recipe"], root=request["root"])
     task = make_task(recipe)
+    loader_settings(recipe)
     for hparams in request["hparams"]:
         task.check(hparams)
     if recipe.validation == "evaluate" and not task.evaluates:
@@ -103,7 +103,7 @@ def _main() -> None:
     try:
         answer = _answer(json.load(sys.stdin))
     except CerebroError as error:
-        answer = {"error": str(error), "exit_code": error.exit_code}
+        answer = {"error": str(error), "kind": type(error).__name__}
     print(json.dumps(answer), file=answer_to, flush=True)
 
 

@@ -42,7 +42,7 @@ class Bench:
             )
         self._cache = PartitionCache(cache)
         self._device = device
-        self._loader = _loader(self.recipe)
+        self._loader = loader_settings(self.recipe)
 
     def use_threads(self) -> None:
         """Give torch the recipe's number of threads: results depend on it in their last bits."""
@@ -78,7 +78,9 @@ class Bench:
         return done(job)
 
 
-def _loader(recipe: Recipe) -> LoaderSettings:
+def loader_settings(recipe: Recipe) -> LoaderSettings:
+    """How the recipe makes batches; ``TaskError`` if a function that it names cannot be imported."""
+
     def imported(reference: str | None) -> Any:
         return import_object(reference, recipe.root) if reference else None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,7 @@ from cerebro_elastic.search.constraints import Constraint, constraint_of
 POINT: dict[str, Any] = {"lr": 0.1, "width": 32, "act": "relu", "layers": [64, 32], "bias": True}
 
 
-@pytest.fixture(autouse=True)
-def imports_as_found() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 
 def constraint(*texts: str, root: Path | None = None) -> Constraint:
