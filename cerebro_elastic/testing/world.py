@@ -34,24 +34,9 @@ from cerebro_elastic.core.values import (
 )
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.clocks import HandClock
 
 TTL = 10.0
-
-
-class HandClock:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @dataclass(frozen=True)

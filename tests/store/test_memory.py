@@ -8,23 +8,8 @@ import pytest
 
 from cerebro_elastic.store.base import ChangeBatch, Put, Store, Watch, absent
 from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.clocks import HandClock
 from cerebro_elastic.testing.store_contract import StoreContract, expect, put
-
-
-class HandClock:
-    """A clock that goes on when told to."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class TestMemoryStore(StoreContract):

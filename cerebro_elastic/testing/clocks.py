@@ -1,0 +1,19 @@
+"""Time in the hands of a test."""
+
+from __future__ import annotations
+
+
+class HandClock:
+    """A ``Clock`` that goes on when told to."""
+
+    def __init__(self, start: float = 100.0) -> None:
+        self.time = start
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds

@@ -1,0 +1,76 @@
+"""Values survive their JSON; what is not theirs is refused with what it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cerebro_elastic.core.codec import UnreadableValue, decode, encode, kind_of
+from cerebro_elastic.core.events import KINDS, Placed, UnitCommitted
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    Failure,
+    FailureKind,
+    Node,
+    Phase,
+    Prefetch,
+    Status,
+    Unit,
+    Visit,
+)
+
+REF = CheckpointRef("s3://b/c", "ab", 12)
+UNIT = Unit("c0", 1, 2, Phase.EVALUATE)
+VISIT = Visit(UNIT, 3, "n", 17, None, REF, 5, 2, 1.5, 0.25, 99.0, {"val": 0.5}, done=True)
+VALUES = [
+    UNIT,
+    VISIT,
+    Node("n", "h", devices=("cuda:0",), cached=(1, 2), registration=4),
+    Attempt(UNIT, "n", 4, 5, REF, prefetch=Prefetch(1, REF), token=9),
+    Config("c0", {"lr": 0.1, "act": "relu"}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
+    Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
+    Placed(7, {0: "a", 1: "b"}),
+    UnitCommitted(8, VISIT),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_round_trip(value: object) -> None:
+    text = encode(value)
+    assert decode(text, type(value)) == value
+    assert decode(text.encode(), type(value)) == value
+    assert encode(decode(text, type(value))) == text
+    assert kind_of(text) == type(value).__name__
+
+
+def test_every_kind_of_event_is_known_by_name() -> None:
+    assert KINDS["UnitCommitted"] is UnitCommitted
+    assert len(KINDS) == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nonsense", "is not a Unit"),
+        ("[1]", "is not a Unit"),
+        (json.dumps({"v": 2, "kind": "Unit"}), "format version 2"),
+        (encode(REF), "found a CheckpointRef"),
+        (json.dumps({"v": 1, "kind": "Unit", "config": "c"}), "damaged Unit"),
+        (
+            json.dumps({"v": 1, "kind": "Unit", "config": "c", "epoch": 0, "partition": 0, "more": 1}),
+            "damaged",
+        ),
+        (encode(UNIT).replace("evaluate", "dance"), "damaged Unit"),
+    ],
+)
+def test_what_is_no_unit_is_refused(text: str, told: str) -> None:
+    with pytest.raises(UnreadableValue, match=told):
+        decode(text, Unit)
+
+
+def test_fields_at_their_default_take_no_space() -> None:
+    assert "failures" not in encode(Config("c", {}))
+    assert "metrics" not in encode(Config("c", {}))
