@@ -16,6 +16,7 @@ from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.core.values import Attempt, Config
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.tables import leaderboard_table, progress_view, unit_text
 from cerebro_elastic.runs.folder import default_home
@@ -80,8 +81,11 @@ def run(
     failed = [row for row in result.leaderboard if row.status == "failed"]
     for row in failed:
         console.print(f"{row.config} failed: {row.reason}", style="red", highlight=False, soft_wrap=True)
-    if any(row.best is not None for row in result.leaderboard):
+    try:
         best = result.best
+    except RunError as error:
+        console.print(str(error), style="yellow", highlight=False, soft_wrap=True)
+    else:
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", highlight=False, soft_wrap=True)
     console.print(f"curves: {result.folder.curves}", highlight=False, soft_wrap=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,41 +19,53 @@ from cerebro_elastic.core.progress import units_left
 from cerebro_elastic.core.values import Config, Phase, Plan, Status, Unit
 from cerebro_elastic.report.results import ConfigResult
 
-_BARS = " ▁▂▃▄▅▆▇█"
+_BARS = "▁▂▃▄▅▆▇█"
 _STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
 
 
 def hparams_text(hparams: Mapping[str, Any]) -> str:
+    """``lr=0.01 width=64``."""
     return " ".join(
         f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in hparams.items()
     )
 
 
-def sparkline(values: Sequence[float]) -> str:
-    """A curve in as many characters as it has values."""
-    finite = [v for v in values if v == v and abs(v) != float("inf")]
+def sparkline(values: Sequence[float], width: int = 16) -> str:
+    """A curve in at most ``width`` characters; a longer one has means of neighbouring values. What is
+    not finite leaves a gap."""
+    means = [_mean(part) for part in _slices(values, width)]
+    finite = [mean for mean in means if mean is not None]
     if not finite:
         return ""
     low, span = min(finite), (max(finite) - min(finite)) or 1.0
     return "".join(
-        _BARS[1 + round((v - low) / span * (len(_BARS) - 2))] if v in finite else " " for v in values
+        " " if mean is None else _BARS[round((mean - low) / span * (len(_BARS) - 1))] for mean in means
     )
+
+
+def _slices(values: Sequence[float], most: int) -> list[Sequence[float]]:
+    """``values`` in at most ``most`` parts whose lengths differ by one at most."""
+    count = min(len(values), most)
+    ends = [i * len(values) // count for i in range(count + 1)] if count else []
+    return [values[start:end] for start, end in pairwise(ends)]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else None
 
 
 def leaderboard_table(rows: Sequence[ConfigResult], metric: str) -> Table:
     """One line for each config, the best first."""
     table = Table(title=f"Leaderboard by {metric}", title_justify="left")
-    for name, justify in (
-        ("#", "right"),
-        ("config", "left"),
-        ("hyper-parameters", "left"),
-        (metric, "right"),
-        ("epoch", "right"),
-        ("curve", "left"),
-        ("status", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_column("#", justify="right")
+    table.add_column("config", no_wrap=True)
+    table.add_column("hyper-parameters", min_width=16)
+    table.add_column(metric, justify="right")
+    table.add_column("epoch", justify="right", no_wrap=True)
+    table.add_column("curve", no_wrap=True)
+    table.add_column("status", no_wrap=True)
     for place, row in enumerate(rows, start=1):
         curve = [metrics[metric] for metrics in row.curve if metric in metrics]
         table.add_row(
@@ -65,32 +80,73 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str) -> Table:
     return table
 
 
-def progress_view(state: State, metric: str, elapsed: float | None) -> RenderableType:
-    """Nodes with their units, configs with their progress, and how long it will take."""
+def progress_view(
+    state: State, metric: str, elapsed: float | None, lines: int | None = None
+) -> RenderableType:
+    """Nodes with their units, configs with their progress, and how long it will take; in at most
+    ``lines`` lines, if given, by leaving out what does not move."""
     if state.plan is None:
         return Text("waiting for the run to be opened")
-    nodes = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("node", "unit", "home of partitions"):
-        nodes.add_column(name)
-    for node in state.nodes.values():
-        attempt = state.attempts.get(node.name)
-        homes = [str(j) for j, home in state.homes.items() if home == node.name]
-        nodes.add_row(node.name, unit_text(attempt.unit) if attempt else "idle", " ".join(homes))
-    configs = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("config", "progress", "", metric, "status"):
-        configs.add_column(name)
-    total = state.plan.epochs * (state.plan.partitions + state.plan.evaluations)
-    for config in state.configs.values():
-        done = total - units_left(config, state.plan) if config.status is Status.LIVE else total
+    room = None if lines is None else max(2, lines - 7)
+    nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
+    configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
+    shown_nodes = nodes[: None if room is None else max(1, room // 3)]
+    shown = configs[: None if room is None else room - len(shown_nodes)]
+    return Group(
+        _nodes_table(state, sorted(shown_nodes)),
+        *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
+        "",
+        _configs_table(state, state.plan, metric, sorted(shown, key=lambda config: config.id)),
+        *_left_out("configs", [_doing(state, config) for config in configs[len(shown) :]]),
+        "",
+        summary_line(state, elapsed),
+    )
+
+
+def _calm(state: State, config: Config) -> tuple[int, str]:
+    """Those that move first: in training, then waiting, then ended."""
+    waiting = state.running(config.id) is None
+    return (0 if not waiting else 1 if config.status is Status.LIVE else 2), config.id
+
+
+def _left_out(what: str, doing: Iterable[str]) -> list[str]:
+    counts = Counter(doing)
+    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return [f"and {counts.total()} more {what}: {told}"] if counts else []
+
+
+def _nodes_table(state: State, names: Sequence[str]) -> Table:
+    table = _plain_table("node", "unit", "home of partitions")
+    for name in names:
+        attempt = state.attempts.get(name)
+        homes = " ".join(str(j) for j, home in state.homes.items() if home == name)
+        table.add_row(name, unit_text(attempt.unit) if attempt else "idle", homes)
+    return table
+
+
+def _configs_table(state: State, plan: Plan, metric: str, configs: Sequence[Config]) -> Table:
+    table = _plain_table("config", "hyper-parameters", "progress", "epoch", metric, "status")
+    total = plan.epochs * (plan.partitions + plan.evaluations)
+    for config in configs:
+        done = total - units_left(config, plan) if config.status is Status.LIVE else total
         value = config.metrics.get(metric)
-        configs.add_row(
+        table.add_row(
             config.id,
-            ProgressBar(total=total, completed=done, width=30),
-            f"epoch {min(config.epoch + 1, state.plan.epochs)}/{state.plan.epochs}",
+            hparams_text(config.hparams),
+            ProgressBar(total=total, completed=done, width=12),
+            f"{min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
             Text(_doing(state, config), _STYLES[config.status]),
         )
-    return Group(nodes, "", configs, "", summary_line(state, elapsed))
+    return table
+
+
+def _plain_table(*columns: str) -> Table:
+    """One line a row, whatever the terminal's width."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    return table
 
 
 def summary_line(state: State, elapsed: float | None) -> str:
@@ -99,12 +155,14 @@ def summary_line(state: State, elapsed: float | None) -> str:
     plan = state.plan
     total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
     left = sum(units_left(config, plan) for config in state.configs.values())
+    nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
+    told = [f"{total - left}/{total} units", nodes]
+    if elapsed is not None:
+        told.append(f"{_clock(elapsed)} gone")
     eta = _eta(state, plan)
-    return (
-        f"{total - left}/{total} units on {len(state.nodes)} nodes, "
-        + ("" if elapsed is None else f"{_clock(elapsed)} gone, ")
-        + ("no node yet" if eta is None else f"about {_clock(eta)} to go")
-    )
+    if eta is not None and left:
+        told.append(f"about {_clock(eta)} to go")
+    return ", ".join(told)
 
 
 def unit_text(unit: Unit) -> str:
@@ -120,8 +178,9 @@ def _doing(state: State, config: Config) -> str:
 
 
 def _eta(state: State, plan: Plan) -> float | None:
-    """Seconds: no less than the configs' work over the nodes, nor than the longest config."""
-    if not state.nodes:
+    """Seconds, once a unit has been timed: no less than the configs' work over the nodes, nor than the
+    longest config."""
+    if not state.nodes or not state.timings:
         return None
     work = [units_left(c, plan) * expected_seconds(state, c.id) for c in state.configs.values()]
     return max(sum(work) / len(state.nodes), max(work, default=0.0))

@@ -10,6 +10,7 @@ from rich.live import Live
 
 from cerebro_elastic.core.events import ConfigEnded, Event, NodeJoined, NodeLeft, UnitCommitted, UnitFailed
 from cerebro_elastic.core.machine import State
+from cerebro_elastic.core.values import Plan, Visit
 from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
 from cerebro_elastic.runs.launch import Watcher
 
@@ -46,11 +47,12 @@ class LiveView:
             if line:
                 self._say(line)
         if self._live:
-            self._live.update(progress_view(state, self._metric, elapsed), refresh=True)
+            view = progress_view(state, self._metric, elapsed, self._console.height)
+            self._live.update(view, refresh=True)
 
 
 def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str | None:
-    """What is worth a line: trouble always; with nothing moving on the screen, also every visit."""
+    """What is worth a line: trouble always; with nothing moving on the screen, also each config's epochs."""
     match event:
         case NodeJoined(node=node):
             return f"{node.name} joined"
@@ -62,10 +64,15 @@ def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str 
             )
         case ConfigEnded(config=name, status=status, reason=reason):
             return f"{name} {status.value}: {reason}"
-        case UnitCommitted(visit=visit) if told_all:
-            metrics = " ".join(f"{name}={value:.4g}" for name, value in visit.metrics.items())
+        case UnitCommitted(visit=visit) if told_all and state.plan and _ends_epoch(visit, state.plan):
+            metrics = state.configs[visit.unit.config].metrics
+            told = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
             return (
-                f"{unit_text(visit.unit)} on {visit.node} in {visit.seconds:.2f} s {metrics}; "
-                + summary_line(state, elapsed)
+                f"{visit.unit.config} epoch {visit.unit.epoch + 1}/{state.plan.epochs} {told} "
+                f"({summary_line(state, elapsed)})"
             )
     return None
+
+
+def _ends_epoch(visit: Visit, plan: Plan) -> bool:
+    return visit.k + 1 == plan.partitions + plan.evaluations

@@ -51,9 +51,10 @@ class RunResult:
         first = self.leaderboard[0] if self.leaderboard else None
         if first is None or first.best is None:
             logged = sorted({name for row in self.leaderboard for metrics in row.curve for name in metrics})
+            metric = self.recipe.objective.metric
             raise RunError(
-                f"no config of run {self.run!r} has a value of {self.recipe.objective.metric!r} yet; "
-                f"logged so far: {', '.join(logged) or '(nothing)'}"
+                f"no config of run {self.run!r} has a value of objective.metric, {metric!r}; logged so far: "
+                f"{did_you_mean(metric, logged)}"
             )
         return first
 
