@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -26,7 +27,7 @@ _STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", 
 def hparams_text(hparams: Mapping[str, Any]) -> str:
     """``lr=0.01 width=64``."""
     return " ".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in hparams.items()
     )
 
@@ -56,9 +57,11 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(finite) / len(finite) if finite else None
 
 
-def leaderboard_table(rows: Sequence[ConfigResult], metric: str) -> Table:
-    """One line for each config, the best first."""
-    table = Table(title=f"Leaderboard by {metric}", title_justify="left")
+def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20) -> Table:
+    """The best ``most`` configs, the best first."""
+    table = Table(title=f"Leaderboard by {metric}", title_justify="left", box=SIMPLE_HEAD)
+    if len(rows) > most:
+        table.caption = f"the best {most} of {len(rows)} configs"
     table.add_column("#", justify="right")
     table.add_column("config", no_wrap=True)
     table.add_column("hyper-parameters", min_width=16)
@@ -66,7 +69,7 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str) -> Table:
     table.add_column("epoch", justify="right", no_wrap=True)
     table.add_column("curve", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    for place, row in enumerate(rows, start=1):
+    for place, row in enumerate(rows[:most], start=1):
         curve = [metrics[metric] for metrics in row.curve if metric in metrics]
         table.add_row(
             str(place),
@@ -125,27 +128,28 @@ def _nodes_table(state: State, names: Sequence[str]) -> Table:
 
 
 def _configs_table(state: State, plan: Plan, metric: str, configs: Sequence[Config]) -> Table:
-    table = _plain_table("config", "hyper-parameters", "progress", "epoch", metric, "status")
+    table = _plain_table("config", "progress", "epoch", metric, "status")
+    table.add_column("hyper-parameters")  # the only one that gives way
     total = plan.epochs * (plan.partitions + plan.evaluations)
     for config in configs:
         done = total - units_left(config, plan) if config.status is Status.LIVE else total
         value = config.metrics.get(metric)
         table.add_row(
             config.id,
-            hparams_text(config.hparams),
             ProgressBar(total=total, completed=done, width=12),
             f"{min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
             Text(_doing(state, config), _STYLES[config.status]),
+            Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
         )
     return table
 
 
 def _plain_table(*columns: str) -> Table:
-    """One line a row, whatever the terminal's width."""
+    """Columns of a fixed width."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in columns:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+        table.add_column(name, no_wrap=True)
     return table
 
 
