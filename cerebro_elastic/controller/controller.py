@@ -29,7 +29,7 @@ class Controller:
     """The leader of a run, from the moment it is made until it is closed or deposed.
 
     ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
-    told each revision's events and the state after them.
+    told the events of each revision since then, none left out, and the state after them.
     """
 
     def __init__(
@@ -53,37 +53,37 @@ class Controller:
         self.state = State()
 
     def __enter__(self) -> Self:
-        self._take_over()
+        self.state = self._ledger.state()
+        self._read = self.state.revision
+        self._stream = self._stack.enter_context(self._ledger.events(self._leader + 1))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def step(self, timeout: float | None) -> None:
-        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it."""
+    def step(self, timeout: float | None) -> bool:
+        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; whether
+        there was one. Raises ``Deposed`` when another leads, or nobody."""
         events = self._stream.next(timeout)
         for event in events:
-            self.state = fold(self.state, event)
             if isinstance(event, LeaderChanged) and event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
+            # What came between the election and the reading of the state is in the state.
+            if event.revision > self._read:
+                self.state = fold(self.state, event)
         if events:
             self._observe(events, self.state)
         if self.state.revision >= self._awaited:
             self._act()
-
-    def _take_over(self) -> None:
-        """Read everything afresh and watch from there."""
-        self._stack.close()
-        self.state = self._ledger.state()
-        self._stream = self._stack.enter_context(self._ledger.events(self.state.revision + 1))
-        self._awaited = 0
+        return bool(events)
 
     def _act(self) -> None:
         try:
             for action in decide(self.state, self._policy, self._search):
                 self._awaited = max(self._awaited, self._perform(action) or 0)
         except TxnUnknown:
-            self._take_over()
+            # If it happened, the watch will show it; if it happens yet, its guard knows.
+            self._awaited = self._ledger.revision()
 
     def _perform(self, action: Action) -> int | None:
         ledger, leader = self._ledger, self._leader

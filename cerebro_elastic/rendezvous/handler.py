@@ -38,6 +38,8 @@ from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 
 LEASE_SECONDS = 5.0
+JOIN_TIMEOUT = 600
+"""Seconds to register anew in while etcd is out of reach, as torch's own rendezvous have it."""
 
 _RANK_ENV = {
     # Without these glibc maps and unmaps every large tensor, 15 to 30 % of a CPU step (design, section 8).
@@ -48,11 +50,21 @@ _RANK_ENV = {
 
 class NodeRendezvous(RendezvousHandler):
     """One node. ``--rdzv-conf`` may give ``node`` (its name, by default the host's with a random
-    suffix) and ``lease`` (seconds)."""
+    suffix), ``lease`` and ``join_timeout`` (seconds)."""
 
-    def __init__(self, settings: StoreSettings, run: str, name: str, lease: float, address: str) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        run: str,
+        name: str,
+        address: str,
+        *,
+        lease: float = LEASE_SECONDS,
+        join_timeout: float = JOIN_TIMEOUT,
+    ) -> None:
         self._run = run
         self._lease = lease
+        self._join_timeout = join_timeout
         self._node = Node(name, host=socket.gethostname(), address=address, boot=uuid.uuid4().hex)
         self._settings = settings
         self._registration: Registration | None = None
@@ -70,7 +82,14 @@ class NodeRendezvous(RendezvousHandler):
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
         address = params.local_addr or "127.0.0.1" if settings.loopback else socket.gethostname()
-        return cls(settings, params.run_id, name, float(params.get("lease", LEASE_SECONDS)), address)
+        return cls(
+            settings,
+            params.run_id,
+            name,
+            address,
+            lease=float(params.get("lease", LEASE_SECONDS)),
+            join_timeout=float(params.get("join_timeout", JOIN_TIMEOUT)),
+        )
 
     def get_backend(self) -> str:
         return "cerebro"
@@ -109,10 +128,10 @@ class NodeRendezvous(RendezvousHandler):
 
     def _register(self) -> None:
         if self._registration is not None:
-            self._registration.renew()
+            self._registration.renew(self._join_timeout)
             return
         ledger = Ledger(EtcdStore(self._settings), self._run)
-        if ledger.state().outcome is not None:
+        if ledger.ended():
             raise RendezvousClosedError(
                 f"run {self._run!r} has ended: a node cannot join it; see `cerebro status {self._run}`"
             )

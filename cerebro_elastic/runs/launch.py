@@ -12,13 +12,13 @@ from typing import Any
 
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.controller.controller import Controller
+from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.codec import decode, encode
 from cerebro_elastic.core.events import Event, RunEnded, UnitFailed
 from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.values import FailureKind, Plan, Spec
-from cerebro_elastic.errors import DiskFull, RunError
+from cerebro_elastic.errors import DiskFull, LeaseLost, RunError
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.report.curves import write_curves
@@ -109,7 +109,7 @@ class _Live:
             stack.callback(store.close)
             ledger = Ledger(store, self._folder.run)
             self._open(ledger)
-            count = self._recipe.nodes.max
+            count = self._recipe.nodes.min
             agents = LocalAgents(self._folder, settings, count, self._recipe.node.ranks)
             self._watcher.say(f"starting {count} nodes (importing torch takes a few seconds)")
             stack.enter_context(agents)
@@ -126,17 +126,38 @@ class _Live:
     def _control(self, ledger: Ledger, agents: LocalAgents) -> None:
         name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
         policy: Policy = load("cerebro.schedulers", self._recipe.scheduler)()
-        with LeaseKeeper(ledger.store, LEASE_SECONDS) as keeper:
-            leader = _elected(ledger, name, keeper)
-            with Controller(
-                ledger, policy, make_search(self._recipe), name=name, leader=leader, observe=self._observe
-            ) as controller:
-                self._journal.catch_up(ledger, controller.state.revision)
-                while controller.state.outcome is None:
-                    controller.step(0.5)
-                    self._watcher.show([], controller.state)
-                    agents.check()
+        while True:
+            try:
+                self._lead(ledger, agents, name, policy)
+                break
+            except (Deposed, LeaseLost) as error:  # as after a suspension of this process
+                self._watcher.say(f"{error}: standing for election again")
         agents.wait(5.0)
+
+    def _lead(self, ledger: Ledger, agents: LocalAgents, name: str, policy: Policy) -> None:
+        """Lead from the election to the run's end."""
+        search = make_search(self._recipe)
+        with LeaseKeeper(ledger.store, LEASE_SECONDS) as keeper:
+            leader = self._elected(ledger, name, keeper)
+            with Controller(
+                ledger, policy, search, name=name, leader=leader, observe=self._observe
+            ) as controller:
+                self._journal.catch_up(ledger, controller.state, leader)
+                while controller.state.outcome is None:
+                    if not controller.step(0.5):
+                        agents.check()
+                    self._watcher.show([], controller.state)
+
+    def _elected(self, ledger: Ledger, name: str, keeper: LeaseKeeper) -> int:
+        """Wait until nobody else leads: a killed controller's lease has to run out first."""
+        while True:
+            snapshot = ledger.store.range(ledger.keys.leader)
+            leader = ledger.lead(name, keeper.lease)
+            if leader is not None:
+                return leader
+            self._watcher.say("another controller leads the run: waiting for its lease to run out")
+            with ledger.store.watch(ledger.keys.leader, snapshot.revision + 1) as watch:
+                watch.next(LEASE_SECONDS)
 
     def _observe(self, events: list[Event], state: State) -> None:
         self._journal.append(events)
@@ -144,17 +165,6 @@ class _Live:
         for event in events:
             if isinstance(event, UnitFailed) and event.failure.kind is FailureKind.DISK_FULL:
                 raise DiskFull(event.failure.story)
-
-
-def _elected(ledger: Ledger, name: str, keeper: LeaseKeeper) -> int:
-    """Wait until nobody else leads: a killed controller's lease has to run out first."""
-    while True:
-        snapshot = ledger.store.range(ledger.keys.leader)
-        leader = ledger.lead(name, keeper.lease)
-        if leader is not None:
-            return leader
-        with ledger.store.watch(ledger.keys.leader, snapshot.revision + 1) as watch:
-            watch.next(LEASE_SECONDS)
 
 
 def _old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cerebro_elastic.core.codec import UnreadableValue, encode
-from cerebro_elastic.core.events import Event
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.core.events import Event, LeaderChanged, NodeJoined, RunOpened
+from cerebro_elastic.core.machine import State
+from cerebro_elastic.errors import Compacted, RunError
 from cerebro_elastic.store.history import decode_event
 from cerebro_elastic.store.ledger import Ledger
 
@@ -21,13 +22,33 @@ class Journal:
         events = read_journal(path) if path.exists() else []
         self.revision = max((e.revision for e in events), default=0)
 
-    def catch_up(self, ledger: Ledger, until: int) -> None:
-        """Add what happened between the last line and revision ``until``."""
-        if self.revision >= until:
+    def catch_up(self, ledger: Ledger, state: State, leader: int) -> None:
+        """Add what happened between the last line and the election at revision ``leader``, whose
+        controller took over at ``state``. Raises ``RunError`` if the store has forgotten it."""
+        if not self.revision and not state.configs:
+            self._begin(ledger, state)
             return
-        with ledger.events(self.revision + 1) as stream:
-            while self.revision < until:
-                self.append(stream.next())
+        try:
+            with ledger.events(self.revision + 1) as stream:
+                while self.revision < leader:
+                    self.append(stream.next())
+        except Compacted as exc:
+            raise RunError(
+                f"{self.path} ends at revision {self.revision}, and the store has compacted away what came "
+                f"then until revision {leader}: the run cannot go on with a complete record; start another "
+                "with --run-id, and let etcd keep its history longer (--auto-compaction-retention)"
+            ) from exc
+
+    def _begin(self, ledger: Ledger, state: State) -> None:
+        """A run that was just opened: its plan and who is there. What the store may know from before,
+        of nodes that came and went or a deleted run of the same id, is not its history."""
+        spec = ledger.store.get(ledger.keys.spec)
+        assert spec is not None
+        assert state.plan is not None
+        joined = [NodeJoined(node.registration, node) for node in state.nodes.values()]
+        opened: list[Event] = [RunOpened(spec.mod_revision, state.plan), *joined]
+        opened.sort(key=lambda event: event.revision)
+        self.append([*opened, LeaderChanged(state.revision, state.leader)])
 
     def append(self, events: list[Event]) -> None:
         """Add the events of one revision, unless they are there already."""

@@ -3,15 +3,15 @@
 The controller's verbs are fenced by its leadership (the revision at which it became leader), the
 worker's by assignment, config revision and registration (design, section 5). A verb whose guard
 does not hold changes nothing and returns ``None`` or ``False``: the world has moved on, and the
-watch will tell how. Safe to repeat: a transaction whose answer was lost (``TxnUnknown``) is looked
-up, never sent again blindly; the controller's verbs raise it, and the controller reads its state
-afresh.
+watch will tell how. A transaction whose answer was lost (``TxnUnknown``) is sent again only where its
+guard lets it through once, whatever became of the first; the controller's verbs raise it, and the
+controller waits for what its watch shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from cerebro_elastic.core.codec import decode, encode
@@ -66,6 +66,15 @@ class Ledger:
         """The run's state now."""
         return state_of(self.store.range(self.keys.prefix), self.keys)
 
+    def revision(self) -> int:
+        """The revision of the last transaction; 0 if there was none."""
+        item = self.store.get(self.keys.event)
+        return item.mod_revision if item else 0
+
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return self.store.get(self.keys.outcome) is not None
+
     def config(self, config: str) -> Config | None:
         item = self.store.get(self.keys.config(config))
         return config_of(item) if item else None
@@ -97,9 +106,13 @@ class Ledger:
     # Who starts a run, and nodes.
 
     def open(self, spec: Spec) -> bool:
-        """Write the spec, once; ``False`` if the run exists."""
-        event = RunOpened(0, spec.plan)
-        return self._do([absent(self.keys.spec)], [Put(self.keys.spec, _bytes(spec))], event) is not None
+        """Write the spec, once; ``False`` if the run exists (perhaps by a try of ours without an answer)."""
+        key, event = self.keys.spec, RunOpened(0, spec.plan)
+        while True:
+            try:
+                return self._do([absent(key)], [Put(key, _bytes(spec))], event) is not None
+            except TxnUnknown:
+                continue
 
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``; a registration of the same name that is still there is
@@ -121,11 +134,11 @@ class Ledger:
     def lead(self, controller: str, lease: int) -> int | None:
         """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads."""
         key, value = self.keys.leader, controller.encode()
-        try:
-            return self._do([absent(key)], [Put(key, value, lease)], LeaderChanged(0, controller))
-        except TxnUnknown:
-            item = self.store.get(key)
-            return item.create_revision if item and (item.value, item.lease) == (value, lease) else None
+        with suppress(TxnUnknown):
+            self._do([absent(key)], [Put(key, value, lease)], LeaderChanged(0, controller))
+        # Also when refused: by an earlier try of ours, of whose success we never heard.
+        item = self.store.get(key)
+        return item.create_revision if item and (item.value, item.lease) == (value, lease) else None
 
     def create_config(self, config: Config, leader: int) -> int | None:
         key = self.keys.config(config.id)
@@ -158,8 +171,8 @@ class Ledger:
         return self._lead(leader, [at_revision(key, attempt.token)], [Delete(key)], event)
 
     def end_run(self, outcome: str, leader: int) -> int | None:
-        event = RunEnded(0, outcome)
-        return self._lead(leader, [], [Put(self.keys.outcome, _bytes(event))], event)
+        key, event = self.keys.outcome, RunEnded(0, outcome)
+        return self._lead(leader, [absent(key)], [Put(key, _bytes(event))], event)
 
     # The worker.
 

@@ -1,6 +1,6 @@
 """A whole run in one thread, step by step, with every fault at every point.
 
-Real ledger, real controllers, the exact in-memory store; only training is replaced, by a pure
+Real ledger, real controllers, the exact in-memory store or an etcd; only training is replaced, by a pure
 function of the same arguments (a hash), so that purity can be checked. Whoever drives a ``World``
 (hypothesis, an enumeration, a seeded walk) chooses the order of its steps; after each one
 ``check`` compares the store's history with the invariants, and the fold with the snapshot.
@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.events import Event, RunEnded
 from cerebro_elastic.core.invariants import Violation, check
@@ -32,6 +33,7 @@ from cerebro_elastic.core.values import (
     Spec,
     Visit,
 )
+from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.testing.clocks import HandClock
@@ -75,11 +77,11 @@ class World:
         configs: int,
         policy: Policy,
         *,
-        ledger: Callable[[MemoryStore, str], Ledger] = Ledger,
+        store: Callable[[Clock], Store] = MemoryStore,
     ) -> None:
         self.clock = HandClock()
-        self.store = MemoryStore(self.clock)
-        self.ledger = ledger(self.store, plan.run)
+        self.store = store(self.clock)
+        self.ledger = Ledger(self.store, plan.run)
         self.plan = plan
         self.policy = policy
         self.search: Search = FixedSearch([{"lr": 0.1 * (i + 1)} for i in range(configs)])
@@ -102,8 +104,8 @@ class World:
         self.elections += 1
         self.leader_lease = self.store.grant(TTL)
         name = f"controller-{self.elections}"
-        leader = self.ledger.lead(name, self.leader_lease)
-        assert leader is not None
+        while (leader := self.ledger.lead(name, self.leader_lease)) is None:
+            pass
         controller = Controller(self.ledger, self.policy, self.search, name=name, leader=leader)
         controller.__enter__()
         self.controllers.append(controller)

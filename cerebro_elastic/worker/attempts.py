@@ -57,7 +57,7 @@ class Attempts:
         log.info("began")
         try:
             visit = self._visit(attempt, config)
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             failure = failure_of(attempt, error)
             log.exception("failed", kind=failure.kind.value)
             self._ledger.fail(attempt, config, failure)
@@ -67,7 +67,8 @@ class Attempts:
             self._collect(config, log)
         else:
             log.warning("refused: the assignment was withdrawn")
-            self._discard(visit.output, attempt.input)
+            if visit.output != attempt.input:
+                self._remove([visit.output], log)
 
     def _visit(self, attempt: Attempt, config: Config) -> Visit:
         """Everything but the commit."""
@@ -115,12 +116,8 @@ class Attempts:
         return url
 
     def _collect(self, config: Config, log: EventLog) -> None:
-        """Delete what no config needs any more; a failure to do so costs space, not the run."""
-        try:
-            for ref in self._newly_collectable(self._ledger.visits_of(config.id)):
-                checkpoint.remove(ref)
-        except CheckpointError as error:
-            log.warning("cannot collect", why=str(error))
+        """Delete what no config needs any more."""
+        self._remove(self._newly_collectable(self._ledger.visits_of(config.id)), log)
 
     def _newly_collectable(self, visits: Sequence[Visit]) -> list[CheckpointRef]:
         """What the last visit made superfluous; what was so before is gone already."""
@@ -128,9 +125,13 @@ class Attempts:
         before = set(collectable(visits[:-1], plan, objective.metric, objective.mode))
         return [r for r in collectable(visits, plan, objective.metric, objective.mode) if r not in before]
 
-    def _discard(self, output: CheckpointRef, source: CheckpointRef | None) -> None:
-        if output != source:
-            checkpoint.remove(output)
+    def _remove(self, refs: Sequence[CheckpointRef], log: EventLog) -> None:
+        """Delete checkpoints; a failure to do so costs space, not the run."""
+        try:
+            for ref in refs:
+                checkpoint.remove(ref)
+        except CheckpointError as error:
+            log.warning("cannot delete a checkpoint", why=str(error))
 
 
 def _line(row: Any) -> bytes:

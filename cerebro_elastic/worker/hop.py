@@ -19,8 +19,8 @@ class Hopper:
         self._ahead: tuple[CheckpointRef, Future[Any]] | None = None
 
     def prefetch(self, hint: Prefetch | None) -> None:
-        """Fetch behind the present unit what the next one will probably need. Failures are left
-        to whoever really needs it."""
+        """Fetch behind the present unit what the next one will probably need. If that fails, it is
+        fetched again by whoever really needs it."""
         if hint is None:
             return
         self._thread.submit(self._fetch_partition, hint.partition)
@@ -32,7 +32,7 @@ class Hopper:
         ahead, self._ahead = self._ahead, None
         if ref is None:
             return None
-        if ahead is not None and ahead[0] == ref:
+        if ahead is not None and ahead[0] == ref and ahead[1].exception() is None:
             return ahead[1].result()
         return checkpoint.load(ref)
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from typing import Self
 
 from cerebro_elastic.core.values import Attempt
-from cerebro_elastic.errors import Compacted, StoreError
+from cerebro_elastic.errors import Compacted
+from cerebro_elastic.store.base import KeyValue
 from cerebro_elastic.store.history import attempt_of
 from cerebro_elastic.store.ledger import Ledger
 
@@ -17,7 +18,7 @@ class Ended:
     """The run has ended."""
 
 
-Message = Attempt | Ended | StoreError
+Message = Attempt | Ended | Exception
 
 
 class Inbox:
@@ -27,6 +28,7 @@ class Inbox:
         self._ledger = ledger
         self._node = node
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._last = 0
         self._stack = ExitStack()
         self._closed = threading.Event()
 
@@ -42,9 +44,9 @@ class Inbox:
         self._stack.close()
 
     def next(self) -> Attempt | None:
-        """The next assignment, ``None`` when the run has ended; raises what the store raised."""
+        """The next assignment, ``None`` when the run has ended; raises what the threads met."""
         message = self._messages.get()
-        if isinstance(message, StoreError):
+        if isinstance(message, Exception):
             raise message
         return message if isinstance(message, Attempt) else None
 
@@ -52,23 +54,30 @@ class Inbox:
         try:
             while not self._closed.is_set():
                 self._read_and_watch(key)
-        except StoreError as error:
+        except Exception as error:  # whatever it is, it belongs to who waits in next()
             self._messages.put(error)
 
     def _read_and_watch(self, key: str) -> None:
         """The key as it is, then its changes; afresh if they were compacted away."""
         snapshot = self._ledger.store.range(key)
-        for item in (i for i in snapshot.items if i.key == key):
-            self._messages.put(self._message(key, item))
+        for item in snapshot.items:
+            self._take(key, item)
         try:
             with self._ledger.store.watch(key, snapshot.revision + 1) as watch:
                 while not self._closed.is_set():
                     batch = watch.next(0.5)
                     for change in batch.changes if batch else ():
-                        if change.key == key and change.item is not None:
-                            self._messages.put(self._message(key, change.item))
+                        if change.item is not None:
+                            self._take(key, change.item)
         except Compacted:
             return
 
-    def _message(self, key: str, item: object) -> Message:
-        return Ended() if key == self._ledger.keys.outcome else attempt_of(item)  # type: ignore[arg-type]
+    def _take(self, key: str, item: KeyValue) -> None:
+        """Pass on what is new: a key may be read twice, and ``node-1`` is a prefix of ``node-10``."""
+        if item.key != key:
+            return
+        if key == self._ledger.keys.outcome:
+            self._messages.put(Ended())
+        elif item.mod_revision > self._last:
+            self._last = item.mod_revision
+            self._messages.put(attempt_of(item))

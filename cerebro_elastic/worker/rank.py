@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +15,7 @@ from cerebro_elastic import __version__, logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.errors import CerebroError, RunError, StoreError
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.train.bench import Bench
@@ -31,8 +33,13 @@ def serve(env: Mapping[str, str]) -> int:
             _serve(ledger, env, log)
         else:
             _wait_for_end(ledger, env)
+    except StoreError:
+        log.exception("rank ends, to be started anew")
+        return 1
     except CerebroError:
-        log.exception("rank ends")
+        # Starting anew would not help: this machine has not what the run needs.
+        log.exception("this machine cannot be a node of the run")
+        os.kill(int(env["CEREBRO_AGENT"]), signal.SIGTERM)
         return 1
     finally:
         ledger.store.close()

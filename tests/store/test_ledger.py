@@ -1,0 +1,336 @@
+"""Every verb of the ledger: what its guard refuses, the one event that it is, and lost answers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    Event,
+    LeaderChanged,
+    NodeJoined,
+    NodeLeft,
+    Placed,
+    RunEnded,
+    RunOpened,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    Failure,
+    FailureKind,
+    Node,
+    Plan,
+    Spec,
+    Status,
+    Unit,
+    Visit,
+)
+from cerebro_elastic.errors import LeaseLost, TxnUnknown
+from cerebro_elastic.store.base import Store
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.faults import Lost, losing
+
+SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))
+
+
+@pytest.fixture(params=["memory", "etcd"])
+def store(request: pytest.FixtureRequest, etcd: EmbeddedEtcd) -> Iterator[Store]:
+    with closing(MemoryStore() if request.param == "memory" else EtcdStore(etcd.settings)) as store:
+        yield store
+
+
+class Stage:
+    """A run with a leader, a node ``n`` and a config ``c0``, and the values to go on with."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.faults: list[Lost | None] = []
+        self.begin = store.range("/cerebro/").revision + 1
+        self.plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, evaluations=1)
+        self.spec = Spec(self.plan, {"epochs": 1}, "", "", "", "", "", "", "")
+        lossy = losing(store, lambda: self.faults.pop(0) if self.faults else None)
+        self.ledger = Ledger(lossy, self.plan.run)
+        assert self.ledger.open(self.spec)
+        self.lease = store.grant(30)
+        leader = self.ledger.lead("controller", self.lease)
+        assert leader is not None
+        self.leader = leader
+        self.node_lease = store.grant(30)
+        self.node = self.ledger.register(Node("n", "host"), self.node_lease)
+        assert self.ledger.place({0: "n", 1: "n"}, leader) is not None
+        assert self.ledger.create_config(Config("c0", {"lr": 0.1}), leader) is not None
+
+    @property
+    def config(self) -> Config:
+        config = self.ledger.config("c0")
+        assert config is not None
+        return config
+
+    def attempt(self, partition: int = 0) -> Attempt:
+        config = self.config
+        unit = Unit("c0", config.epoch, partition)
+        return Attempt(unit, "n", self.node.registration, config.revision, config.head)
+
+    def assigned(self, partition: int = 0) -> Attempt:
+        attempt = self.attempt(partition)
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None
+        return replace(attempt, token=token)
+
+    def visit(self, attempt: Attempt, digest: str = "d") -> Visit:
+        output = CheckpointRef(f"mem:{attempt.token}", digest, 1)
+        k = len(self.config.visited)
+        return Visit(attempt.unit, k, "n", attempt.token, attempt.input, output, 8, 2, 1.5, 0.5, 0.0)
+
+    def failure(self, attempt: Attempt) -> Failure:
+        return Failure(attempt.unit, "n", attempt.token, FailureKind.EXCEPTION, "boom")
+
+    def depose(self) -> None:
+        self.store.revoke(self.lease)
+        self.lease = self.store.grant(30)
+        assert self.ledger.lead("another", self.lease) is not None
+
+    def register_anew(self) -> None:
+        self.node_lease = self.store.grant(30)
+        self.node = self.ledger.register(self.node, self.node_lease)
+
+    def events(self) -> list[Event]:
+        """The run's history until its last transaction, which folds to the snapshot."""
+        snapshot, events = self.ledger.state(), list[Event]()
+        with self.ledger.events(self.begin) as stream:
+            while not events or events[-1].revision < self.ledger.revision():
+                events += stream.next(5)
+        state = State()
+        for event in events:
+            state = fold(state, event)
+        assert replace(state, revision=0) == replace(snapshot, revision=0)
+        return events
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        before = self.store.range(self.ledger.keys.prefix).items
+        yield
+        assert self.store.range(self.ledger.keys.prefix).items == before
+
+
+@pytest.fixture
+def stage(store: Store) -> Iterator[Stage]:
+    made = Stage(store)
+    yield made
+    store.revoke(made.lease)
+    store.revoke(made.node_lease)
+
+
+@pytest.fixture
+def memory_stage() -> Stage:
+    return Stage(MemoryStore())
+
+
+CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
+    "create_config": lambda s, _: s.ledger.create_config(Config("c1", {}), s.leader),
+    "end_config": lambda s, _: s.ledger.end_config(s.config, Status.STOPPED, "enough", s.leader),
+    "place": lambda s, _: s.ledger.place({0: "n", 1: "n"}, s.leader),
+    "assign": lambda s, _: s.ledger.assign(s.attempt(1), s.leader),
+    "withdraw": lambda s, a: s.ledger.withdraw(a, s.leader),
+    "end_run": lambda s, _: s.ledger.end_run("finished", s.leader),
+}
+
+
+def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage) -> None:
+    ledger = stage.ledger
+    first = stage.assigned(0)
+    assert ledger.commit(first, stage.config, stage.visit(first), stage.plan)
+    second = stage.assigned(1)
+    assert ledger.fail(second, stage.config, stage.failure(second))
+    third = stage.assigned(1)
+    stage.register_anew()
+    assert ledger.withdraw(third, stage.leader) is not None
+    assert ledger.end_config(stage.config, Status.STOPPED, "enough", stage.leader) is not None
+    stage.store.revoke(stage.node_lease)
+    assert ledger.end_run("finished", stage.leader) is not None
+    assert [type(event) for event in stage.events()] == [
+        *(RunOpened, LeaderChanged, NodeJoined, Placed, ConfigCreated),
+        *(UnitAssigned, UnitCommitted, UnitAssigned, UnitFailed, UnitAssigned),
+        *(NodeLeft, NodeJoined, UnitWithdrawn, ConfigEnded, NodeLeft, RunEnded),
+    ]
+    assert [visit.unit.partition for visit in ledger.visits()] == [0]
+    assert ledger.visits_of("c0") == ledger.visits()
+    assert ledger.ended()
+
+
+@pytest.mark.parametrize("verb", CONTROLLER)
+def test_a_deposed_controller_changes_nothing(stage: Stage, verb: str) -> None:
+    attempt = stage.assigned()
+    stage.depose()
+    with stage.unchanged():
+        assert CONTROLLER[verb](stage, attempt) is None
+
+
+def test_who_leads_is_not_pushed_aside(stage: Stage) -> None:
+    lease = stage.store.grant(30)
+    assert stage.ledger.lead("another", lease) is None
+    assert stage.ledger.lead("controller", stage.lease) == stage.leader
+    stage.store.revoke(lease)
+    with pytest.raises(LeaseLost):
+        Ledger(stage.store, uuid.uuid4().hex).lead("another", lease)
+
+
+def test_a_run_is_opened_once(stage: Stage) -> None:
+    with stage.unchanged():
+        assert not stage.ledger.open(replace(stage.spec, data="elsewhere"))
+    assert stage.ledger.spec() == stage.spec
+
+
+def test_a_config_is_created_once_and_ended_at_its_revision(stage: Stage) -> None:
+    old = stage.config
+    attempt = stage.assigned()
+    assert stage.ledger.commit(attempt, old, stage.visit(attempt), stage.plan)
+    with stage.unchanged():
+        assert stage.ledger.create_config(Config("c0", {}), stage.leader) is None
+        assert stage.ledger.end_config(old, Status.STOPPED, "enough", stage.leader) is None
+
+
+def test_an_assignment_needs_an_idle_node_its_registration_and_the_config_as_it_is(stage: Stage) -> None:
+    attempt = stage.assigned()
+    with stage.unchanged():
+        assert stage.ledger.assign(stage.attempt(1), stage.leader) is None, "busy"
+    assert stage.ledger.fail(attempt, stage.config, stage.failure(attempt))
+    with stage.unchanged():
+        moved = replace(stage.attempt(), config_revision=attempt.config_revision)
+        assert stage.ledger.assign(moved, stage.leader) is None, "the config has moved"
+        assert stage.ledger.assign(replace(stage.attempt(), node="m"), stage.leader) is None, "no such node"
+    stale = stage.attempt()
+    stage.register_anew()
+    with stage.unchanged():
+        assert stage.ledger.assign(stale, stage.leader) is None, "registered anew"
+
+
+@pytest.mark.parametrize("report", ["commit", "fail"])
+@pytest.mark.parametrize("fence", ["withdrawn", "registered anew", "gone", "config ended", "reassigned"])
+def test_a_fenced_attempt_reports_nothing(stage: Stage, report: str, fence: str) -> None:
+    attempt, config = stage.assigned(), stage.config
+    visit = stage.visit(attempt)
+    if fence == "registered anew":
+        stage.register_anew()
+    elif fence == "gone":
+        stage.store.revoke(stage.node_lease)
+    elif fence == "config ended":
+        assert stage.ledger.end_config(config, Status.STOPPED, "enough", stage.leader)
+    else:
+        assert stage.ledger.withdraw(attempt, stage.leader)
+        if fence == "reassigned":
+            stage.assigned()
+    with stage.unchanged():
+        if report == "commit":
+            assert not stage.ledger.commit(attempt, config, visit, stage.plan)
+        else:
+            assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+
+
+def test_a_second_commit_is_true_for_the_same_visit_only(stage: Stage) -> None:
+    attempt, config = stage.assigned(), stage.config
+    visit = stage.visit(attempt)
+    assert stage.ledger.commit(attempt, config, visit, stage.plan)
+    with stage.unchanged():
+        assert stage.ledger.commit(attempt, config, visit, stage.plan)
+        assert not stage.ledger.commit(attempt, config, stage.visit(attempt, "other"), stage.plan)
+        assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+
+
+def test_an_assignment_is_withdrawn_once_and_by_its_token(stage: Stage) -> None:
+    attempt = stage.assigned()
+    with stage.unchanged():
+        assert stage.ledger.withdraw(replace(attempt, token=attempt.token - 1), stage.leader) is None
+    assert stage.ledger.withdraw(attempt, stage.leader) is not None
+    with stage.unchanged():
+        assert stage.ledger.withdraw(attempt, stage.leader) is None
+
+
+def test_registering_again_ends_the_old_registration_first(stage: Stage) -> None:
+    old = stage.node
+    stage.register_anew()
+    assert stage.node.registration > old.registration
+    left, joined = stage.events()[-2:]
+    assert isinstance(left, NodeLeft)
+    assert isinstance(joined, NodeJoined)
+    assert joined.node == stage.node
+    stage.store.revoke(stage.node_lease)
+    with pytest.raises(LeaseLost):
+        stage.ledger.register(old, stage.node_lease)
+
+
+# Lost requests and answers: every sequence of up to three.
+
+
+@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
+def test_commit_and_fail_with_lost_answers_happen_once(memory_stage: Stage, faults: tuple[Lost, ...]) -> None:
+    stage = memory_stage
+    attempt, config = stage.assigned(), stage.config
+    stage.faults = list(faults)
+    assert stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
+    stage.faults = []
+    attempt, config = stage.assigned(1), stage.config
+    stage.faults = list(faults)
+    assert stage.ledger.fail(attempt, config, stage.failure(attempt))
+    stage.faults = []
+    assert [type(e) for e in stage.events()[-4:]] == [UnitAssigned, UnitCommitted, UnitAssigned, UnitFailed]
+    assert stage.ledger.assignment("n") is None
+
+
+def test_a_withdrawal_behind_a_lost_commit_stands(memory_stage: Stage) -> None:
+    stage = memory_stage
+    attempt = stage.assigned()
+
+    def withdrawn_meanwhile() -> Lost:
+        assert stage.ledger.withdraw(attempt, stage.leader)
+        return Lost.REQUEST
+
+    ledger = Ledger(losing(stage.store, withdrawn_meanwhile), stage.plan.run)
+    assert not ledger.commit(attempt, stage.config, stage.visit(attempt), stage.plan)
+    assert ledger.visits() == []
+
+
+@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
+def test_open_register_and_lead_with_lost_answers(faults: tuple[Lost, ...]) -> None:
+    stage = Stage(MemoryStore())
+    stage.depose()
+    ledger, store = stage.ledger, stage.store
+    stage.faults = list(faults)
+    node = ledger.register(stage.node, lease := store.grant(30))
+    assert node == ledger.node("n")
+    assert node.registration > stage.node.registration
+    assert store.get(ledger.keys.node("n")).lease == lease  # type: ignore[union-attr]
+
+    fresh = Ledger(ledger.store, "fresh")
+    stage.faults = list(faults)
+    fresh.open(stage.spec)
+    assert fresh.spec() == stage.spec
+
+    stage.faults = list(faults)
+    leader = next(found for _ in range(4) if (found := fresh.lead("me", lease)))
+    assert store.get(fresh.keys.leader).create_revision == leader  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("verb", CONTROLLER)
+def test_the_controller_is_told_of_a_lost_answer(memory_stage: Stage, verb: str) -> None:
+    attempt = memory_stage.assigned()
+    memory_stage.faults = [Lost.REQUEST]
+    with memory_stage.unchanged(), pytest.raises(TxnUnknown):
+        CONTROLLER[verb](memory_stage, attempt)
