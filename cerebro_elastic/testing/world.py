@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
-from cerebro_elastic.core.events import Event, RunEnded
+from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.machine import State, fold
 from cerebro_elastic.core.ports import Policy, Search, Trial
@@ -39,6 +39,8 @@ from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.testing.clocks import HandClock
 
 TTL = 10.0
+SOON = 10.0
+"""Seconds within which a watch shows what has happened."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,10 @@ def digest(source: CheckpointRef | None, visit_of: Attempt, hparams: HParams) ->
 
 
 class World:
-    """One run. Steps are methods; all are safe to call at any moment."""
+    """One run. Steps are methods; all are safe to call at any moment.
+
+    ``patience`` is how many seconds a watch may take to show what has happened (an etcd's: some).
+    """
 
     def __init__(
         self,
@@ -78,11 +83,14 @@ class World:
         policy: Policy,
         *,
         store: Callable[[Clock], Store] = MemoryStore,
+        patience: float = 0.0,
     ) -> None:
         self.clock = HandClock()
         self.store = store(self.clock)
         self.ledger = Ledger(self.store, plan.run)
         self.plan = plan
+        self.patience = patience
+        self.begin = self.store.range("/").revision + 1
         self.policy = policy
         self.search: Search = FixedSearch([{"lr": 0.1 * (i + 1)} for i in range(configs)])
         self.leases: dict[str, int] = {}
@@ -116,7 +124,7 @@ class World:
             return
         controller = self.controllers[which % len(self.controllers)]
         try:
-            controller.step(0)
+            controller.step(self.patience)
         except Deposed:
             controller.__exit__()
             self.controllers.remove(controller)
@@ -198,7 +206,7 @@ class World:
                 self.start(name)
             while self.workers:
                 self.commit(0)
-            if any(isinstance(e, RunEnded) for e in self.trace()):
+            if self.ledger.ended():
                 return True
         return False
 
@@ -207,8 +215,12 @@ class World:
     def trace(self) -> list[Event]:
         """The run's history from its beginning."""
         events: list[Event] = []
-        with self.ledger.events(1) as stream:
-            while batch := stream.next(0):
+        until = self.ledger.revision()
+        with self.ledger.events(self.begin) as stream:
+            # Until the last transaction surely; behind it only what ended with a lease.
+            while not events or events[-1].revision < until:
+                events += stream.next(SOON)
+            while batch := stream.next(self.patience):
                 events += batch
         return events
 
