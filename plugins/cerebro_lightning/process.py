@@ -25,8 +25,10 @@ _CAUSED_BY_UNITS = (
     r"You defined a `validation_step` but have no `val_dataloader`",
     r"The number of training batches \(\d+\) is smaller than the logging interval",
     r"GPU available but not used",
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
 )
-"""Warnings that come of running one partition at a time on one device: a user can do nothing about them."""
+"""Warnings that come of one partition at a time on one device, or of Lightning's own code: a user can do
+nothing about them."""
 
 
 @contextmanager
