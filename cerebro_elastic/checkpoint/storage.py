@@ -92,6 +92,18 @@ def verify(ref: CheckpointRef) -> None:
             _check(folder / name, expected, content(folder / name))
 
 
+def verify_sizes(ref: CheckpointRef) -> None:
+    """``verify`` at a glance: the manifest, and the sizes of the other files, which are not read."""
+    with _reading(ref) as folder:
+        for name, expected in _contents(folder, ref).items():
+            size = folder.fs.size((folder / name).path)
+            if size != expected.bytes:
+                what = "cut short" if size < expected.bytes else "damaged"
+                raise CheckpointError(
+                    f"{folder / name} is {what}: it has {size} bytes instead of {expected.bytes}; {_ADVICE}"
+                )
+
+
 def remove(ref: CheckpointRef) -> None:
     """Delete the checkpoint, its manifest first; nothing happens if it is gone already."""
     with translated(CheckpointError, f"cannot delete the checkpoint {ref.url}"):
@@ -161,4 +173,4 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-_ADVICE = "restore the file from a copy, or go back to an earlier checkpoint of the config"
+_ADVICE = "restore it from a copy, or start another run"

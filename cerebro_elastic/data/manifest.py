@@ -89,6 +89,22 @@ def read_manifest(url: str) -> Manifest:
     return _parse(text, str(place))
 
 
+def verify_sizes(url: str, manifest: Manifest) -> None:
+    """Raise ``DataError`` unless every file of the dataset is there in its size: one listing, nothing is
+    read. What else may be damaged, a node finds when it fetches the file."""
+    with translated(DataError, f"cannot list the dataset {url}"):
+        root = locate(url)
+        sizes = {path: info["size"] for path, info in root.fs.find(root.path, detail=True).items()}
+    for partition in (*manifest.train, *manifest.valid):
+        for file in partition.files:
+            size = sizes.get((root / file.path).path)
+            if size != file.bytes:
+                found = "is missing" if size is None else f"has {size} bytes instead of {file.bytes}"
+                raise DataError(
+                    f"{root / file.path} {found}: restore it, or prepare the dataset again at another place"
+                )
+
+
 def _parse(text: bytes, name: str) -> Manifest:
     try:
         document: dict[str, Any] = dict(json.loads(text))

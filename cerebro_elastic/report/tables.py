@@ -96,9 +96,9 @@ def progress_view(
     shown_nodes = nodes[: None if room is None else max(1, room // 3)]
     shown = configs[: None if room is None else room - len(shown_nodes)]
     return Group(
-        _nodes_table(state, sorted(shown_nodes)),
+        *([_nodes_table(state, sorted(shown_nodes))] if nodes else []),
         *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
-        "",
+        *([""] if nodes else []),
         _configs_table(state, state.plan, metric, sorted(shown, key=lambda config: config.id)),
         *_left_out("configs", [_doing(state, config) for config in configs[len(shown) :]]),
         "",

@@ -17,8 +17,8 @@ from cerebro_elastic.core.codec import decode, encode
 from cerebro_elastic.core.events import Event, RunEnded, UnitFailed
 from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.ports import Policy, Search
-from cerebro_elastic.core.values import FailureKind, Plan, Spec
-from cerebro_elastic.errors import DiskFull, LeaseLost, RunError
+from cerebro_elastic.core.values import FailureKind, Plan, Spec, Status
+from cerebro_elastic.errors import DataError, DiskFull, LeaseLost, RunError
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.report.curves import write_curves
@@ -108,19 +108,42 @@ class _Live:
             store = EtcdStore(settings)
             stack.callback(store.close)
             ledger = Ledger(store, self._folder.run)
-            self._open(ledger)
+            if not self._open(ledger):
+                self._check_again(ledger.state())
             count = self._recipe.nodes.min
             agents = LocalAgents(self._folder, settings, count, self._recipe.node.ranks)
             self._watcher.say(f"starting {count} nodes (importing torch takes a few seconds)")
             stack.enter_context(agents)
             self._control(ledger, agents)
 
-    def _open(self, ledger: Ledger) -> None:
-        """The store may know this run already: from an earlier start, or somebody else's."""
-        if not ledger.open(self._spec) and ledger.spec() != self._spec:
+    def _open(self, ledger: Ledger) -> bool:
+        """Whether the run begins now; else the store knows it from an earlier start."""
+        begins = ledger.open(self._spec)
+        if not begins and ledger.spec() != self._spec:
             raise RunError(
                 f"the store at hand already has a run {self._folder.run!r} that was started elsewhere; "
                 "choose another id with --run-id"
+            )
+        return begins
+
+    def _check_again(self, state: State) -> None:
+        """Whether a run can go on: its code, its data, and the checkpoints that it goes on with (which
+        change under the eyes if there are nodes)."""
+        self._watcher.say("checking the module, the data and the checkpoints")
+        live = [config for config in state.configs.values() if config.status is Status.LIVE]
+        heads = [config.head for config in live if config.head and not state.nodes]
+        found = preflight(
+            self._recipe, [c.hparams for c in live], self._spec.data, prepare=False, heads=heads
+        )
+        if found.data_digest != self._spec.data_digest:
+            raise DataError(
+                f"the data at {self._spec.data} have digest {found.data_digest}, the run began with "
+                f"{self._spec.data_digest}: restore them, or start a new run with another --run-id"
+            )
+        if found.code_digest != self._spec.code_digest:
+            self._watcher.say(
+                f"note: the code in {self._recipe.root} is not that with which the run began; it goes on "
+                "with the new one, and `cerebro replay` will find visits that differ"
             )
 
     def _control(self, ledger: Ledger, agents: LocalAgents) -> None:
@@ -186,7 +209,8 @@ def _new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     folder holds a run."""
     watcher.say("checking the recipe, the module and the data")
     hparams = make_search(recipe).propose(())
-    found = preflight(recipe, hparams, folder.data)
+    url = recipe.data.url
+    found = preflight(recipe, hparams, url or str(folder.data), prepare=url is None)
     plan = Plan(
         run=folder.run,
         partitions=found.partitions,

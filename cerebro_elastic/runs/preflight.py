@@ -13,13 +13,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cerebro_elastic import errors
+from cerebro_elastic.core.values import CheckpointRef
+from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,24 @@ class Findings:
     code_digest: str
 
 
-def preflight(recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: Path) -> Findings:
-    """Check the task against every config and prepare the data at ``data``, unless the recipe names a
-    prepared dataset. Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
+def preflight(
+    recipe: Recipe,
+    hparams: Sequence[Mapping[str, Any]],
+    data: str,
+    *,
+    prepare: bool,
+    heads: Sequence[CheckpointRef] = (),
+) -> Findings:
+    """Check the task against every config and the dataset at ``data``, which is made first if
+    ``prepare``; and that the checkpoints ``heads``, with which a run goes on, are there. Raises what is
+    wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
     request = {
         "recipe": recipe.resolved(),
         "root": str(recipe.root),
         "hparams": list(map(dict, hparams)),
-        "data": str(data),
+        "data": data,
+        "prepare": prepare,
+        "heads": list(map(asdict, heads)),
     }
     done = subprocess.run(
         [sys.executable, "-m", "cerebro_elastic.runs.preflight"],
@@ -60,9 +73,6 @@ def preflight(recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: Path) 
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    from cerebro_elastic.data.manifest import read_manifest
-    from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.runs.prepare import prepare_recipe
     from cerebro_elastic.train.bench import loader_settings, make_task
 
     recipe = load_recipe(request["recipe"], root=request["root"])
@@ -75,15 +85,32 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
         )
-    url = recipe.data.url or prepare_recipe(recipe, request["data"])
-    manifest = read_manifest(url)
+    manifest = _checked_data(recipe, request["data"], prepare=request["prepare"])
+    _check_heads([CheckpointRef(**head) for head in request["heads"]])
     return {
-        "data": url,
+        "data": request["data"],
         "data_digest": manifest.digest,
         "partitions": len(manifest.train),
         "validations": len(manifest.valid),
         "code_digest": _code_digest(recipe.root),
     }
+
+
+def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
+    if prepare:
+        prepare_recipe(recipe, url)
+    else:  # its code counts, even if its data are there
+        import_sources(recipe)
+    manifest = read_manifest(url)
+    verify_sizes(url, manifest)
+    return manifest
+
+
+def _check_heads(heads: Sequence[CheckpointRef]) -> None:
+    from cerebro_elastic import checkpoint
+
+    for head in heads:
+        checkpoint.verify_sizes(head)
 
 
 def _code_digest(root: Path) -> str:

@@ -34,8 +34,8 @@ def prepare_dataset(
     )
 
 
-def prepare_recipe(recipe: Recipe, destination: str) -> str:
-    """Prepare the recipe's source at ``destination``, which is returned."""
+def prepare_recipe(recipe: Recipe, destination: str) -> None:
+    """Prepare the recipe's source at ``destination``."""
     data = recipe.data
     assert data.source is not None
     prepare_dataset(
@@ -47,7 +47,13 @@ def prepare_recipe(recipe: Recipe, destination: str) -> str:
         labels=data.labels,
         root=recipe.root,
     )
-    return destination
+
+
+def import_sources(recipe: Recipe) -> None:
+    """Import the recipe's functions that return data, without calling them."""
+    for name in (recipe.data.source, recipe.data.valid):
+        if isinstance(name, str) and is_reference(name):
+            import_object(name, recipe.root)
 
 
 def _fraction_or_source(valid: float | str, root: Path) -> float | Source:

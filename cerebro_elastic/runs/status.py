@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
@@ -29,7 +30,8 @@ def status(
     state = State()
     for event in read_journal(folder.history):
         state = fold(state, event)
-    return decode(folder.spec.read_bytes(), Spec), state, False
+    # Whoever ended in a hurry is still in the record.
+    return decode(folder.spec.read_bytes(), Spec), replace(state, nodes={}, attempts={}), False
 
 
 def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:
