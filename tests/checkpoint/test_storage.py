@@ -148,7 +148,7 @@ def test_every_damage_is_found_and_told(tmp_path: Path, name: str, damage: str) 
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
     assert name in messages[0]
-    assert "go back to an earlier checkpoint" in messages[0]
+    assert "restore it from a copy" in messages[0]
     if damage != "missing":
         assert "expected" in messages[0]
         assert "found" in messages[0]
