@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -32,7 +31,7 @@ def hparams_text(hparams: Mapping[str, Any]) -> str:
     )
 
 
-def sparkline(values: Sequence[float], width: int = 16) -> str:
+def sparkline(values: Sequence[float], width: int = 12) -> str:
     """A curve in at most ``width`` characters; a longer one has means of neighbouring values. What is
     not finite leaves a gap."""
     means = [_mean(part) for part in _slices(values, width)]
@@ -59,12 +58,13 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20) -> Table:
     """The best ``most`` configs, the best first."""
-    table = Table(title=f"Leaderboard by {metric}", title_justify="left", box=SIMPLE_HEAD)
-    if len(rows) > most:
-        table.caption = f"the best {most} of {len(rows)} configs"
+    shown = f", the best {most} of {len(rows)} configs" if len(rows) > most else ""
+    table = Table(
+        title=f"\nLeaderboard by {metric}{shown}", title_justify="left", box=None, padding=(0, 2, 0, 0)
+    )
     table.add_column("#", justify="right")
     table.add_column("config", no_wrap=True)
-    table.add_column("hyper-parameters", min_width=16)
+    table.add_column("hyper-parameters")
     table.add_column(metric, justify="right")
     table.add_column("epoch", justify="right", no_wrap=True)
     table.add_column("curve", no_wrap=True)
@@ -100,7 +100,7 @@ def progress_view(
         *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
         *([""] if nodes else []),
         _configs_table(state, state.plan, metric, sorted(shown, key=lambda config: config.id)),
-        *_left_out("configs", [_doing(state, config) for config in configs[len(shown) :]]),
+        *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
         "",
         summary_line(state, elapsed),
     )
@@ -108,8 +108,9 @@ def progress_view(
 
 def _calm(state: State, config: Config) -> tuple[int, str]:
     """Those that move first: in training, then waiting, then ended."""
-    waiting = state.running(config.id) is None
-    return (0 if not waiting else 1 if config.status is Status.LIVE else 2), config.id
+    phases = ("in training", "waiting")
+    phase = _phase(state, config)
+    return phases.index(phase) if phase in phases else len(phases), config.id
 
 
 def _left_out(what: str, doing: Iterable[str]) -> list[str]:
@@ -175,10 +176,14 @@ def unit_text(unit: Unit) -> str:
 
 
 def _doing(state: State, config: Config) -> str:
+    attempt = state.running(config.id)
+    return f"on {attempt.node}" if attempt else _phase(state, config)
+
+
+def _phase(state: State, config: Config) -> str:
     if config.status is not Status.LIVE:
         return config.status.value
-    attempt = state.running(config.id)
-    return f"on {attempt.node}" if attempt else "waiting"
+    return "in training" if state.running(config.id) else "waiting"
 
 
 def _eta(state: State, plan: Plan) -> float | None:
