@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from cerebro_elastic.runs.folder import RunFolder
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
+_TAIL_LINES = 15
 
 
 def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
@@ -63,14 +65,12 @@ class LocalAgents:
         self.stop()
 
     def check(self) -> None:
-        """Raise ``RunError`` with the end of a log if no agent is left."""
+        """Raise ``RunError`` with the last words of one if no agent is left."""
         codes = {name: agent.poll() for name, agent in self._agents.items()}
         if all(code is not None for code in codes.values()):
-            name = self._names[-1]
-            raise RunError(
-                f"all nodes have ended (exit codes {codes}); the end of {self.log_of(name)}:\n"
-                + "\n".join(self.log_of(name).read_text(errors="replace").splitlines()[-15:])
-            )
+            log = self.log_of(self._names[-1])
+            said = last_words(log.read_text(errors="replace"))
+            raise RunError(f"all nodes have ended (exit codes {codes}); from {log}:\n{said}")
 
     def log_of(self, name: str) -> Path:
         """The file with all that a node's processes write."""
@@ -116,3 +116,16 @@ class LocalAgents:
         self._agents[name] = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+
+
+def last_words(log: str) -> str:
+    """The last error that a node's processes logged themselves, else the log's last lines."""
+    lines = log.splitlines()
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+            if record["level"] == "error":
+                return f"{record['event']}: {record['error'].splitlines()[-1]}"
+        except (ValueError, KeyError, TypeError):
+            continue
+    return "\n".join(lines[-_TAIL_LINES:])

@@ -1,0 +1,254 @@
+"""Attempts in this process: real task, data, checkpoints and ledger; only the store is in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    FailureKind,
+    Node,
+    Plan,
+    Prefetch,
+    Spec,
+    Status,
+    Unit,
+)
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.worker.attempts import Attempts
+from cerebro_elastic.worker.hop import Hopper
+
+FUNCTIONS = """
+import sys
+import torch
+from torch import nn
+
+
+def model(deed):
+    return nn.Linear(2, 2)
+
+
+def train(model, optimizer, batches, deed):
+    for x, y in batches:
+        if deed == "raise":
+            raise ValueError("not to my liking")
+        if deed == "exit":
+            sys.exit(0)
+        if deed == "memory":
+            raise torch.OutOfMemoryError("out of memory")
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item()}
+"""
+
+RECIPE = {
+    "epochs": 4,
+    "task": {"kind": "torch", "model_fn": "an_act:model", "train_fn": "an_act:train", "optimizer": "SGD",
+             "loss": "cross_entropy"},
+    "data": {"url": "", "batch_size": 4},
+    "search": {"space": {"deed": ["train"], "lr": [0.1]}},
+    "objective": {"metric": "train_loss", "mode": "min"},
+}  # fmt: skip
+
+
+def rows() -> dict[str, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
+    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
+
+
+class Scene:
+    """A node of a run with one config, and what performs its attempts."""
+
+    def __init__(self, folder: Path, deed: str) -> None:
+        (folder / "an_act.py").write_text(FUNCTIONS)
+        data = str(folder / "data")
+        manifest = prepare(rows, data, partitions=2, seed=1)
+        recipe = load_recipe({**RECIPE, "data": {**RECIPE["data"], "url": data}}, root=folder)  # type: ignore[dict-item]
+        self.plan = Plan("r", 2, 4)
+        self.spec = Spec(
+            *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder), ""),
+            *(str(folder), "v"),
+        )
+        self.store = MemoryStore()
+        self.ledger = Ledger(self.store, "r")
+        self.ledger.open(self.spec)
+        leader = self.ledger.lead("me", self.store.grant(99))
+        assert leader is not None
+        self.leader = leader
+        self.register()
+        self.ledger.create_config(Config("c", {"deed": deed, "lr": 0.1}), leader)
+        bench = Bench(self.spec, folder / "cache")
+        self.attempts = Attempts(self.ledger, self.spec, bench, SystemClock(), EventLog())
+        self.checkpoints = folder / "checkpoints" / "c"
+
+    def register(self) -> None:
+        self.node = self.ledger.register(Node("n", "host"), self.store.grant(99))
+
+    @property
+    def config(self) -> Config:
+        config = self.ledger.config("c")
+        assert config is not None
+        return config
+
+    def assign(self) -> Attempt:
+        config = self.config
+        unit = Unit("c", config.epoch, len(config.visited))
+        attempt = Attempt(unit, "n", self.node.registration, config.revision, config.head)
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None
+        return replace(attempt, token=token)
+
+
+@pytest.fixture
+def deed() -> str:
+    return "train"
+
+
+@pytest.fixture
+def scene(tmp_path: Path, deed: str, imports_as_found: None) -> Iterator[Scene]:  # noqa: ARG001
+    scene = Scene(tmp_path, deed)
+    threads = torch.get_num_threads()
+    with scene.attempts:
+        yield scene
+    torch.set_num_threads(threads)
+
+
+def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene) -> None:
+    attempt = scene.assign()
+    scene.attempts.perform(attempt)
+    (visit,) = scene.ledger.visits()
+    assert (visit.unit, visit.k, visit.attempt, visit.input) == (attempt.unit, 0, attempt.token, None)
+    assert (visit.samples, visit.batches) == (8, 2)
+    checkpoint.verify(visit.output)
+    assert scene.config.head == visit.output
+    assert visit.log is None or json.loads(Path(visit.log).read_text().splitlines()[0])
+    assert scene.ledger.assignment("n") is None
+
+
+def test_the_last_two_checkpoints_and_the_best_are_kept(scene: Scene) -> None:
+    while scene.config.status is Status.LIVE:
+        scene.attempts.perform(scene.assign())
+    visits = scene.ledger.visits()
+    assert len(visits) == 8
+    assert len(list(scene.checkpoints.iterdir())) <= 3
+    for visit in visits[-2:]:
+        checkpoint.verify(visit.output)
+
+
+@pytest.mark.parametrize("deed", ["raise", "exit", "memory"])
+def test_what_a_users_code_does_fails_its_unit_and_nothing_else(scene: Scene, deed: str) -> None:
+    """Also ``sys.exit(0)``: it would end the rank, and its agent with it, as if all was well."""
+    kinds = {"memory": FailureKind.OUT_OF_MEMORY}
+    scene.attempts.perform(scene.assign())
+    (failure,) = scene.config.failures
+    assert failure.kind is kinds.get(deed, FailureKind.EXCEPTION)
+    assert "an_act.py" in failure.story
+    assert scene.ledger.assignment("n") is None
+    assert scene.ledger.node("n") == scene.node
+
+
+def test_a_damaged_input_fails_the_unit(scene: Scene) -> None:
+    scene.attempts.perform(scene.assign())
+    head = scene.config.head
+    assert head is not None
+    for file in Path(head.url).iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    scene.attempts.perform(scene.assign())
+    (failure,) = scene.config.failures
+    assert "damaged" in failure.story or "cut short" in failure.story
+    assert scene.config.head == head
+
+
+def test_an_attempt_of_yesterday_is_not_begun(scene: Scene) -> None:
+    attempt = scene.assign()
+    scene.register()
+    scene.attempts.perform(attempt)
+    assert scene.ledger.visits() == []
+    assert not scene.checkpoints.exists()
+
+
+def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:
+    attempt = scene.assign()
+    scene.attempts.perform(attempt)
+    before = scene.ledger.revision()
+    scene.attempts.perform(attempt)
+    assert scene.ledger.revision() == before
+
+
+def test_a_refused_commit_leaves_no_checkpoint(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's lease ends while it trains."""
+    attempt, commit = scene.assign(), scene.ledger.commit
+
+    def too_late(*args):  # type: ignore[no-untyped-def]
+        scene.register()
+        return commit(*args)
+
+    monkeypatch.setattr(scene.ledger, "commit", too_late)
+    scene.attempts.perform(attempt)
+    assert scene.ledger.visits() == []
+    assert list(scene.checkpoints.iterdir()) == []
+
+
+def test_a_store_out_of_reach_at_the_commit_ends_the_rank_and_keeps_its_work(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it was committed nobody knows here: the checkpoint stays."""
+
+    def unreachable(*_: object) -> None:
+        raise StoreUnavailable("away for 10 s")
+
+    attempt = scene.assign()
+    monkeypatch.setattr(scene.store, "txn", unreachable)
+    with pytest.raises(StoreUnavailable):
+        scene.attempts.perform(attempt)
+    assert len(list(scene.checkpoints.iterdir())) == 1
+
+
+@pytest.fixture
+def hopper() -> Iterator[Hopper]:
+    fetched: list[int] = []
+    hopper = Hopper(fetched.append)
+    yield hopper
+    hopper.close()
+
+
+def saved(folder: Path, value: float) -> CheckpointRef:
+    return checkpoint.save({"w": torch.full((3,), value)}, str(folder / str(value)))
+
+
+def test_a_state_fetched_ahead_is_the_state(hopper: Hopper, tmp_path: Path) -> None:
+    one, two = saved(tmp_path, 1.0), saved(tmp_path, 2.0)
+    hopper.prefetch(Prefetch(0, one))
+    assert hopper.load(one)["w"].tolist() == [1.0] * 3
+    hopper.prefetch(Prefetch(0, one))
+    assert hopper.load(two)["w"].tolist() == [2.0] * 3
+    assert hopper.load(None) is None
+
+
+def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: Hopper, tmp_path: Path) -> None:
+    ref = saved(tmp_path, 1.0)
+    Path(ref.url).rename(tmp_path / "away")
+    hopper.prefetch(Prefetch(0, ref))
+    assert hopper._ahead is not None
+    assert hopper._ahead[1].exception(10) is not None
+    (tmp_path / "away").rename(ref.url)
+    assert hopper.load(ref)["w"].tolist() == [1.0] * 3

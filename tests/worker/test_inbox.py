@@ -1,0 +1,129 @@
+"""What a rank is told: each assignment once, whatever happens to the connection, and the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.codec import UnreadableValue
+from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.errors import Compacted, StoreUnavailable
+from cerebro_elastic.store.base import Put, Snapshot
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore, MemoryWatch
+from cerebro_elastic.worker.inbox import Inbox
+
+
+class Run:
+    """A run with a leader, and nodes that are given units."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.ledger = Ledger(self.store, "r")
+        self.ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", "", "", ""))
+        leader = self.ledger.lead("me", self.store.grant(30))
+        assert leader is not None
+        self.leader = leader
+        self.nodes = {n: self.ledger.register(Node(n, "host"), self.store.grant(30)) for n in ("n", "n1")}
+        self.ledger.create_config(Config("c", {}), leader)
+
+    def assign(self, node: str = "n") -> Attempt:
+        config = self.ledger.config("c")
+        assert config is not None
+        attempt = Attempt(Unit("c", 0, 0), node, self.nodes[node].registration, config.revision)
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None
+        return replace(attempt, token=token)
+
+    def fail(self, attempt: Attempt) -> None:
+        config = self.ledger.config("c")
+        assert config is not None
+        failure = Failure(attempt.unit, attempt.node, attempt.token, FailureKind.EXCEPTION, "boom")
+        assert self.ledger.fail(attempt, config, failure)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+@pytest.fixture
+def inbox(run: Run) -> Iterator[Inbox]:
+    with Inbox(run.ledger, "n") as inbox:
+        yield inbox
+
+
+def test_assignments_come_in_order_and_then_the_end(run: Run, inbox: Inbox) -> None:
+    for _ in range(3):
+        attempt = run.assign()
+        assert inbox.next() == attempt
+        run.fail(attempt)
+    assert run.ledger.end_run("finished", run.leader)
+    assert inbox.next() is None
+
+
+def test_what_was_there_before_is_told(run: Run) -> None:
+    attempt = run.assign()
+    with Inbox(run.ledger, "n") as inbox:
+        assert inbox.next() == attempt
+    run.ledger.end_run("finished", run.leader)
+    with Inbox(run.ledger, "n1") as inbox:
+        assert inbox.next() is None
+
+
+def test_a_node_whose_name_begins_alike_is_another(run: Run, inbox: Inbox) -> None:
+    attempt = run.assign("n1")
+    run.fail(attempt)
+    mine = run.assign("n")
+    assert inbox.next() == mine
+
+
+def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
+    class Forgetful(MemoryStore):
+        """Its first watches of assignments show a change, and then say that it is compacted."""
+
+        ends = 3
+
+        def watch(self, prefix: str, start: int) -> MemoryWatch:
+            return ForgetfulWatch(self, prefix, start)
+
+    class ForgetfulWatch(MemoryWatch):
+        def next(self, timeout: float | None = None):  # type: ignore[no-untyped-def]
+            store = self._store
+            assert isinstance(store, Forgetful)
+            if "/assign/" in self._prefix and store.ends:
+                store.ends -= 1
+                raise Compacted("gone")
+            return super().next(timeout)
+
+    run = Run(Forgetful())
+    first = run.assign()
+    with Inbox(run.ledger, "n") as inbox:
+        assert inbox.next() == first
+        run.fail(first)
+        second = run.assign()
+        assert inbox.next() == second
+    assert run.store.ends == 0  # type: ignore[attr-defined]
+
+
+def test_a_store_out_of_reach_is_told() -> None:
+    class Away(MemoryStore):
+        away = False
+
+        def range(self, prefix: str) -> Snapshot:
+            if self.away:
+                raise StoreUnavailable("away for 10 s")
+            return super().range(prefix)
+
+    run = Run(store := Away())
+    store.away = True
+    with Inbox(run.ledger, "n") as inbox, pytest.raises(StoreUnavailable, match="away for 10 s"):
+        inbox.next()
+
+
+def test_what_cannot_be_read_is_told_instead_of_waiting_for_ever(run: Run, inbox: Inbox) -> None:
+    run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
+    with pytest.raises(UnreadableValue, match="version 99"):
+        inbox.next()
