@@ -72,28 +72,35 @@ def preflight(
     return Findings(**answer)
 
 
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def check(
+    recipe: Recipe,
+    hparams: Sequence[Mapping[str, Any]],
+    data: str,
+    *,
+    prepare: bool,
+    heads: Sequence[CheckpointRef] = (),
+) -> Findings:
+    """What ``preflight`` does, in this process."""
     from cerebro_elastic.train.bench import loader_settings, make_task
 
-    recipe = load_recipe(request["recipe"], root=request["root"])
     task = make_task(recipe)
     loader_settings(recipe)
-    for hparams in request["hparams"]:
-        task.check(hparams)
+    for point in hparams:
+        task.check(point)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
         )
-    manifest = _checked_data(recipe, request["data"], prepare=request["prepare"])
-    _check_heads([CheckpointRef(**head) for head in request["heads"]])
-    return {
-        "data": request["data"],
-        "data_digest": manifest.digest,
-        "partitions": len(manifest.train),
-        "validations": len(manifest.valid),
-        "code_digest": _code_digest(recipe.root),
-    }
+    manifest = _checked_data(recipe, data, prepare=prepare)
+    _check_heads(heads)
+    return Findings(
+        data=data,
+        data_digest=manifest.digest,
+        partitions=len(manifest.train),
+        validations=len(manifest.valid),
+        code_digest=_code_digest(recipe.root),
+    )
 
 
 def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
@@ -123,12 +130,22 @@ def _code_digest(root: Path) -> str:
     return digest.hexdigest()
 
 
+def _asked(request: Mapping[str, Any]) -> Findings:
+    return check(
+        load_recipe(request["recipe"], root=request["root"]),
+        request["hparams"],
+        request["data"],
+        prepare=request["prepare"],
+        heads=[CheckpointRef(**head) for head in request["heads"]],
+    )
+
+
 def _main() -> None:
     # Users' modules may print; the answer alone goes to the real stdout.
     answer_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        answer = _answer(json.load(sys.stdin))
+        answer = asdict(_asked(json.load(sys.stdin)))
     except CerebroError as error:
         answer = {"error": str(error), "kind": type(error).__name__}
     print(json.dumps(answer), file=answer_to, flush=True)
