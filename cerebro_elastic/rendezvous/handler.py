@@ -146,7 +146,12 @@ class NodeRendezvous(RendezvousHandler):
         for name, value in _RANK_ENV.items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())
-        os.environ.update(CEREBRO_RUN=self._run, CEREBRO_NODE=self._node.name, CEREBRO_AGENT=str(os.getpid()))
+        os.environ.update(
+            CEREBRO_RUN=self._run,
+            CEREBRO_NODE=self._node.name,
+            CEREBRO_BOOT=self._node.boot,
+            CEREBRO_AGENT=str(os.getpid()),
+        )
         parent = os.environ.pop("CEREBRO_PARENT", None)
         if parent is not None:
             watch_parent(int(parent), lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -22,14 +22,17 @@ from cerebro_elastic.worker.hop import Hopper
 
 
 class Attempts:
-    """Performs a node's attempts, one after the other."""
+    """Performs the attempts of the node with this ``boot`` id, one after the other."""
 
-    def __init__(self, ledger: Ledger, spec: Spec, bench: Bench, clock: Clock, log: EventLog) -> None:
+    def __init__(
+        self, ledger: Ledger, spec: Spec, bench: Bench, clock: Clock, log: EventLog, boot: str
+    ) -> None:
         self._ledger = ledger
         self._spec = spec
         self._bench = bench
         self._clock = clock
         self._log = log
+        self._boot = boot
         self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition))
 
     def __enter__(self) -> Self:
@@ -48,6 +51,8 @@ class Attempts:
         node, config = self._ledger.node(attempt.node), self._ledger.config(attempt.unit.config)
         if node is None or node.registration != attempt.registration:
             log.warning("stale: the node has registered anew")
+        elif node.boot != self._boot:
+            log.warning("not ours: another node has registered under our name; give each node its own")
         elif config is None or config.revision != attempt.config_revision:
             log.warning("stale: the config has moved on")
         else:

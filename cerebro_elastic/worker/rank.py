@@ -61,7 +61,7 @@ def _serve(ledger: Ledger, env: Mapping[str, str], log: logs.EventLog) -> None:
         device = f"cuda:{env.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
         bench = Bench(spec, cache, device)
         bench.use_threads()
-        with Attempts(ledger, spec, bench, SystemClock(), log) as attempts:
+        with Attempts(ledger, spec, bench, SystemClock(), log, env["CEREBRO_BOOT"]) as attempts:
             log.info("ready", device=device, threads=torch.get_num_threads())
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)

@@ -97,11 +97,11 @@ class Scene:
         self.register()
         self.ledger.create_config(Config("c", {"deed": deed, "lr": 0.1}), leader)
         bench = Bench(self.spec, folder / "cache")
-        self.attempts = Attempts(self.ledger, self.spec, bench, SystemClock(), EventLog())
+        self.attempts = Attempts(self.ledger, self.spec, bench, SystemClock(), EventLog(), "boot")
         self.checkpoints = folder / "checkpoints" / "c"
 
-    def register(self) -> None:
-        self.node = self.ledger.register(Node("n", "host"), self.store.grant(99))
+    def register(self, boot: str = "boot") -> None:
+        self.node = self.ledger.register(Node("n", "host", boot=boot), self.store.grant(99))
 
     @property
     def config(self) -> Config:
@@ -184,6 +184,15 @@ def test_an_attempt_of_yesterday_is_not_begun(scene: Scene) -> None:
     scene.attempts.perform(attempt)
     assert scene.ledger.visits() == []
     assert not scene.checkpoints.exists()
+
+
+def test_the_unit_of_another_node_of_the_same_name_is_left_to_it(scene: Scene) -> None:
+    """Two nodes of one name see each other's assignments."""
+    scene.register("another")
+    attempt = scene.assign()
+    scene.attempts.perform(attempt)
+    assert scene.ledger.visits() == []
+    assert scene.ledger.assignment("n") == attempt
 
 
 def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:
