@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from cerebro_elastic.core.codec import UnreadableValue, decode
+from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.files import translated
 from cerebro_elastic.recipes import RUN_ID
@@ -69,6 +71,15 @@ class RunFolder:
     def data(self) -> Path:
         """The dataset, if the run prepared it itself."""
         return self.path / "data"
+
+    def read_spec(self) -> Spec:
+        """The run's spec. Raises ``RunError`` if its copy cannot be read."""
+        try:
+            return decode(self.spec.read_bytes(), Spec)
+        except (UnreadableValue, OSError) as exc:
+            raise RunError(
+                f"{self.spec} is damaged: {exc}; restore it, or start the run anew with --fresh"
+            ) from exc
 
     @contextmanager
     def locked(self) -> Iterator[None]:

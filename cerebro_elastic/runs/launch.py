@@ -13,7 +13,7 @@ from typing import Any
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.controller import Controller, Deposed
-from cerebro_elastic.core.codec import decode, encode
+from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import Event, RunEnded, UnitFailed
 from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.ports import Policy, Search
@@ -194,7 +194,7 @@ def _old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     """The spec of the run that this folder holds, if it is of the same recipe."""
     if not folder.spec.exists():
         return None
-    spec = decode(folder.spec.read_bytes(), Spec)
+    spec = folder.read_spec()
     if spec.recipe_digest != recipe.digest:
         changed = "\n".join(f"  {line}" for line in differences(spec.recipe, recipe.resolved()))
         raise RunError(

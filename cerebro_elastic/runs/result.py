@@ -7,9 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.codec import decode
 from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.results import ConfigResult, leaderboard
@@ -22,7 +20,7 @@ class RunResult:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.spec = decode(folder.spec.read_bytes(), Spec)
+        self.spec = folder.read_spec()
         self.events: Sequence[Event] = read_journal(folder.history)
 
     def __repr__(self) -> str:

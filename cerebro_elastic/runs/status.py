@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.codec import decode
 from cerebro_elastic.core.machine import State, fold
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
@@ -31,7 +30,7 @@ def status(
     for event in read_journal(folder.history):
         state = fold(state, event)
     # Whoever ended in a hurry is still in the record.
-    return decode(folder.spec.read_bytes(), Spec), replace(state, nodes={}, attempts={}), False
+    return folder.read_spec(), replace(state, nodes={}, attempts={}), False
 
 
 def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:

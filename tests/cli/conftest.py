@@ -1,0 +1,123 @@
+"""The command as users type it, in this process: importing torch takes seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cerebro_elastic.cli import main
+
+NET = """
+import lightning as L
+import torch
+from torch import nn
+
+
+class Net(L.LightningModule):
+    def __init__(self, lr: float, width: int) -> None:
+        super().__init__()
+        self.lr, self.net = lr, nn.Linear(4, 2)
+
+    def training_step(self, batch, batch_idx):
+        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+class Plain(nn.Module):
+    pass
+
+
+def function():
+    pass
+"""
+
+DATA = """
+import sys
+
+import numpy as np
+
+
+def load():
+    return {"x": np.zeros((20, 4), np.float32), "y": np.zeros(20, np.int64)}
+
+
+def three_rows():
+    return {name: column[:3] for name, column in load().items()}
+
+
+def uneven():
+    return {**load(), "y": np.zeros(7, np.int64)}
+
+
+def nan():
+    return {**load(), "y": np.where(np.arange(20) == 5, np.nan, 1.0)}
+
+
+def raises():
+    return {}["images"]
+
+
+def exits():
+    sys.exit(3)
+
+
+def nothing():
+    pass
+
+
+def words():
+    return {"x": np.array(["a", "b"] * 10), "y": np.arange(20)}
+"""
+
+RECIPE = """\
+epochs: 3
+task: {kind: lightning, module: "a_users_net:Net"}
+data: {source: "a_users_data:load", partitions: 4, valid: 0.2}
+search:
+  space:
+    lr: [0.01, 0.001]
+    width: [16, 64]
+"""
+
+
+class Said(NamedTuple):
+    """What a command left: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cerebro = Callable[..., Said]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a user would have it, in which the commands are typed."""
+    (tmp_path / "a_users_net.py").write_text(NET)
+    (tmp_path / "a_users_data.py").write_text(DATA)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cerebro:
+    """``cerebro("run", "recipe.yaml")``; a traceback fails the test."""
+
+    def type_(*words: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["cerebro", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        code = ended.value.code
+        return Said(code if isinstance(code, int) else 0, out, err)
+
+    return type_

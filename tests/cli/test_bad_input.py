@@ -1,0 +1,268 @@
+"""Bad input as users type it: one clear message, a non-zero exit, nothing started, nothing left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.preflight import check
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+Cerebro = Callable[..., Any]
+pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
+
+
+# What the recipe's text alone tells: (what is replaced, by what, line, message).
+RECIPES = {
+    "a misspelt key": ("epochs:", "epoch:", 1, "unknown key 'epoch'; did you mean 'epochs'? choices: "),
+    "a misspelt key inside": ("partitions", "partition", 3, "did you mean 'partitions'?"),
+    "text for a number": ("epochs: 3", "epochs: three", 1, "epochs is 'three': expected a whole number"),
+    "a number in quotes": ("partitions: 4", "partitions: '4'", 3, "data.partitions is '4': expected a whole"),
+    "no mapping": (
+        "search:\n  space:\n    lr: [0.01, 0.001]\n    width: [16, 64]",
+        "search: 3",
+        4,
+        "a mapping",
+    ),
+    "an unknown kind": ("lightning", "lightnin", 2, "unknown kind; did you mean 'lightning'?"),
+    "no module:name": ("a_users_net:Net", "a_users_net.py", 2, "expected 'module:name'"),
+    "an empty list": ("[0.01, 0.001]", "[]", 6, "an empty list leaves nothing to try"),
+    "a value twice": ("[0.01, 0.001]", "[0.01, 0.01]", 6, "0.01 is listed twice"),
+    "an empty space": ("    lr: [0.01, 0.001]\n    width: [16, 64]\n", "    {}\n", 4, "name at least one"),
+    "a key twice": ("epochs: 3", "epochs: 3\nepochs: 4", 2, "'epochs' is there twice"),
+    "broken YAML": ("[16, 64]", "[16, 64", 8, "not valid YAML"),
+    "too many configs": ("epochs: 3", "limits: {configs: 3}", 5, "more than 3 configs (limits.configs)"),
+    "a grid that has no end": ("[16, 64]", "{uniform: [0, 1]}", 7, "'width' is continuous"),
+    "a wrong constraint": ("  space:", "  constraints: ['lr <']\n  space:", 5, "not an expression"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "line", "message"), RECIPES.values(), ids=RECIPES)
+def test_a_wrong_recipe_is_told_with_its_line(
+    old: str, new: str, line: int, message: str, project: Path, cerebro: Cerebro
+) -> None:
+    file = project / "recipe.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    said = cerebro("run", "recipe.yaml")
+    assert said.code == 2
+    assert f"error: recipe.yaml:{line}: " in said.err
+    assert message in said.err
+    assert not list(project.glob("runs/*")), "nothing is left of it"
+
+
+COMMANDS = {
+    "no such recipe": (
+        ["run", "other.yaml"],
+        "other.yaml: cannot read the recipe: No such file or directory",
+    ),
+    "a folder": (["run", "."], "cannot read the recipe: Is a directory"),
+    "no nodes": (["run", "recipe.yaml", "--nodes", "0"], "nodes is '0': nodes is a number of at least 1"),
+    "no epochs": (["run", "recipe.yaml", "--epochs", "0"], "epochs is 0: input should be greater"),
+    "a run id that is a path": (
+        ["run", "recipe.yaml", "--run-id", "../x"],
+        "the run id '../x' names a folder",
+    ),
+    "an empty run id": (["run", "recipe.yaml", "--run-id", ""], "the run id '' names a folder"),
+    "another's folder": (["run", "recipe.yaml", "--home", ".", "--run-id", "mine"], "is no run's folder"),
+    "no home": (["run", "recipe.yaml", "--home", "/proc/nowhere"], "choose another --home"),
+    "no endpoint": (["run", "recipe.yaml", "--etcd", "nonsense"], "'nonsense' is not HOST:PORT"),
+    "nobody there": (["run", "recipe.yaml", "--etcd", "127.0.0.1:1"], "did not answer for 0.3 s"),
+    "status of no run": (["status", "nonsense"], "there is no run 'nonsense' in"),
+    "status of nobody": (["status", "nonsense", "--etcd", "127.0.0.1:1"], "Connection refused"),
+    "verify no run": (["verify", "nonsense"], "there is no run 'nonsense' in"),
+    "replay no run": (["replay", "nonsense", "--config", "best"], "there is no run 'nonsense' in"),
+    "prepare nothing": (["prepare", "no.npz", "out", "--partitions", "2"], "no.npz does not exist"),
+    "prepare nowhere": (["prepare", "a_users_data:load", "/proc/x", "--partitions", "2"], "cannot write"),
+    "an unknown protocol": (
+        ["prepare", "a_users_data:load", "s3x://b", "--partitions", "2"],
+        "not known: s3x",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), COMMANDS.values(), ids=COMMANDS)
+def test_a_wrong_command_is_told(
+    words: list[str], message: str, project: Path, cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "mine").mkdir()
+    (project / "mine" / "thesis.txt").touch()
+    monkeypatch.setenv("CEREBRO_ETCD_PATIENCE", "0.3")
+    said = cerebro(*words)
+    assert said.code in (1, 2)
+    assert said.err.startswith("error: ")
+    assert message in said.err
+    assert not list(project.glob("runs/*"))
+    assert list(project.glob("mine/*")) == [project / "mine" / "thesis.txt"]
+
+
+def test_a_misspelt_run_is_told_with_the_nearest(project: Path, cerebro: Cerebro) -> None:
+    (project / "runs" / "digits").mkdir(parents=True)
+    (project / "runs" / "digits" / "spec.json").touch()
+    assert "did you mean 'digits'? choices: digits" in cerebro("status", "digts").err
+
+
+def test_a_run_that_is_live_is_not_run_twice(project: Path, cerebro: Cerebro) -> None:
+    with RunFolder(project / "runs" / "recipe").locked():
+        said = cerebro("run", "recipe.yaml")
+    assert said.code == 1
+    assert "being run by another process: watch it with `cerebro status recipe`" in said.err
+
+
+def test_credentials_that_are_refused(
+    etcd: EmbeddedEtcd, cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch, project: Path
+) -> None:
+    monkeypatch.setenv("CEREBRO_ETCD_USER", "nobody")
+    monkeypatch.setenv("CEREBRO_ETCD_PASSWORD", "wrong")
+    said = cerebro("run", "recipe.yaml", "--etcd", f"127.0.0.1:{etcd.port}")
+    assert said.code == 1
+    assert "authentication is not enabled" in said.err
+    assert "wrong" not in said.err
+    assert not list(project.glob("runs/*"))
+
+
+def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path) -> None:
+    spec = Spec(Plan("taken", 1, 1), {}, "", "", "", "", "", "", "")
+    with closing(EtcdStore(etcd.settings)) as store:
+        Ledger(store, "taken").open(spec)
+    for words in ([], ["--fresh"]):
+        said = cerebro("run", "recipe.yaml", "--run-id", "taken", "--etcd", f"127.0.0.1:{etcd.port}", *words)
+        assert said.code == 1
+        assert "already has a run 'taken'" in said.err
+        assert "etcdctl del --prefix /cerebro/taken/" in said.err
+        assert not list(project.glob("runs/*"))
+
+
+def test_a_folder_whose_record_is_damaged(project: Path, cerebro: Cerebro) -> None:
+    (project / "runs" / "recipe").mkdir(parents=True)
+    (project / "runs" / "recipe" / "lock").touch()
+    (project / "runs" / "recipe" / "spec.json").write_text("{}")
+    for words in (["run", "recipe.yaml"], ["status", "recipe"], ["verify", "recipe"]):
+        said = cerebro(*words)
+        assert said.code == 1
+        assert "runs/recipe/spec.json is damaged" in said.err
+
+
+# What is found by the check of module and data: (what is replaced, by what, the error's kind, message).
+CHECKED = {
+    "no such module": ("a_users_net:", "a_users_ne:", "TaskError", "did you mean 'a_users_net'?"),
+    "no such class": ("a_users_net:Net", "a_users_net:Ne", "TaskError", "has no 'Ne'; did you mean 'Net'?"),
+    "no LightningModule": (":Net", ":Plain", "TaskError", "expected a class derived from lightning"),
+    "a function": (":Net", ":function", "TaskError", "expected a class derived from lightning"),
+    "an import that fails": ("a_users_net:", "needs:", "TaskError", "needs.py:1: No module named 'nonsense'"),
+    "a module that raises": ("a_users_net:", "raises:", "TaskError", "raises.py:2: ValueError: boom"),
+    "a module that exits": ("a_users_net:", "exits:", "TaskError", "exits.py:1: SystemExit"),
+    "a syntax error": ("a_users_net:", "broken:", "TaskError", "broken.py:1: SyntaxError"),
+    "an unknown hyper-parameter": (
+        "    lr:",
+        "    rate:",
+        "TaskError",
+        "no hyper-parameter 'rate'; choices: lr",
+    ),
+    "a trainer's argument": (
+        'Net"',
+        'Net", trainer: {gradient_clip: 1}',
+        "TaskError",
+        "'gradient_clip_val'?",
+    ),
+    "the system's argument": ('Net"', 'Net", trainer: {max_epochs: 1}', "TaskError", "set `epochs`"),
+    "a trainer's value": ('Net"', 'Net", trainer: {precision: 3}', "TaskError", "Precision 3 is invalid"),
+    "no such callback": ('Net"', 'Net", callbacks: [Early]', "TaskError", "none of Lightning's callbacks"),
+    "no such transform": (
+        "valid: 0.2",
+        "transform: 'a_users_data:no'",
+        "TaskError",
+        "a_users_data has no 'no'",
+    ),
+    "fewer rows than partitions": (":load", ":three_rows", "DataError", "2 training rows for 4 partitions"),
+    "columns of different length": (":load", ":uneven", "DataError", "x has 20, y has 7"),
+    "NaN labels": (
+        ":load",
+        ":nan",
+        "DataError",
+        "label column 'y' holds NaN in 1 of 20 rows, first in row 5",
+    ),
+    "no such label": ("valid: 0.2", "labels: [z]", "DataError", "there is no column 'z' for `labels`"),
+    "a source that raises": (":load", ":raises", "DataError", "a_users_data.py:24: KeyError: 'images'"),
+    "a source that exits": (":load", ":exits", "DataError", "a_users_data.py:28: SystemExit: 3"),
+    "a source of nothing": (":load", ":nothing", "DataError", "must return {column: array}"),
+    "words": (":load", ":words", "DataError", "column 'x' of the training data has dtype"),
+    "no such file": ("a_users_data:load", "no.npz", "DataError", "no.npz does not exist"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "kind", "message"), CHECKED.values(), ids=CHECKED)
+def test_a_wrong_module_or_data_are_told(old: str, new: str, kind: str, message: str, project: Path) -> None:
+    (project / "needs.py").write_text("import nonsense\n")
+    (project / "raises.py").write_text("\nraise ValueError('boom')\n")
+    (project / "exits.py").write_text("raise SystemExit(2)\n")
+    (project / "broken.py").write_text("x = (\n")
+    with pytest.raises(CerebroError) as caught:
+        check_text((project / "recipe.yaml").read_text().replace(old, new, 1), project)
+    assert type(caught.value).__name__ == kind
+    assert message in str(caught.value)
+    assert not (project / "data" / "manifest.json").exists()
+
+
+def check_text(text: str, project: Path) -> None:
+    """The check that goes before every run, of a recipe's text."""
+    recipe = load_recipe(yaml.safe_load(text), root=project)
+    points = [{name: domain.choice[0] for name, domain in recipe.search.space.items() if domain.choice}]
+    url = recipe.data.url
+    check(recipe, points, url or str(project / "data"), prepare=url is None)
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "prepare it with `cerebro prepare`"),
+        (
+            lambda folder: _edit(folder / "manifest.json", '"seed": 0', '"seed": 1'),
+            "was changed after it was",
+        ),
+        (lambda folder: _edit(folder / "manifest.json", "{", ""), "is not a manifest"),
+        (lambda folder: _cut(folder / "train/00001/x.npy"), "bytes instead of"),
+        (lambda folder: (folder / "valid/00000/y.npy").unlink(), "y.npy is missing: restore it"),
+    ],
+    ids=["no manifest", "manifest changed", "manifest broken", "file cut short", "file missing"],
+)
+def test_a_damaged_dataset_is_told(
+    harm: Callable[[Path], None], message: str, project: Path, cerebro: Cerebro
+) -> None:
+    assert cerebro("prepare", "a_users_data:load", "set", "--partitions", "4").code == 0
+    assert read_manifest(str(project / "set")).rows == (4, 4, 4, 4)
+    text = (project / "recipe.yaml").read_text()
+    text = text.replace('source: "a_users_data:load", partitions: 4, valid: 0.2', f"url: {project / 'set'}")
+    check_text(text, project)
+    harm(project / "set")
+    with pytest.raises(CerebroError, match=message):
+        check_text(text, project)
+
+
+def _edit(file: Path, old: str, new: str) -> None:
+    file.write_text(file.read_text().replace(old, new, 1))
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-8])
+
+
+def test_the_real_command_leaves_nothing_of_a_failed_start(project: Path, cerebro: Cerebro) -> None:
+    """Through the preflight's own process."""
+    _edit(project / "recipe.yaml", ":load", ":raises")
+    said = cerebro("run", "recipe.yaml")
+    assert said.code == 1
+    assert f"{project}/a_users_data.py:24: KeyError: 'images'; correct the function" in said.err
+    assert not list(project.glob("runs/*"))
