@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.testing import CliRunner
 
+from cerebro_elastic import __version__
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.values import Config, Plan, Spec, Unit
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection
 from cerebro_elastic.runs.agents import agent_command
+from cerebro_elastic.runs.launch import make_search
+from cerebro_elastic.runs.preflight import check
+from cerebro_elastic.train.bench import Bench
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -109,10 +114,24 @@ def test_the_readmes_python(newcomer: Path) -> None:
     assert "val_acc" in last
 
 
-@pytest.mark.cluster
+@pytest.mark.usefixtures("imports_as_found")
 def test_the_example_of_plain_functions(tmp_path: Path) -> None:
     assert write_files("docs/recipes.md", tmp_path) == {"my_functions.py", "my_functions.yaml"}
-    assert "val_acc" in typed(["cerebro", "run", "my_functions.yaml"], tmp_path)
+    recipe = load_recipe(tmp_path / "my_functions.yaml")
+    points = make_search(recipe).propose(())
+    found = check(recipe, points, str(tmp_path / "data"), prepare=True)
+    plan = Plan("example", found.partitions, recipe.epochs, seed=recipe.seed)
+    place = (found.data, found.data_digest, str(tmp_path), found.code_digest, str(tmp_path))
+    bench = Bench(
+        Spec(plan, recipe.resolved(), recipe.digest, *place, version=__version__), tmp_path / "cache"
+    )
+    config, done = Config("c0000", points[0]), None
+    for partition in range(found.partitions):
+        unit = Unit(config.id, 0, partition)
+        done = bench.perform(bench.job(config, unit, done.state if done else None))
+        config = replace(config, visited=(*config.visited, partition))
+    assert done is not None
+    assert done.metrics["val_acc"] > 0.5
 
 
 def test_the_readmes_torchrun_command_is_ours() -> None:
