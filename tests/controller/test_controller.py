@@ -287,7 +287,7 @@ def test_a_lost_answer_anywhere_changes_nothing_of_the_outcome(first: int, lost:
     assert run.check() == []
     run.check_fold()
     assert count(run, UnitCommitted) == len(run.acknowledged) == 2
-    assert count(run, RunEnded) == count(run, ConfigCreated) == 1
+    assert count(run, RunEnded) == count(run, ConfigCreated) == count(run, Placed) == 1
 
 
 def some_node(rng: random.Random) -> str:

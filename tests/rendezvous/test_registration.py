@@ -15,6 +15,7 @@ from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.world import HandClock
 
 SOON = 10.0
 
@@ -27,10 +28,11 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 class Away(MemoryStore):
-    """A store that can be out of reach."""
+    """A store that can be out of reach. Its leases do not end meanwhile, as etcd's do not when it is
+    etcd itself that was away."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(HandClock())
         self.away = False
         self.refusals = threading.Semaphore(0)
 
