@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Home = Annotated[Path | None, typer.Option(help="Folder of runs [default: $CEREBRO_HOME, else ./runs].")]
+Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Etcd = Annotated[
     str | None, typer.Option(help="HOST:PORT of an etcd; login and TLS come from CEREBRO_ETCD_*.")
@@ -46,15 +46,22 @@ def _store(etcd: str | None) -> StoreSettings | None:
 @app.command()
 def run(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
-    run_id: Annotated[str | None, typer.Option(help="The run's id [default: the recipe's name].")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
+    ] = None,
     nodes: Annotated[str | None, typer.Option(help="Number of local nodes, instead of the recipe's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
-    fresh: Annotated[bool, typer.Option(help="Throw away what a run of this id has left.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Throw away what a run of this id has left.")
+    ] = False,
     home: Home = None,
     etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe on this machine, or go on with an unfinished run of it."""
+    """Run a recipe on this machine, or go on with an unfinished run of it.
+
+    Ctrl-C stops it cleanly; the same command goes on where it stood. More nodes may join at any time.
+    """
     from cerebro_elastic.runs.launch import run as launch
 
     overrides: dict[str, Any] = {k: v for k, v in {"nodes": nodes, "epochs": epochs}.items() if v is not None}
@@ -104,7 +111,10 @@ def prepare(
     valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
     labels: Annotated[list[str] | None, typer.Option(help="Columns that may hold no NaN.")] = None,
 ) -> None:
-    """Shuffle a dataset once and write it as partitions."""
+    """Shuffle a dataset once and write it as partitions.
+
+    A run does so itself with the `source` of its recipe; what is prepared here serves several runs, as `url`.
+    """
     from cerebro_elastic.runs.prepare import prepare_dataset
 
     manifest = prepare_dataset(
@@ -130,7 +140,7 @@ def status(
     etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
-    """How a run stands."""
+    """Show how a run stands, while it goes on or afterwards."""
     from cerebro_elastic.runs.status import status as ask
 
     spec, state, live = ask(run, home=home, store=_store(etcd))
@@ -239,7 +249,7 @@ def replay(
 
 @app.command()
 def doctor(home: Home = None, etcd: Etcd = None) -> None:
-    """Say what of this machine works."""
+    """Try what a run needs of this machine, and say what works."""
     from cerebro_elastic.runs.doctor import examine
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
