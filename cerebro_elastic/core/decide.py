@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cerebro_elastic.core.actions import Action, Assign, CreateConfig, EndConfig, EndRun, Place, Withdraw
-from cerebro_elastic.core.machine import State, Timing
+from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.placement import rebalance
 from cerebro_elastic.core.ports import Instance, Policy, Search, Trial
 from cerebro_elastic.core.progress import next_units, units_left
@@ -51,12 +51,11 @@ def used_nodes(state: State) -> list[Node]:
 
 
 def expected_seconds(state: State, config: str) -> float:
-    """Mean seconds of the config's units so far; of all units, if it has none; else 1."""
-    timing = state.timings.get(config, Timing())
-    if not timing.units:
-        known = state.timings.values()
-        timing = Timing(sum(t.units for t in known), sum(t.seconds for t in known))
-    return timing.seconds / timing.units if timing.units else 1.0
+    """The estimate for the config's units; the mean of all configs' if it has had none; else 1."""
+    if config in state.timings:
+        return state.timings[config]
+    known = state.timings.values()
+    return sum(known) / len(known) if known else 1.0
 
 
 def _withdrawals(state: State) -> Iterator[Withdraw]:

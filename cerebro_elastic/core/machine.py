@@ -63,24 +63,16 @@ from cerebro_elastic.errors import IllegalEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds that a config's units took so far."""
-
-    units: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class State:
-    """Everything that the history up to ``revision`` says. ``attempts`` is by node; ``timings`` by
-    config; ``outcome`` is set when the run has ended."""
+    """Everything that the history up to ``revision`` says. ``attempts`` is by node; ``timings``
+    has each config's expected seconds of a unit; ``outcome`` is set when the run has ended."""
 
     plan: Plan | None = None
     configs: Mapping[str, Config] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     homes: Mapping[int, str] = field(default_factory=dict)
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
-    timings: Mapping[str, Timing] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
     leader: str | None = None
     outcome: str | None = None
     revision: int = 0
@@ -113,11 +105,11 @@ def fold(state: State, event: Event) -> State:
     return replace(after, revision=event.revision)
 
 
-def learn(timings: Mapping[str, Timing], visit: Visit) -> dict[str, Timing]:
-    """``timings`` with one more visit."""
-    old = timings.get(visit.unit.config, Timing())
-    new = Timing(old.units + 1, old.seconds + visit.seconds + visit.hop_seconds)
-    return {**timings, visit.unit.config: new}
+def learn(timings: Mapping[str, float], visit: Visit) -> dict[str, float]:
+    """``timings`` after one more visit. Each counts half as much as the one after it: a config's first
+    unit on a node is slow for reasons that pass."""
+    seen = visit.seconds + visit.hop_seconds
+    return {**timings, visit.unit.config: (timings.get(visit.unit.config, seen) + seen) / 2}
 
 
 def _run_opened(state: State, event: RunOpened) -> State:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
 from cerebro_elastic.core.events import KINDS, Event, LeaderChanged, NodeJoined, NodeLeft, Placed, RunEnded
-from cerebro_elastic.core.machine import State, Timing, learn
+from cerebro_elastic.core.machine import State, learn
 from cerebro_elastic.core.values import Attempt, Config, Node, Spec, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.keys import Keys
@@ -81,8 +81,8 @@ def attempt_of(item: KeyValue) -> Attempt:
     return replace(decode(item.value, Attempt), token=item.mod_revision)
 
 
-def _timings(items: Iterable[KeyValue]) -> dict[str, Timing]:
-    timings: dict[str, Timing] = {}
+def _timings(items: Iterable[KeyValue]) -> dict[str, float]:
+    timings: dict[str, float] = {}
     for item in sorted(items, key=lambda item: item.mod_revision):
         timings = learn(timings, decode(item.value, Visit))
     return timings

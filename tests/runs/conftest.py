@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,24 +84,23 @@ def finished(project: Path) -> RunResult:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    """No process of ours outlives a test."""
+def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No node outlives a test, even if whoever started it was killed."""
     yield
-    assert _descendants() == []
+    assert _nodes_below(tmp_path_factory.getbasetemp()) == []
 
 
-def _descendants() -> list[str]:
-    """Command lines of this process's children that are ours."""
+def _nodes_below(folder: Path) -> list[str]:
+    """Command lines of the agents and ranks whose run lies below ``folder``."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            environment = (entry / "environ").read_text()
             command = (entry / "cmdline").read_text().replace("\0", " ")
         except (OSError, ValueError):
             continue
-        ours = "torch.distributed.run" in command or "cerebro_elastic.worker" in command
-        if ours and (parent in (os.getpid(), 1)):
+        if "cerebro_elastic.worker" in command and f"CEREBRO_CACHE={folder}" in environment:
             found.append(command)
     return found

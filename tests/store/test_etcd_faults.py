@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def wait_until_dead(port: int) -> None:
+    """Until nobody listens on the port: a killed process' connections are closed by then."""
+    deadline = time.monotonic() + SOON
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return
+        assert time.monotonic() < deadline, f"port {port} is still taken"
+
+
 def test_kill_and_restart_under_a_watch(tmp_path: Path, store_prefix: str) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(EmbeddedEtcd(tmp_path / "data"))
@@ -49,6 +60,7 @@ def test_kill_and_restart_under_a_watch(tmp_path: Path, store_prefix: str) -> No
         assert expect(watch).revision == start
 
         os.kill(first.pid, signal.SIGKILL)
+        wait_until_dead(first.port)  # else the write may reach it: TxnUnknown, another test's matter
         # Written before the watch may have seen that its stream is gone.
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(put, store, store_prefix + "x", b"1")
