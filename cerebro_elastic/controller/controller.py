@@ -10,11 +10,21 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Self
 
-from cerebro_elastic.core.actions import Action, Assign, CreateConfig, EndConfig, EndRun, Place, Withdraw
+from cerebro_elastic.core.actions import (
+    Action,
+    Assign,
+    CreateConfig,
+    EndConfig,
+    EndRun,
+    Place,
+    SetAside,
+    Withdraw,
+)
 from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.events import Event, LeaderChanged
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger import Ledger
 
@@ -98,5 +108,7 @@ class Controller:
                 return ledger.assign(attempt, leader)
             case Withdraw(attempt):
                 return ledger.withdraw(attempt, leader)
+            case SetAside(node, why, failure, seconds):
+                return ledger.set_aside(node, why, failure, seconds, leader)
             case EndRun(outcome):
                 return ledger.end_run(outcome, leader)

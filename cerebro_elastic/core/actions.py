@@ -48,10 +48,21 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """Give a node on which units keep failing no more of them for ``seconds``; ``failure`` is the token of
+    its last failure."""
+
+    node: str
+    why: str
+    failure: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class EndRun:
     """Everything is done."""
 
     outcome: str
 
 
-Action: TypeAlias = CreateConfig | EndConfig | Place | Assign | Withdraw | EndRun
+Action: TypeAlias = CreateConfig | EndConfig | Place | Assign | Withdraw | SetAside | EndRun

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cerebro_elastic.core.actions import Action, Assign, CreateConfig, EndConfig, EndRun, Place, Withdraw
-from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.placement import rebalance
 from cerebro_elastic.core.ports import Instance, Policy, Search, Trial
 from cerebro_elastic.core.progress import next_units, units_left
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
     Config,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Status, Visit
 
 
@@ -57,6 +58,44 @@ class NodeLeft:
 
     revision: int
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDraining:
+    """A registered node was asked to leave, and given ``grace`` seconds."""
+
+    revision: int
+    node: str
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetAside:
+    """The controller gives the node of this name no units for ``seconds``, because of its last failures;
+    ``failure`` is the token of the last of them."""
+
+    revision: int
+    node: str
+    why: str
+    failure: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForgiven:
+    """The time for which a node was set aside is over."""
+
+    revision: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateRead:
+    """The store had forgotten part of the history (compaction, or a restored snapshot); this is the state
+    that it had at ``revision``, from which the history goes on."""
+
+    revision: int
+    state: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +154,10 @@ Event: TypeAlias = (
     | ConfigEnded
     | NodeJoined
     | NodeLeft
+    | NodeDraining
+    | NodeSetAside
+    | NodeForgiven
+    | StateRead
     | Placed
     | UnitAssigned
     | UnitCommitted

@@ -39,7 +39,7 @@ since its registration is gone (fencing).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from cerebro_elastic.core.events import (
@@ -58,39 +58,9 @@ from cerebro_elastic.core.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.progress import advance, is_next
-from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Status, Unit, Visit
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Attempt, Config, Status, Unit, Visit
 from cerebro_elastic.errors import IllegalEvent
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """Everything that the history up to ``revision`` says. ``attempts`` is by node; ``timings``
-    has each config's expected seconds of a unit; ``outcome`` is set when the run has ended."""
-
-    plan: Plan | None = None
-    configs: Mapping[str, Config] = field(default_factory=dict)
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    homes: Mapping[int, str] = field(default_factory=dict)
-    attempts: Mapping[str, Attempt] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
-    leader: str | None = None
-    outcome: str | None = None
-    revision: int = 0
-
-    def running(self, config: str) -> Attempt | None:
-        """The attempt that the config is in, if any."""
-        return next((a for a in self.attempts.values() if a.unit.config == config), None)
-
-    def stands(self, attempt: Attempt) -> bool:
-        """Whether the attempt could commit: same registration, same config revision, config live."""
-        node, config = self.nodes.get(attempt.node), self.configs.get(attempt.unit.config)
-        return (
-            node is not None
-            and node.registration == attempt.registration
-            and config is not None
-            and config.status is Status.LIVE
-            and config.revision == attempt.config_revision
-        )
 
 
 def fold(state: State, event: Event) -> State:

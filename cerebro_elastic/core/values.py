@@ -28,13 +28,21 @@ class Status(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt did not commit although its node is still there. A full disk is the node's
-    trouble: it does not count against the config's tries."""
+    """Why an attempt did not commit although its node is still there."""
 
     EXCEPTION = "exception"
     OUT_OF_MEMORY = "out-of-memory"
     CRASH = "crash"
+    HANG = "hang"
+    NOT_FINITE = "not-finite"
     DISK_FULL = "disk-full"
+    STORAGE = "storage"
+
+    @property
+    def of_node(self) -> bool:
+        """Trouble of the node, or of what it reads and writes: the node is put aside at once, and it does
+        not count against the unit's tries."""
+        return self in (FailureKind.DISK_FULL, FailureKind.STORAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,8 @@ class CheckpointRef:
 @dataclass(frozen=True, slots=True)
 class Node:
     """A registered node. ``registration`` is the store's revision at which the registration was
-    made: a node that comes back under its old name has a higher one."""
+    made: a node that comes back under its old name has a higher one. ``drain`` is set when it has been
+    asked to leave: the seconds that it was given; it gets no more units."""
 
     name: str
     host: str
@@ -105,7 +114,9 @@ class Node:
     cached: tuple[int, ...] = ()
     address: str = ""
     boot: str = ""
+    version: str = ""
     registration: int = 0
+    drain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,8 @@ class Attempt:
 
     ``token`` is the fencing token: the store's revision at which the assignment was written.
     ``registration`` and ``config_revision`` are what the commit compares (design, section 5).
+    ``skip`` is how many batches of the partition earlier visits have trained (see ``Visit.whole``);
+    ``expected`` the seconds that the unit will probably take, if that is known.
     """
 
     unit: Unit
@@ -131,6 +144,8 @@ class Attempt:
     input: CheckpointRef | None = None
     parallelism: str = "single"
     prefetch: Prefetch | None = None
+    skip: int = 0
+    expected: float | None = None
     token: int = 0
 
 
@@ -138,7 +153,9 @@ class Attempt:
 class Visit:
     """A committed unit. ``k`` is its place in the epoch's order of visits, from 0.
 
-    ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it;
+    A node that has to leave in the middle of a unit commits what it has done of it, up to a batch
+    boundary: a visit that is not ``whole``. The next visit of the config takes up the same unit after
+    ``skip`` batches. ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it;
     ``started`` is wall-clock time, for people. ``done`` says that the task itself ended the
     config's training (early stopping).
     """
@@ -159,6 +176,8 @@ class Visit:
     world_size: int = 1
     log: str | None = None
     done: bool = False
+    skip: int = 0
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +192,22 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A partition of which some ``batches`` are trained, and the rest is not."""
+
+    partition: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """One training configuration and how far it has come.
 
     ``visited`` and ``evaluated`` are the partitions of the present epoch that are done, in order;
-    ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch, ``pending``
-    those of the present one so far (``weighted``: sums over ``samples`` of its evaluate units);
-    ``revision`` is the store's revision of this value: every commit compares it.
+    ``begun`` is the one that a visit left before its end, ``parts`` the number of such visits in this
+    epoch; ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch,
+    ``pending`` those of the present one so far (``weighted``: sums over ``samples`` of its evaluate
+    units); ``revision`` is the store's revision of this value: every commit compares it.
     """
 
     id: str
@@ -193,6 +221,8 @@ class Config:
     pending: Mapping[str, float] = field(default_factory=dict)
     weighted: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
+    begun: Begun | None = None
+    parts: int = 0
     failures: tuple[Failure, ...] = ()
     reason: str = ""
     revision: int = 0

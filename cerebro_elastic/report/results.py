@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cerebro_elastic.core.events import Event, UnitCommitted
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import CheckpointRef, HParams, Status, Visit
 
 

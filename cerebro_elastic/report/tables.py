@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cerebro_elastic.core.decide import expected_seconds
-from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.progress import units_left
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Config, Phase, Plan, Status, Unit
 from cerebro_elastic.report.results import ConfigResult
 

@@ -15,8 +15,8 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import Event, RunEnded, UnitFailed
-from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import FailureKind, Plan, Spec, Status
 from cerebro_elastic.errors import DataError, DiskFull, LeaseLost, RunError
 from cerebro_elastic.recipes import Recipe, differences, load_recipe

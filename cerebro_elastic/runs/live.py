@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from cerebro_elastic.core.events import ConfigEnded, Event, NodeJoined, NodeLeft, UnitCommitted, UnitFailed
-from cerebro_elastic.core.machine import State
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Visit
 from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
 from cerebro_elastic.runs.launch import Watcher

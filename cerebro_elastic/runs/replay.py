@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
 from cerebro_elastic.errors import CheckpointError, IllegalEvent
 from cerebro_elastic.runs.result import RunResult

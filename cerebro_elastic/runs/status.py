@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import find_run

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
 from cerebro_elastic.core.events import KINDS, Event, LeaderChanged, NodeJoined, NodeLeft, Placed, RunEnded
-from cerebro_elastic.core.machine import State, learn
+from cerebro_elastic.core.machine import learn
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Node, Spec, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.keys import Keys

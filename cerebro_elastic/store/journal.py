@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cerebro_elastic.core.codec import UnreadableValue, encode
 from cerebro_elastic.core.events import Event, LeaderChanged, NodeJoined, RunOpened
-from cerebro_elastic.core.machine import State
+from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import Compacted, RunError
 from cerebro_elastic.store.history import decode_event
 from cerebro_elastic.store.ledger import Ledger

@@ -48,6 +48,14 @@ class Keys:
     def assign(self, node: str) -> str:
         return f"{self.prefix}assign/{node}"
 
+    def aside(self, node: str) -> str:
+        """Under a lease that is not kept: it ends with the time for which the node is set aside."""
+        return f"{self.prefix}aside/{node}"
+
+    def judged(self, node: str) -> str:
+        """The last failure for which the node was set aside."""
+        return f"{self.prefix}judged/{node}"
+
     def visit(self, unit: Unit, k: int) -> str:
         return f"{self.prefix}visits/{unit.config}/{unit.epoch:05d}/{k:05d}"
 

@@ -20,7 +20,9 @@ from cerebro_elastic.core.events import (
     ConfigEnded,
     Event,
     LeaderChanged,
+    NodeDraining,
     NodeJoined,
+    NodeSetAside,
     Placed,
     RunEnded,
     RunOpened,
@@ -29,8 +31,8 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.machine import State
 from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Spec, Status, Visit
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.base import (
@@ -129,6 +131,21 @@ class Ledger:
             except TxnUnknown:
                 continue
 
+    def drain(self, name: str, grace: float) -> bool:
+        """Ask a node to leave within ``grace`` seconds; ``False`` if it is not registered. Nothing changes
+        for one that was asked before."""
+        key = self.keys.node(name)
+        while True:
+            item = self.store.get(key)
+            if item is None:
+                return False
+            node = decode(item.value, Node)
+            if node.drain is not None:
+                return True
+            asked = Put(key, _bytes(replace(node, drain=grace)), item.lease)
+            with suppress(TxnUnknown):
+                self._do([at_revision(key, item.mod_revision)], [asked], NodeDraining(0, name, grace))
+
     # The controller.
 
     def lead(self, controller: str, lease: int) -> int | None:
@@ -169,6 +186,13 @@ class Ledger:
         key = self.keys.assign(attempt.node)
         event = UnitWithdrawn(0, attempt.node, attempt.token)
         return self._lead(leader, [at_revision(key, attempt.token)], [Delete(key)], event)
+
+    def set_aside(self, node: str, why: str, failure: int, seconds: float, leader: int) -> int | None:
+        """Give the node no units until ``seconds`` are over, which the store counts, not we."""
+        event = NodeSetAside(0, node, why, failure, seconds)
+        keys, lease = self.keys, self.store.grant(seconds)
+        puts = [Put(keys.aside(node), _bytes(event), lease), Put(keys.judged(node), _bytes(event))]
+        return self._lead(leader, [absent(keys.aside(node))], puts, event)
 
     def end_run(self, outcome: str, leader: int) -> int | None:
         key, event = self.keys.outcome, RunEnded(0, outcome)

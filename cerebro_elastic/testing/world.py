@@ -17,9 +17,10 @@ from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Policy, Search, Trial
 from cerebro_elastic.core.progress import position
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
     CheckpointRef,

@@ -76,6 +76,10 @@ class FunctionTask:
     def evaluates(self) -> bool:
         return self._user.eval_fn is not None or self._user.loss is not None
 
+    @property
+    def splits(self) -> bool:
+        return False
+
     def train(self, job: UnitJob) -> UnitResult:
         device, parallelism = torch.device(job.device), Single()
         with rng.borrowed(device):

@@ -12,7 +12,7 @@ schedulers, loop counters, RNG, callbacks. It is parallelism-neutral: full tenso
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -25,6 +25,15 @@ MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
 
 
+def _nothing() -> None:
+    """Nobody waits."""
+
+
+def _never(_done: int) -> bool:
+    """Nobody asks the unit to stop."""
+    return False
+
+
 @dataclass(frozen=True)
 class UnitJob:
     """All that a unit's result may depend on (purity, invariant 7).
@@ -34,6 +43,13 @@ class UnitJob:
     known; ``validation`` has the validation partitions if this is the epoch's last unit and
     validation belongs to it, else it is empty. ``state`` is ``None`` for a config's first unit.
     ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
+
+    ``skip`` is how many of the partition's batches were trained before, up to where ``state`` stands: the
+    unit goes on behind them, and ends as it would have ended in one go, bit for bit. ``stop`` is asked
+    before every further batch, with the number of the partition's batches that are trained (those
+    skipped included); when it says yes, a task that ``splits`` ends the unit at this batch boundary, and one
+    that does not raises ``Stopped``. It is not asked before the first batch, so that each attempt gets on.
+    ``beat`` is called at least once a batch, in validation too: who waits sees that something happens.
     """
 
     unit: Unit
@@ -47,10 +63,13 @@ class UnitJob:
     loader: LoaderSettings
     state: State | None
     device: str = "cpu"
+    skip: int = 0
+    beat: Callable[[], None] = _nothing
+    stop: Callable[[int], bool] = _never
 
     @property
     def last(self) -> bool:
-        """Whether this unit ends the epoch."""
+        """Whether this unit ends the epoch (if it is not stopped before its end)."""
         return len(self.visited) + 1 == len(self.rows)
 
 
@@ -58,7 +77,9 @@ class UnitJob:
 class UnitResult:
     """What a unit yields. ``metrics`` are those known at the unit's end (after the epoch's last
     unit: the epoch's); ``log`` the rows logged during the unit, in order; ``done`` says that the
-    task ends the config's training here (early stopping)."""
+    task ends the config's training here (early stopping). ``samples`` and ``batches`` count those trained
+    by this job; ``whole`` is false if it was stopped before the end of its partition. ``not_finite``
+    tells which loss or weight is NaN or infinite, if one is."""
 
     state: State
     samples: int
@@ -66,6 +87,13 @@ class UnitResult:
     metrics: Mapping[str, float]
     log: Sequence[MetricRow] = ()
     done: bool = False
+    whole: bool = True
+    not_finite: str | None = None
+
+
+class Stopped(BaseException):
+    """Raised out of a unit that was asked to stop and cannot at a batch boundary. No ``Exception``: it is
+    not for the user's code to catch."""
 
 
 class Task(Protocol):
@@ -86,3 +114,7 @@ class Task(Protocol):
     @property
     def evaluates(self) -> bool:
         """Whether ``evaluate`` units are allowed."""
+
+    @property
+    def splits(self) -> bool:
+        """Whether a unit may be stopped at a batch boundary and taken up again elsewhere."""

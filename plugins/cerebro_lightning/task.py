@@ -87,6 +87,10 @@ class LightningTask:
     def evaluates(self) -> bool:
         return False
 
+    @property
+    def splits(self) -> bool:
+        return False
+
     def load_module(self, hparams: HParams, state: State, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""
         with unit_process(torch.device("cpu")):

@@ -20,8 +20,9 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
     CheckpointRef,

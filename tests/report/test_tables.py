@@ -7,7 +7,7 @@ import math
 import pytest
 from rich.console import Console
 
-from cerebro_elastic.core.machine import State
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Status, Unit
 from cerebro_elastic.report.results import ConfigResult
 from cerebro_elastic.report.tables import leaderboard_table, progress_view, sparkline, summary_line
@@ -83,7 +83,7 @@ def state(configs: int, nodes: int) -> State:
             )
             for i in range(nodes)
         },
-        timings={"c0000": 1.0},
+        timings={"c0000": 0.5},
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic.core.events import Event, UnitCommitted
-from cerebro_elastic.core.machine import State
+from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.launch import Watcher

@@ -11,8 +11,9 @@ import pytest
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.core.events import Event, LeaderChanged, NodeJoined, NodeLeft, RunOpened, UnitCommitted
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Instance
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Node, Plan, Spec, Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.base import Delete, Put

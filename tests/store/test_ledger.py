@@ -25,7 +25,8 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.machine import State, fold
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
     CheckpointRef,

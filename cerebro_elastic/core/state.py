@@ -1,0 +1,62 @@
+"""A run's state: what the history says so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cerebro_elastic.core.values import Attempt, Config, FailureKind, Node, Plan, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a node compares with the run's other nodes: ``factor`` times their seconds for the same config,
+    learned from ``units`` visits."""
+
+    factor: float = 1.0
+    units: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """A node's failures since it last committed: how many, and the last one's token, kind and story."""
+
+    failures: int
+    last: int
+    kind: FailureKind
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything that the history up to ``revision`` says. ``attempts`` is by node; ``timings``
+    has each config's expected seconds of a unit; ``outcome`` is set when the run has ended."""
+
+    plan: Plan | None = None
+    configs: Mapping[str, Config] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    homes: Mapping[int, str] = field(default_factory=dict)
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    streaks: Mapping[str, Streak] = field(default_factory=dict)
+    aside: Mapping[str, str] = field(default_factory=dict)
+    judged: Mapping[str, int] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    leader: str | None = None
+    outcome: str | None = None
+    revision: int = 0
+
+    def running(self, config: str) -> Attempt | None:
+        """The attempt that the config is in, if any."""
+        return next((a for a in self.attempts.values() if a.unit.config == config), None)
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether the attempt could commit: same registration, same config revision, config live."""
+        node, config = self.nodes.get(attempt.node), self.configs.get(attempt.unit.config)
+        return (
+            node is not None
+            and node.registration == attempt.registration
+            and config is not None
+            and config.status is Status.LIVE
+            and config.revision == attempt.config_revision
+        )
