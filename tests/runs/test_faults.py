@@ -109,7 +109,9 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     events = read_journal(folder.history)
     assert sum(isinstance(event, UnitCommitted) for event in events) == 4 * 3 * EPOCHS
     lost = sum(isinstance(event, UnitWithdrawn | UnitFailed) for event in events)
-    assert lost <= 6, "each of the faults may cost each of the two nodes one unit"
+    # Each fault costs each of its nodes one unit. After the kill of everything, the registrations of the
+    # dead nodes last until their leases end, and may be given units that nobody begins.
+    assert lost <= 8
 
 
 def test_a_failing_config_fails_with_its_story_and_the_others_go_on(project: Path) -> None:
