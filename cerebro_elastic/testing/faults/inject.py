@@ -1,0 +1,112 @@
+"""Faults from inside: a process asks at each of its points whether a fault waits for it there.
+
+The folder that ``$CEREBRO_FAULTS`` names is how the storm and the processes talk: ``armed/`` has the
+faults that wait, each under the name of its process and point; who meets one moves it to ``struck/``
+first, so that it strikes once. ``ranks/`` has a file for each rank that was ever started.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from pathlib import Path
+
+from cerebro_elastic.core.codec import decode, encode
+from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.testing.faults.plan import Fault, Point, What, Whom
+
+FOLDER = "CEREBRO_FAULTS"
+CONTROLLER = "controller"
+
+
+class FaultFolder:
+    """Where faults wait, and what became of them."""
+
+    def __init__(self, path: Path) -> None:
+        self._armed, self._struck, self._ranks = (path / name for name in ("armed", "struck", "ranks"))
+
+    def make(self) -> None:
+        """The storm's part, before there is any process."""
+        for folder in (self._armed, self._struck, self._ranks):
+            folder.mkdir(parents=True)
+
+    def arm(self, process: str, fault: Fault) -> None:
+        """Let ``fault`` wait for ``process``: a node's name, or the controller."""
+        temporary = self._struck / f".{process}"
+        temporary.write_text(encode(fault))
+        temporary.replace(self._armed / f"{process}.{fault.point}")
+
+    def disarm(self, process: str, fault: Fault) -> bool:
+        """Whether ``fault`` still waited: it will not strike any more."""
+        try:
+            os.unlink(self._armed / f"{process}.{fault.point}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def take(self, process: str, point: Point) -> Fault | None:
+        """The fault that waits for ``process`` at ``point``, for the first who asks."""
+        name = f"{process}.{point}"
+        try:
+            os.rename(self._armed / name, self._struck / name)
+        except FileNotFoundError:
+            return None
+        return decode((self._struck / name).read_bytes(), Fault)
+
+    def struck(self, process: str, fault: Fault) -> bool:
+        """Whether it has met its process; asked until it says so, once."""
+        path = self._struck / f"{process}.{fault.point}"
+        if not path.exists():
+            return False
+        path.unlink()
+        return True
+
+    def rank_started(self, node: str) -> None:
+        """This process is a rank of ``node``, ready for units."""
+        (self._ranks / f"{time.time_ns()}.{os.getpid()}.{node}").touch()
+
+    def ranks(self, node: str) -> list[int]:
+        """The pids of all ranks that ``node`` has had, in order."""
+        files = sorted(path.name.split(".", 2) for path in self._ranks.iterdir())
+        return [int(pid) for _, pid, name in files if name == node]
+
+
+def reach(point: Point) -> None:
+    """Be at ``point``: meet the fault that waits here, if there is one (and a storm)."""
+    path = os.environ.get(FOLDER)
+    if path is None:
+        return
+    fault = FaultFolder(Path(path)).take(os.environ.get("CEREBRO_NODE", CONTROLLER), point)
+    if fault is not None:
+        _strike(fault)
+
+
+def _strike(fault: Fault) -> None:
+    match fault.what:
+        case What.KILL:
+            _signal(fault.whom, signal.SIGKILL)
+        case What.PAUSE:  # until the storm says SIGCONT
+            _signal(fault.whom, signal.SIGSTOP)
+        case What.TERMINATE:
+            _signal(fault.whom, signal.SIGTERM)
+        case What.RAISE:
+            raise RuntimeError("a fault, injected into the user's code")
+        case What.DISK_FULL:
+            raise OSError(errno.ENOSPC, "a fault, injected: no space left on device")
+        case What.LOSE:
+            raise TxnUnknown(f"a fault, injected: lost ({fault.point})")
+        case What.DELAY:
+            time.sleep(fault.seconds)
+
+
+def _signal(whom: Whom, number: signal.Signals) -> None:
+    """To the agent first, for this process may not outlast the next line. SIGTERM is for the agent alone:
+    it passes it on."""
+    if whom in (Whom.AGENT, Whom.NODE):
+        os.kill(int(os.environ["CEREBRO_AGENT"]), number)
+    if whom is Whom.NODE and number == signal.SIGTERM:
+        return
+    if whom is not Whom.AGENT:
+        os.kill(os.getpid(), number)

@@ -1,0 +1,110 @@
+"""The product's own processes, with faults at their points: nothing in the product knows of it.
+
+``python -m cerebro_elastic.testing.faulty`` is a rank (what torchrun starts for a node of a storm);
+with arguments it is the command ``cerebro``, which may lead.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.process import die_with_parent
+from cerebro_elastic.testing.faults.inject import FOLDER, FaultFolder, reach
+from cerebro_elastic.testing.faults.plan import Point
+
+Around = Callable[..., Any]
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        wrap_controller()
+        from cerebro_elastic.cli import main as cerebro
+
+        cerebro()
+        return 0
+    die_with_parent(int(os.environ["CEREBRO_AGENT"]))
+    wrap_rank()
+    from cerebro_elastic.worker.__main__ import main as rank
+
+    return rank()
+
+
+def wrap_rank() -> None:
+    """Put the points of a rank into this process (imports torch)."""
+    from cerebro_elastic import checkpoint
+    from cerebro_elastic.checkpoint import storage
+    from cerebro_elastic.store.etcd import EtcdStore
+    from cerebro_elastic.store.ledger import Ledger
+    from cerebro_elastic.worker.attempts import Attempts
+
+    _wrap(checkpoint, "save", _at_first(Point.BEFORE_SAVE))
+    _wrap(storage, "write", _half_written)
+    _wrap(Ledger, "commit", _at_first(Point.BEFORE_COMMIT))
+    _wrap(EtcdStore, "txn", _sent_and_heard)
+    _wrap(Ledger, "drain", _at_last(Point.DRAIN))
+    _wrap(Attempts, "__enter__", _ready)
+
+
+def wrap_controller() -> None:
+    """Put the point of a controller into this process."""
+    from cerebro_elastic.controller.controller import Controller
+
+    _wrap(Controller, "__enter__", _at_last(Point.TAKEOVER))
+
+
+def _wrap(owner: Any, name: str, around: Around) -> None:
+    """Have ``around(call, ...)`` in the place of ``owner``'s ``call(...)``."""
+    call = getattr(owner, name)
+    setattr(owner, name, functools.wraps(call)(lambda *args, **kwargs: around(call, *args, **kwargs)))
+
+
+def _at_first(point: Point) -> Around:
+    def around(call: Around, *args: Any, **kwargs: Any) -> Any:
+        reach(point)
+        return call(*args, **kwargs)
+
+    return around
+
+
+def _at_last(point: Point) -> Around:
+    def around(call: Around, *args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        reach(point)
+        return result
+
+    return around
+
+
+def _half_written(write: Around, place: Any, data: Iterable[Any]) -> Any:
+    """A file of more than one piece is begun, and then perhaps not ended."""
+    return write(place, _interrupted(data))
+
+
+def _interrupted(data: Iterable[Any]) -> Iterator[Any]:
+    for number, piece in enumerate(data):
+        if number == 1:
+            reach(Point.MIDDLE_OF_SAVE)
+        yield piece
+
+
+def _sent_and_heard(txn: Around, *args: Any) -> Any:
+    reach(Point.REQUEST)
+    result = txn(*args)
+    reach(Point.ANSWER)
+    return result
+
+
+def _ready(enter: Around, attempts: Any) -> Any:
+    """The rank has loaded all that it needs, and waits for its first unit."""
+    FaultFolder(Path(os.environ[FOLDER])).rank_started(os.environ["CEREBRO_NODE"])
+    reach(Point.JOIN)
+    return enter(attempts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
