@@ -20,15 +20,25 @@ ConfigEnded     it is live                                      it is stopped or
 NodeJoined      no node of its name is registered               it is registered
 NodeLeft        it is registered                                it is not; its attempt stays, and can
                                                                 only be withdrawn
+NodeDraining    it is registered and not draining               it has so many seconds left
+NodeSetAside    it is idle and not aside, and the failure is    it is aside, the failure is answered
+                the last of its streak
+NodeForgiven    it is aside                                     it is not
 Placed          every partition has a home                      homes are as told
 UnitAssigned    node registered as the attempt says and idle,   the node is busy with the attempt
                 config live, at the attempt's revision and
-                idle, unit is one of its next
+                idle, unit is one of its next, skip is what is
+                done of it
 UnitCommitted   the attempt is the node's, the registration     the config has advanced, the node is
-                stands, the config is where the attempt began   idle
-UnitFailed      as UnitCommitted                                the config remembers, node idle
+                stands, the config is where the attempt began;  idle, its streak is over
+                input and skip are the attempt's; if not
+                whole: it trained at least one batch
+UnitFailed      as UnitCommitted                                the config remembers, node idle, its
+                                                                streak is longer
 UnitWithdrawn   the attempt is the node's                       the node is idle
 RunEnded        no config is live                               the run has ended
+StateRead       always, if the plan is the same or there is     all is as read; what was before is as
+                none                                            if it had not been
 ==============  ==============================================  ==================================
 
 ``NodeLeft`` leaves the attempt in place because the store does too: the assignment is a key of
@@ -42,44 +52,51 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from cerebro_elastic.core.estimates import learn
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
     Event,
     LeaderChanged,
+    NodeDraining,
+    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeSetAside,
     Placed,
     RunEnded,
     RunOpened,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.progress import advance, is_next
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Status, Unit, Visit
+from cerebro_elastic.core.progress import advance, is_next, skipped
+from cerebro_elastic.core.state import State, Streak
+from cerebro_elastic.core.values import Attempt, Config, Failure, Phase, Status, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 
 def fold(state: State, event: Event) -> State:
     """The state after ``event``; raises ``IllegalEvent`` and changes nothing if it cannot be."""
-    if event.revision < state.revision:
+    if event.revision < state.revision and not isinstance(event, StateRead):
         raise IllegalEvent(
             f"{event} comes after revision {state.revision}; events are read in the store's order, each once"
         )
-    if state.plan is None and not isinstance(event, RunOpened | LeaderChanged | NodeJoined | NodeLeft):
+    if state.plan is None and not isinstance(event, _BEFORE_THE_RUN):
         raise IllegalEvent(f"{event} comes before the run was opened")
     after = _TABLE[type(event)](state, event)
     return replace(after, revision=event.revision)
 
 
-def learn(timings: Mapping[str, float], visit: Visit) -> dict[str, float]:
-    """``timings`` after one more visit. Each counts half as much as the one after it: a config's first
-    unit on a node is slow for reasons that pass."""
-    seen = visit.seconds + visit.hop_seconds
-    return {**timings, visit.unit.config: (timings.get(visit.unit.config, seen) + seen) / 2}
+def lengthen(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str, Streak]:
+    """``streaks`` after one more failure. One that is the config's own says nothing of the node."""
+    if failure.kind.of_config:
+        return streaks
+    before = streaks[failure.node].failures if failure.node in streaks else 0
+    streak = Streak(before + 1, failure.attempt, failure.kind, failure.story)
+    return {**streaks, failure.node: streak}
 
 
 def _run_opened(state: State, event: RunOpened) -> State:
@@ -115,6 +132,30 @@ def _node_left(state: State, event: NodeLeft) -> State:
     return replace(state, nodes=_without(state.nodes, event.node))
 
 
+def _node_draining(state: State, event: NodeDraining) -> State:
+    _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
+    node = state.nodes[event.node]
+    _require(node.drain is None, event, "it was asked to leave before")
+    return replace(state, nodes={**state.nodes, node.name: replace(node, drain=event.grace)})
+
+
+def _node_set_aside(state: State, event: NodeSetAside) -> State:
+    streak = state.streaks.get(event.node)
+    _require(event.node not in state.aside, event, "it is set aside already")
+    _require(event.node not in state.attempts, event, "it is busy (non-preemption)")
+    _require(streak is not None and streak.last == event.failure, event, f"its streak is {streak}")
+    return replace(
+        state,
+        aside={**state.aside, event.node: event.why},
+        judged={**state.judged, event.node: event.failure},
+    )
+
+
+def _node_forgiven(state: State, event: NodeForgiven) -> State:
+    _require(event.node in state.aside, event, f"set aside are {sorted(state.aside)}")
+    return replace(state, aside=_without(state.aside, event.node))
+
+
 def _placed(state: State, event: Placed) -> State:
     assert state.plan is not None
     wanted = set(range(state.plan.partitions))
@@ -130,6 +171,7 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
     _require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
     config = state.configs[attempt.unit.config]
     _require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
+    _require(attempt.skip == skipped(config), event, f"{config} has begun {config.begun} (completeness)")
     return replace(state, attempts={**state.attempts, attempt.node: attempt})
 
 
@@ -138,12 +180,19 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     visit = event.visit
     attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
     _require(visit.input == attempt.input, event, f"its input is {attempt.input} (isolation)")
+    _require(visit.skip == attempt.skip, event, f"it began after {attempt.skip} batches (completeness)")
+    left_early = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
+    _require(visit.whole or left_early, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
+    timings, paces = learn(state.timings, state.paces, visit)
     return replace(
         state,
         configs={**state.configs, config.id: config},
         attempts=_without(state.attempts, visit.node),
-        timings=learn(state.timings, visit),
+        streaks=_without(state.streaks, visit.node),
+        judged=_without(state.judged, visit.node),
+        timings=timings,
+        paces=paces,
     )
 
 
@@ -156,6 +205,7 @@ def _unit_failed(state: State, event: UnitFailed) -> State:
         state,
         configs={**state.configs, config.id: remembers},
         attempts=_without(state.attempts, failure.node),
+        streaks=lengthen(state.streaks, failure),
     )
 
 
@@ -171,6 +221,13 @@ def _run_ended(state: State, event: RunEnded) -> State:
     return replace(state, outcome=event.outcome)
 
 
+def _state_read(state: State, event: StateRead) -> State:
+    _require(state.plan in (None, event.state.plan), event, f"the plan is {state.plan}")
+    return event.state
+
+
+_BEFORE_THE_RUN = (RunOpened, LeaderChanged, NodeJoined, NodeLeft, NodeDraining, StateRead)
+
 _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     RunOpened: _run_opened,
     LeaderChanged: _leader_changed,
@@ -178,12 +235,16 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     ConfigEnded: _config_ended,
     NodeJoined: _node_joined,
     NodeLeft: _node_left,
+    NodeDraining: _node_draining,
+    NodeSetAside: _node_set_aside,
+    NodeForgiven: _node_forgiven,
     Placed: _placed,
     UnitAssigned: _unit_assigned,
     UnitCommitted: _unit_committed,
     UnitFailed: _unit_failed,
     UnitWithdrawn: _unit_withdrawn,
     RunEnded: _run_ended,
+    StateRead: _state_read,
 }
 
 V = TypeVar("V")

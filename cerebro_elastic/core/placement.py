@@ -1,4 +1,4 @@
-"""Which node is the home of which partition: balanced, and with as little moved as can be."""
+"""Which node is the home of which partition: as the nodes' speeds ask, and with as little moved as can be."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from cerebro_elastic.core.values import Node
 
 
 def rebalance(
-    homes: Mapping[int, str], nodes: Sequence[Node], held: Mapping[str, Collection[int]], partitions: int
+    homes: Mapping[int, str],
+    nodes: Sequence[Node],
+    held: Mapping[str, Collection[int]],
+    partitions: int,
+    paces: Mapping[str, float],
 ) -> dict[int, str]:
-    """New homes for partitions ``0 .. partitions - 1`` on ``nodes``, whose numbers of partitions
-    differ by at most one.
+    """New homes for partitions ``0 .. partitions - 1`` on ``nodes``, such that the node that takes longest
+    for all of its own is done as early as can be; ``paces`` has the nodes' seconds for one.
 
     A partition keeps its home as long as that node is there and has room; else it goes to a node
-    that holds it already (``held``: by node, what its cache has), else to the least loaded one.
+    that holds it already (``held``: by node, what its cache has), else to the one with most room.
     """
     if not nodes:
         return {}
@@ -23,7 +27,7 @@ def rebalance(
     for j in range(partitions):
         if homes.get(j) in kept:
             kept[homes[j]].append(j)
-    room = _quotas(kept, partitions)
+    room = _shares(kept, partitions, paces)
     placed: dict[int, str] = {}
     for name in names:
         # Of too many, the node gives away what it does not hold yet.
@@ -41,8 +45,11 @@ def rebalance(
     return dict(sorted(placed.items()))
 
 
-def _quotas(kept: Mapping[str, Sequence[int]], partitions: int) -> dict[str, int]:
-    """How many partitions each node gets; the odd ones stay with those that have most."""
-    share, odd = divmod(partitions, len(kept))
-    by_load = sorted(kept, key=lambda name: -len(kept[name]))
-    return {name: share + (place < odd) for place, name in enumerate(by_load)}
+def _shares(kept: Mapping[str, Sequence[int]], partitions: int, paces: Mapping[str, float]) -> dict[str, int]:
+    """How many partitions each node gets: one after the other goes to who would be done with it first, which
+    for jobs of one length gives the shortest makespan. Ties go to those that have most."""
+    shares = dict.fromkeys(sorted(kept, key=lambda name: -len(kept[name])), 0)
+    for _ in range(partitions):
+        soonest = min(shares, key=lambda name: (shares[name] + 1) * paces[name])
+        shares[soonest] += 1
+    return shares

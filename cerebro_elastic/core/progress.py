@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cerebro_elastic.core.values import Config, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.core.values import Begun, Config, Phase, Plan, Status, Unit, Visit
 
 
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
-    """The units of which the config may do any one now: its epoch's unvisited partitions, then
-    the epoch's evaluations, if they are units of their own."""
+    """The units of which the config may do any one now: the partition that a visit left before its end,
+    else the epoch's unvisited partitions, then the epoch's evaluations, if they are units of their own."""
     if config.status is not Status.LIVE:
         return ()
+    if config.begun is not None:
+        return (Unit(config.id, config.epoch, config.begun.partition),)
     left = [j for j in range(plan.partitions) if j not in config.visited]
     if left:
         return tuple(Unit(config.id, config.epoch, j) for j in left)
@@ -24,17 +26,22 @@ def is_next(config: Config, unit: Unit, plan: Plan) -> bool:
     return unit in next_units(config, plan)
 
 
+def skipped(config: Config) -> int:
+    """How many batches of its next unit the config has done already."""
+    return config.begun.batches if config.begun is not None else 0
+
+
 def position(config: Config) -> int:
-    """``k``: how many units of its present epoch the config has done."""
-    return len(config.visited) + len(config.evaluated)
+    """``k``: how many visits the config has made in its present epoch, those that were not whole included."""
+    return len(config.visited) + len(config.evaluated) + config.parts
 
 
 def units_left(config: Config, plan: Plan) -> int:
-    """Units until the config has used up its budget of epochs."""
+    """Units until the config has used up its budget of epochs; one that is begun is still one."""
     if config.status is not Status.LIVE:
         return 0
     per_epoch = plan.partitions + plan.evaluations
-    return (plan.epochs - config.epoch) * per_epoch - position(config)
+    return (plan.epochs - config.epoch) * per_epoch - len(config.visited) - len(config.evaluated)
 
 
 def advance(config: Config, visit: Visit, plan: Plan) -> Config:
@@ -45,10 +52,15 @@ def advance(config: Config, visit: Visit, plan: Plan) -> Config:
 
 
 def _train(config: Config, visit: Visit) -> Config:
+    """A visit that is not whole says nothing of the epoch's metrics yet."""
+    if not visit.whole:
+        begun = Begun(visit.unit.partition, visit.skip + visit.batches)
+        return replace(config, head=visit.output, begun=begun, parts=config.parts + 1)
     return replace(
         config,
         visited=(*config.visited, visit.unit.partition),
         head=visit.output,
+        begun=None,
         pending=dict(visit.metrics),
     )
 
@@ -76,6 +88,7 @@ def _next_epoch(config: Config, done: bool, plan: Plan) -> Config:
         epoch=config.epoch + 1,
         visited=(),
         evaluated=(),
+        parts=0,
         metrics=config.pending,
         pending={},
         weighted={},

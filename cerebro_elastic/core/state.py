@@ -19,7 +19,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """A node's failures since it last committed: how many, and the last one's token, kind and story."""
+    """A node's failures since it last committed: how many, and the last one's token, kind and story. Those
+    that are the config's own (``FailureKind.of_config``) do not count."""
 
     failures: int
     last: int
@@ -29,8 +30,14 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that the history up to ``revision`` says. ``attempts`` is by node; ``timings``
-    has each config's expected seconds of a unit; ``outcome`` is set when the run has ended."""
+    """Everything that the history up to ``revision`` says.
+
+    ``homes`` says which node is the home of which partition; ``attempts`` is by node. ``streaks`` has the
+    nodes whose last units failed; ``aside`` those that are set aside, and why; ``judged`` the token of the
+    failure for which a node was last set aside, as long as its streak lasts. (All three are by the node's
+    name: a new registration of it makes no new machine.) ``timings`` has each config's expected seconds of
+    a unit on a node of factor 1, ``paces`` the nodes' factors. ``outcome`` is set when the run has ended.
+    """
 
     plan: Plan | None = None
     configs: Mapping[str, Config] = field(default_factory=dict)

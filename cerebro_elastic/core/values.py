@@ -44,6 +44,11 @@ class FailureKind(StrEnum):
         not count against the unit's tries."""
         return self in (FailureKind.DISK_FULL, FailureKind.STORAGE)
 
+    @property
+    def of_config(self) -> bool:
+        """Trouble that by purity every node would have: another try is in vain, and no node is to blame."""
+        return self is FailureKind.NOT_FINITE
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.decide import expected_seconds
+from cerebro_elastic.core.estimates import unit_seconds
 from cerebro_elastic.core.progress import units_left
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Config, Phase, Plan, Status, Unit
@@ -191,7 +191,7 @@ def _eta(state: State, plan: Plan) -> float | None:
     longest config."""
     if not state.nodes or not state.timings:
         return None
-    work = [units_left(c, plan) * expected_seconds(state, c.id) for c in state.configs.values()]
+    work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]
     return max(sum(work) / len(state.nodes), max(work, default=0.0))
 
 

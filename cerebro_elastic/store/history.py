@@ -7,13 +7,24 @@ changes; the watch on it is the history. Only what a lease's end deletes bears n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
-from cerebro_elastic.core.events import KINDS, Event, LeaderChanged, NodeJoined, NodeLeft, Placed, RunEnded
-from cerebro_elastic.core.machine import learn
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.estimates import learn
+from cerebro_elastic.core.events import (
+    KINDS,
+    Event,
+    LeaderChanged,
+    NodeForgiven,
+    NodeJoined,
+    NodeLeft,
+    NodeSetAside,
+    Placed,
+    RunEnded,
+)
+from cerebro_elastic.core.machine import lengthen
+from cerebro_elastic.core.state import Pace, State, Streak
 from cerebro_elastic.core.values import Attempt, Config, Node, Spec, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.keys import Keys
@@ -40,6 +51,8 @@ def events_of(batch: ChangeBatch, keys: Keys) -> list[Event]:
             return [decode_event(change.item.value, batch.revision)]
         if kind == "nodes" and change.item is None:
             events.append(NodeLeft(batch.revision, rest))
+        if kind == "aside" and change.item is None:
+            events.append(NodeForgiven(batch.revision, rest))
         if kind == "leader" and change.item is None:
             events.append(LeaderChanged(batch.revision, None))
     return events
@@ -54,13 +67,22 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     spec, homes, outcome, leader = (kinds.get(k, {}).get("") for k in ("spec", "homes", "outcome", "leader"))
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
     attempts = [attempt_of(item) for item in kinds.get("assign", {}).values()]
+    configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
+    visits = _visits(kinds.get("visits", {}).values())
+    aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
+    committed = {visit.node: visit.attempt for visit in visits}
+    timings, paces = _learned(visits)
     return State(
         plan=decode(spec.value, Spec).plan if spec else None,
-        configs={c.id: c for c in map(config_of, kinds.get("configs", {}).values())},
+        configs=configs,
         nodes={n.name: n for n in sorted(nodes, key=lambda n: n.registration)},
         homes=dict(decode(homes.value, Placed).homes) if homes else {},
         attempts={a.node: a for a in sorted(attempts, key=lambda a: a.token)},
-        timings=_timings(kinds.get("visits", {}).values()),
+        streaks=_streaks(configs.values(), committed),
+        aside={a.node: a.why for a in aside},
+        judged={j.node: j.failure for j in judged if j.failure > committed.get(j.node, 0)},
+        timings=timings,
+        paces=paces,
         leader=leader.value.decode() if leader else None,
         outcome=decode(outcome.value, RunEnded).outcome if outcome else None,
         revision=snapshot.revision,
@@ -82,8 +104,27 @@ def attempt_of(item: KeyValue) -> Attempt:
     return replace(decode(item.value, Attempt), token=item.mod_revision)
 
 
-def _timings(items: Iterable[KeyValue]) -> dict[str, float]:
-    timings: dict[str, float] = {}
-    for item in sorted(items, key=lambda item: item.mod_revision):
-        timings = learn(timings, decode(item.value, Visit))
-    return timings
+def _set_aside(item: KeyValue) -> NodeSetAside:
+    return decode(item.value, NodeSetAside)
+
+
+def _visits(items: Iterable[KeyValue]) -> list[Visit]:
+    """In the order of their commits."""
+    return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
+
+
+def _streaks(configs: Iterable[Config], committed: Mapping[str, int]) -> Mapping[str, Streak]:
+    """Each node's failures since the attempt that it last ``committed``; its tokens grow."""
+    failures = [f for config in configs for f in config.failures if f.attempt > committed.get(f.node, 0)]
+    streaks: Mapping[str, Streak] = {}
+    for failure in sorted(failures, key=lambda failure: failure.attempt):
+        streaks = lengthen(streaks, failure)
+    return streaks
+
+
+def _learned(visits: Iterable[Visit]) -> tuple[Mapping[str, float], Mapping[str, Pace]]:
+    timings: Mapping[str, float] = {}
+    paces: Mapping[str, Pace] = {}
+    for visit in visits:
+        timings, paces = learn(timings, paces, visit)
+    return timings, paces

@@ -38,6 +38,7 @@ from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.base import (
     Compare,
     Delete,
+    KeyValue,
     Op,
     Put,
     Store,
@@ -122,7 +123,7 @@ class Ledger:
         key, value = self.keys.node(node.name), _bytes(node)
         while True:
             old = self.store.get(key)
-            if old is not None and (old.value, old.lease) == (value, lease):
+            if old is not None and old.lease == lease and _registers(old, node):
                 return node_of(old)
             try:
                 if old is not None:
@@ -188,11 +189,20 @@ class Ledger:
         return self._lead(leader, [at_revision(key, attempt.token)], [Delete(key)], event)
 
     def set_aside(self, node: str, why: str, failure: int, seconds: float, leader: int) -> int | None:
-        """Give the node no units until ``seconds`` are over, which the store counts, not we."""
-        event = NodeSetAside(0, node, why, failure, seconds)
-        keys, lease = self.keys, self.store.grant(seconds)
+        """Give the idle node no units until ``seconds`` are over, which the store counts, not we. Each
+        failure is answered once."""
+        event, keys = NodeSetAside(0, node, why, failure, seconds), self.keys
+        judged = self.store.get(keys.judged(node))
+        if judged is not None and decode(judged.value, NodeSetAside).failure >= failure:
+            return None
+        guard = [
+            absent(keys.aside(node)),
+            absent(keys.assign(node)),
+            at_revision(keys.judged(node), judged.mod_revision if judged else 0),
+        ]
+        lease = self.store.grant(seconds)
         puts = [Put(keys.aside(node), _bytes(event), lease), Put(keys.judged(node), _bytes(event))]
-        return self._lead(leader, [absent(keys.aside(node))], puts, event)
+        return self._lead(leader, guard, puts, event)
 
     def end_run(self, outcome: str, leader: int) -> int | None:
         key, event = self.keys.outcome, RunEnded(0, outcome)
@@ -256,6 +266,11 @@ class EventStream:
         """The events of the next revision; none after ``timeout`` seconds without one."""
         batch = self._watch.next(timeout)
         return events_of(batch, self._keys) if batch else []
+
+
+def _registers(item: KeyValue, node: Node) -> bool:
+    """Whether the registration is this node's, perhaps asked to leave since."""
+    return replace(decode(item.value, Node), drain=node.drain) == node
 
 
 def _bytes(value: object) -> bytes:

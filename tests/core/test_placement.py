@@ -11,6 +11,7 @@ from cerebro_elastic.core.placement import rebalance
 from cerebro_elastic.core.values import Node
 
 NAMES = [f"n{i}" for i in range(6)]
+EVEN = dict.fromkeys([*NAMES, "a", "b"], 1.0)
 nodes = st.lists(st.sampled_from(NAMES), unique=True, min_size=1).map(
     lambda names: [Node(name, "host", registration=at) for at, name in enumerate(names)]
 )
@@ -21,7 +22,7 @@ held = st.dictionaries(st.sampled_from(NAMES), st.frozensets(st.integers(0, 19))
 
 @given(homes, nodes, held, partitions)
 def test_every_partition_has_one_home_and_no_node_two_more_than_another(homes, nodes, held, partitions):
-    placed = rebalance(homes, nodes, held, partitions)
+    placed = rebalance(homes, nodes, held, partitions, EVEN)
     assert list(placed) == list(range(partitions))
     loads = Counter(placed.values())
     counts = [loads[node.name] for node in nodes]
@@ -31,7 +32,7 @@ def test_every_partition_has_one_home_and_no_node_two_more_than_another(homes, n
 
 @given(homes, nodes, held, partitions)
 def test_as_many_stay_as_balance_allows(homes, nodes, held, partitions):
-    placed = rebalance(homes, nodes, held, partitions)
+    placed = rebalance(homes, nodes, held, partitions, EVEN)
     before = Counter(homes[j] for j in range(partitions) if j in homes)
     share, odd = divmod(partitions, len(nodes))
     keep = sum(min(before[node.name], share) for node in nodes)
@@ -41,20 +42,20 @@ def test_as_many_stay_as_balance_allows(homes, nodes, held, partitions):
 
 @given(homes, nodes, held, partitions)
 def test_a_balanced_placement_is_left_alone(homes, nodes, held, partitions):
-    placed = rebalance(homes, nodes, held, partitions)
-    assert rebalance(placed, nodes, held, partitions) == placed
+    placed = rebalance(homes, nodes, held, partitions, EVEN)
+    assert rebalance(placed, nodes, held, partitions, EVEN) == placed
 
 
 def test_a_homeless_partition_goes_to_who_holds_it() -> None:
     two = [Node("a", "host"), Node("b", "host")]
-    assert rebalance({}, two, {"a": {1, 3}, "b": {0, 2}}, 4) == {0: "b", 1: "a", 2: "b", 3: "a"}
+    assert rebalance({}, two, {"a": {1, 3}, "b": {0, 2}}, 4, EVEN) == {0: "b", 1: "a", 2: "b", 3: "a"}
 
 
 def test_a_node_that_gives_away_keeps_what_it_holds() -> None:
     two = [Node("a", "host"), Node("b", "host")]
-    placed = rebalance(dict.fromkeys(range(4), "a"), two, {"a": {1, 2}}, 4)
+    placed = rebalance(dict.fromkeys(range(4), "a"), two, {"a": {1, 2}}, 4, EVEN)
     assert placed == {0: "b", 1: "a", 2: "a", 3: "b"}
 
 
 def test_without_nodes_nothing_is_placed() -> None:
-    assert rebalance({0: "a"}, [], {}, 3) == {}
+    assert rebalance({0: "a"}, [], {}, 3, {}) == {}

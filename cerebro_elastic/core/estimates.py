@@ -1,0 +1,61 @@
+"""How long units take: learned from the visits, and told to whoever decides.
+
+The seconds of a unit are taken to be a product: what the config needs (``State.timings``) times how its
+node compares with the others (``State.paces``). Both factors are learned from the same visits, each from
+what the other leaves unexplained, so that a slow node does not make a config look large, nor a large
+config its node slow. Only ratios between nodes are used: a scale common to all cancels out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cerebro_elastic.core.state import Pace, State
+from cerebro_elastic.core.values import Phase, Visit
+
+KNOWN = 3
+"""Visits after which a node's pace is believed."""
+_FACTORS = (1 / 32, 32.0)
+
+
+def learn(
+    timings: Mapping[str, float], paces: Mapping[str, Pace], visit: Visit
+) -> tuple[Mapping[str, float], Mapping[str, Pace]]:
+    """``timings`` and ``paces`` after one more visit; only a whole training unit teaches something.
+
+    Each visit counts half as much as the one after it. A node's first unit is slow for reasons that pass
+    (imports, a cold cache), so it does not count for the node.
+    """
+    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
+        return timings, paces
+    config, seconds = visit.unit.config, visit.seconds + visit.hop_seconds
+    pace = paces.get(visit.node, Pace())
+    usual = timings.get(config, seconds / pace.factor)
+    if pace.units and seconds > 0 and usual > 0:
+        pace = replace(pace, factor=_bounded(math.sqrt(pace.factor * seconds / usual)))
+    timing = (usual + seconds / pace.factor) / 2
+    return {**timings, config: timing}, {**paces, visit.node: replace(pace, units=pace.units + 1)}
+
+
+def pace(state: State, node: str) -> float:
+    """The node's factor; of one that is not known yet, the (geometric) mean of those that are, else 1."""
+    known = {name: p.factor for name, p in state.paces.items() if p.units >= KNOWN}
+    if node in known or not known:
+        return known.get(node, 1.0)
+    return math.exp(sum(map(math.log, known.values())) / len(known))
+
+
+def unit_seconds(state: State, config: str) -> float:
+    """The estimate for the config's units on a node of factor 1; the mean of all configs' if it has had
+    none; else 1."""
+    if config in state.timings:
+        return state.timings[config]
+    known = state.timings.values()
+    return sum(known) / len(known) if known else 1.0
+
+
+def _bounded(factor: float) -> float:
+    least, most = _FACTORS
+    return min(max(factor, least), most)

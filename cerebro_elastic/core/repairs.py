@@ -1,0 +1,85 @@
+"""What makes a state consistent before units are assigned in it: assignments that cannot commit are taken
+back, configs beyond their tries are given up, those that the search proposes are created, and partitions
+get homes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from cerebro_elastic.core.actions import CreateConfig, EndConfig, Place, Withdraw
+from cerebro_elastic.core.estimates import pace
+from cerebro_elastic.core.membership import used_nodes, waiting
+from cerebro_elastic.core.placement import rebalance
+from cerebro_elastic.core.ports import Search, Trial
+from cerebro_elastic.core.progress import next_units
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Config, Failure, Plan, Status
+
+WORTH_MOVING = 0.75
+"""Partitions move for speed alone if the busiest node's share gets at least a quarter shorter."""
+
+
+def withdrawals(state: State) -> Iterator[Withdraw]:
+    """Assignments whose node or config is gone."""
+    for attempt in state.attempts.values():
+        if not state.stands(attempt):
+            config = state.configs[attempt.unit.config]
+            gone = config.status is Status.LIVE
+            yield Withdraw(attempt, "the node is gone" if gone else f"the config is {config.status.value}")
+
+
+def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
+    """Configs that have a unit which was tried often enough, or for which another try is in vain."""
+    for config in state.configs.values():
+        if config.status is Status.LIVE and not state.running(config.id):
+            story = _hopeless(config, plan)
+            if story is not None:
+                yield EndConfig(config, Status.FAILED, story)
+
+
+def creations(state: State, search: Search) -> Iterator[CreateConfig]:
+    """What the search wants to have tried next."""
+    trials = [Trial(c.id, c.hparams, c.status, c.epoch, c.metrics) for c in state.configs.values()]
+    for place, hparams in enumerate(search.propose(trials), start=len(trials)):
+        yield CreateConfig(Config(f"c{place:04d}", hparams))
+
+
+def placements(state: State, plan: Plan) -> Iterator[Place]:
+    """New homes, if a partition has none on a node in use, if a node has come that should be home to some,
+    or if the nodes' speeds make it worth while."""
+    nodes = used_nodes(state, plan)
+    if not nodes or waiting(state, plan):
+        return
+    paces = {n.name: pace(state, n.name) for n in nodes}
+    held = {n.name: n.cached for n in nodes}
+    balanced = rebalance(state.homes, nodes, held, plan.partitions, paces)
+    before, after = set(state.homes.values()), set(balanced.values())
+    homeless = before - set(paces) or len(state.homes) < plan.partitions
+    newcomer = after - before and len(after) > len(before)
+    worth = homeless or newcomer or _longest(balanced, paces) <= WORTH_MOVING * _longest(state.homes, paces)
+    if worth and balanced != state.homes:
+        yield Place(balanced)
+
+
+def _hopeless(config: Config, plan: Plan) -> str | None:
+    """Why the config is to be given up, if it is."""
+    for unit in next_units(config, plan):
+        tries = [f for f in config.failures if f.unit == unit and not f.kind.of_node]
+        where = f"epoch {unit.epoch}, partition {unit.partition}"
+        vain = next((f for f in tries if f.kind.of_config), None)
+        if vain is not None:
+            return f"{where} failed on {vain.node} with {_told(vain)}"
+        if len(tries) >= plan.tries:
+            nodes = ", ".join(f.node for f in tries)
+            return f"{where} failed {len(tries)} times (on {nodes}), at last with {_told(tries[-1])}"
+    return None
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.kind.value}: {failure.story}"
+
+
+def _longest(homes: Mapping[int, str], paces: Mapping[str, float]) -> float:
+    """The busiest node's share: how long it takes for one visit of all its partitions."""
+    return max(count * paces[name] for name, count in Counter(homes.values()).items())
