@@ -91,11 +91,13 @@ class NodeForgiven:
 
 @dataclass(frozen=True, slots=True)
 class StateRead:
-    """The store had forgotten part of the history (compaction, or a restored snapshot); this is the state
-    that it had at ``revision``, from which the history goes on."""
+    """The store had forgotten part of the history (compaction, or a restored snapshot), or somebody began to
+    follow the run; this is the state that it had at ``revision``, from which the history goes on, and all
+    ``visits`` that led to it, in the order of their commits."""
 
     revision: int
     state: State
+    visits: tuple[Visit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
