@@ -134,7 +134,8 @@ class UnitFailed:
 
 @dataclass(frozen=True, slots=True)
 class UnitWithdrawn:
-    """The controller took an assignment back; its attempt can no longer commit."""
+    """An assignment was taken back, by the controller or by its node, which leaves; the attempt can no
+    longer commit."""
 
     revision: int
     node: str

@@ -1,0 +1,53 @@
+"""The invariants of the design, section 3, each said in words and as a function over a trace.
+
+A trace is a run's events in the store's order. The functions keep their own accounts and share
+nothing with the machine, so that a wrong machine cannot hide its mistakes from them. Each yields
+a sentence per violation. Where the store had forgotten history (``StateRead``) the accounts begin anew
+from the state that was read. ``check`` runs them all: after every step in the tests, and over
+the recorded history in ``cerebro verify``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from cerebro_elastic.core.invariants.accounts import Trace, stretches
+from cerebro_elastic.core.invariants.chains import completeness, durability, isolation, purity
+from cerebro_elastic.core.invariants.places import exclusive_access, fencing, non_preemption
+from cerebro_elastic.core.invariants.tries import boundedness
+from cerebro_elastic.core.values import CheckpointRef, HParams, Visit
+
+__all__ = ["Violation", "check"]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that a trace breaks, and how."""
+
+    invariant: str
+    story: str
+
+
+def check(
+    trace: Trace,
+    *,
+    readable: Callable[[CheckpointRef], bool] = lambda _ref: True,
+    acknowledged: Collection[Visit] = (),
+    retrain: Callable[[Visit, HParams], str] | None = None,
+) -> list[Violation]:
+    """All violations in ``trace``. ``readable`` says whether a checkpoint can be read whole,
+    ``acknowledged`` has the visits whose commit was confirmed to a worker, ``retrain`` gives the
+    digest of a visit done again."""
+    parts = stretches(trace)
+    findings = {
+        "completeness": [story for part in parts for story in completeness(*part)],
+        "isolation": [story for part in parts for story in isolation(*part)],
+        "exclusive access": [story for part in parts for story in exclusive_access(*part)],
+        "non-preemption": [story for part in parts for story in non_preemption(*part)],
+        "fencing": [story for part in parts for story in fencing(*part)],
+        "durability": list(durability(parts, readable, acknowledged)),
+        "purity": list(purity(parts, retrain)),
+        "boundedness": [story for part in parts for story in boundedness(*part)],
+    }
+    return [Violation(name, story) for name, stories in findings.items() for story in stories]

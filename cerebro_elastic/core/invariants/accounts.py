@@ -1,0 +1,74 @@
+"""What the invariants have in common: the trace in stretches, and who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from cerebro_elastic.core.events import (
+    Event,
+    NodeDraining,
+    NodeForgiven,
+    NodeJoined,
+    NodeLeft,
+    NodeSetAside,
+    RunOpened,
+    StateRead,
+)
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Phase, Plan, Unit
+
+Trace: TypeAlias = Sequence[Event]
+Stretch: TypeAlias = tuple[State, Trace]
+"""Part of a trace, and the state with which it begins."""
+
+
+def stretches(trace: Trace) -> list[Stretch]:
+    """The trace, cut where the state was read afresh."""
+    cuts = [place for place, event in enumerate(trace) if isinstance(event, StateRead)]
+    ends = [*cuts, len(trace)]
+    parts: list[Stretch] = [(State(), trace[: ends[0]])]
+    for cut, end in zip(cuts, ends[1:], strict=True):
+        event = trace[cut]
+        assert isinstance(event, StateRead)
+        parts.append((event.state, trace[cut + 1 : end]))
+    return parts
+
+
+def plan_of(start: State, events: Trace) -> Plan | None:
+    """The run's plan, if the stretch knows it."""
+    return start.plan or next((event.plan for event in events if isinstance(event, RunOpened)), None)
+
+
+class Roll:
+    """The nodes as the events tell: registered since when, leaving, set aside."""
+
+    def __init__(self, start: State) -> None:
+        self.since = {name: node.registration for name, node in start.nodes.items()}
+        self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
+        self.aside = set(start.aside)
+
+    def read(self, event: Event) -> None:
+        match event:
+            case NodeJoined(node=node):
+                self.since[node.name] = node.registration
+            case NodeLeft(node=name):
+                self.since.pop(name, None)
+                self.leaving.discard(name)
+            case NodeDraining(node=name):
+                self.leaving.add(name)
+            case NodeSetAside(node=name):
+                self.aside.add(name)
+            case NodeForgiven(node=name):
+                self.aside.discard(name)
+
+    def used(self, most: int) -> set[tuple[str, int]]:
+        """Names and registrations of those that get units, if there are any that nothing speaks against."""
+        free = [(name, at) for name, at in self.since.items() if name not in self.leaving | self.aside]
+        return set(sorted(free, key=lambda item: item[1])[:most])
+
+
+def told(unit: Unit) -> str:
+    """The unit in words."""
+    what = "partition" if unit.phase is Phase.TRAIN else "evaluation"
+    return f"{unit.config} epoch {unit.epoch} {what} {unit.partition}"

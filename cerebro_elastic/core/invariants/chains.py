@@ -1,0 +1,202 @@
+"""Invariants of what becomes of a config: completeness, isolation, durability, purity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    RunEnded,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.invariants.accounts import Stretch, Trace, plan_of, told
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import (
+    Attempt,
+    Begun,
+    CheckpointRef,
+    Config,
+    HParams,
+    Phase,
+    Plan,
+    Status,
+    Visit,
+)
+
+
+@dataclass
+class _Epoch:
+    """How far a config has come in an epoch."""
+
+    number: int = 0
+    done: list[tuple[Phase, int]] = field(default_factory=list)
+    visits: int = 0
+    begun: Begun | None = None
+
+
+def completeness(start: State, events: Trace) -> Iterator[str]:
+    """In one epoch each live config visits each partition exactly once, and begins no epoch before
+    the last one is complete; when the run ends, every config has done all its epochs or was
+    ended. A partition that is visited in parts is visited in nothing else until it is whole, each part begins
+    at the batch where the last one ended, and they have as many batches as the partition in one go."""
+    plan = plan_of(start, events)
+    if plan is None:
+        return
+    whole = _units(plan)
+    at = {name: _epoch_of(config) for name, config in start.configs.items()}
+    ended = {name for name, config in start.configs.items() if config.status is not Status.LIVE}
+    sizes: dict[tuple[str, int], int] = {}
+    for event in events:
+        match event:
+            case ConfigCreated(config=config):
+                at[config.id] = _Epoch()
+            case ConfigEnded(config=name):
+                ended.add(name)
+            case UnitCommitted(visit=visit):
+                epoch = at.setdefault(visit.unit.config, _Epoch())
+                if visit.unit.epoch == epoch.number + 1 and set(epoch.done) == whole:
+                    epoch = at[visit.unit.config] = _Epoch(visit.unit.epoch)
+                yield from _visit(epoch, visit)
+                yield from _size(sizes, visit)
+                if visit.done and set(epoch.done) == whole:
+                    ended.add(visit.unit.config)
+            case RunEnded():
+                for name, epoch in at.items():
+                    complete = epoch.number + (set(epoch.done) == whole)
+                    if complete < plan.epochs and name not in ended:
+                        yield f"config {name} has completed {complete} epochs of {plan.epochs}"
+
+
+def isolation(start: State, events: Trace) -> Iterator[str]:
+    """At most one attempt of a config can ever commit at a time; its checkpoints form one chain."""
+    head: dict[str, CheckpointRef | None] = {name: c.head for name, c in start.configs.items()}
+    open_: dict[int, Attempt] = {a.token: a for a in start.attempts.values()}
+    for event in events:
+        match event:
+            case UnitAssigned(attempt=attempt):
+                for other in open_.values():
+                    if other.unit.config == attempt.unit.config:
+                        yield (
+                            f"{told(attempt.unit)} was assigned to {attempt.node} at revision "
+                            f"{event.revision} while {told(other.unit)} was open on {other.node}"
+                        )
+                open_[event.revision] = attempt
+            case UnitCommitted(visit=visit):
+                open_.pop(visit.attempt, None)
+                expected = head.get(visit.unit.config)
+                if visit.input != expected:
+                    yield f"{told(visit.unit)} began from {visit.input}, the config's head was {expected}"
+                head[visit.unit.config] = visit.output
+            case UnitFailed(failure=failure):
+                open_.pop(failure.attempt, None)
+            case UnitWithdrawn(token=token):
+                open_.pop(token, None)
+
+
+def durability(
+    parts: Sequence[Stretch],
+    readable: Callable[[CheckpointRef], bool],
+    acknowledged: Collection[Visit] = (),
+) -> Iterator[str]:
+    """A visit is committed only after its checkpoint is readable by others; an acknowledged visit is
+    never lost. (Older checkpoints of a config may have been collected: its last one must be there.)"""
+    heads: dict[str, CheckpointRef | None] = {}
+    visits: list[Visit] = []
+    for start, events in parts:
+        committed = [event.visit for event in events if isinstance(event, UnitCommitted)]
+        heads = {name: config.head for name, config in start.configs.items()}
+        heads |= {visit.unit.config: visit.output for visit in committed}
+        visits += committed
+    for name, head in heads.items():
+        if head is not None and not readable(head):
+            yield f"the last visit of config {name} was committed with {head.url}, which cannot be read whole"
+    for visit in acknowledged:
+        if visit not in visits and not any(_includes(start, visit) for start, _ in parts):
+            yield f"{told(visit.unit)} was acknowledged to {visit.node} and is lost"
+
+
+def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | None = None) -> Iterator[str]:
+    """A unit's result depends on (input state, config, epoch, partition, run seed) alone: whoever
+    does it again on the same parallelism gets the same digest."""
+    hparams: dict[str, HParams] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    for start, events in parts:
+        hparams |= {name: config.hparams for name, config in start.configs.items()}
+        for event in events:
+            match event:
+                case ConfigCreated(config=config):
+                    hparams[config.id] = config.hparams
+                case UnitCommitted(visit=visit):
+                    yield from _pure(visit, seen)
+                    if retrain is not None:
+                        again = retrain(visit, hparams[visit.unit.config])
+                        if again != visit.output.digest:
+                            yield f"{told(visit.unit)} gave {visit.output.digest}, done again {again}"
+
+
+def _units(plan: Plan) -> set[tuple[Phase, int]]:
+    """All that makes an epoch."""
+    trains = {(Phase.TRAIN, j) for j in range(plan.partitions)}
+    return trains | {(Phase.EVALUATE, j) for j in range(plan.evaluations)}
+
+
+def _epoch_of(config: Config) -> _Epoch:
+    done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]
+    return _Epoch(config.epoch, done, len(done) + config.parts, config.begun)
+
+
+def _visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
+    """What is wrong with one more visit in ``epoch``, to which it is added."""
+    unit, what = visit.unit, (visit.unit.phase, visit.unit.partition)
+    if unit.epoch != epoch.number:
+        yield f"{told(unit)} was visited when epoch {epoch.number} was not complete, or was already"
+        return
+    if what in epoch.done:
+        yield f"{told(unit)} was visited twice, at last by attempt {visit.attempt}"
+    if visit.k != epoch.visits:
+        yield f"{told(unit)} says it is visit {visit.k} of its epoch, it is {epoch.visits}"
+    begun = epoch.begun
+    if begun is not None and what != (Phase.TRAIN, begun.partition):
+        yield f"{told(unit)} was visited while partition {begun.partition} was begun"
+    done = begun.batches if begun is not None else 0
+    if visit.skip != done:
+        yield f"{told(unit)} went on after {visit.skip} batches, {done} were done"
+    epoch.visits += 1
+    epoch.begun = None if visit.whole else Begun(unit.partition, visit.skip + visit.batches)
+    if visit.whole:
+        epoch.done.append(what)
+    elif visit.batches < 1 or unit.phase is not Phase.TRAIN or visit.done:
+        yield f"{told(unit)} was left after {visit.batches} batches, which it cannot have been"
+
+
+def _size(sizes: dict[tuple[str, int], int], visit: Visit) -> Iterator[str]:
+    """A partition has as many batches in parts as in the epochs in which it was visited in one go."""
+    if visit.whole and visit.unit.phase is Phase.TRAIN:
+        key, size = (visit.unit.config, visit.unit.partition), visit.skip + visit.batches
+        if visit.skip and sizes.get(key, size) != size:
+            yield f"{told(visit.unit)} had {size} batches in parts, in an earlier epoch {sizes[key]}"
+        sizes.setdefault(key, size)
+
+
+def _includes(state: State, visit: Visit) -> bool:
+    """Whether the config had come further than the visit."""
+    config = state.configs.get(visit.unit.config)
+    if config is None:
+        return False
+    place = len(config.visited) + len(config.evaluated) + config.parts
+    return (config.epoch, place) > (visit.unit.epoch, visit.k)
+
+
+def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:
+    source = visit.input.digest if visit.input else None
+    upto = None if visit.whole else visit.batches
+    key = (source, visit.unit, visit.parallelism, visit.world_size, visit.skip, upto)
+    if seen.setdefault(key, visit.output.digest) != visit.output.digest:
+        yield f"{told(visit.unit)} gave two different results from the same input"
+    if visit.unit.phase is Phase.EVALUATE and visit.output != visit.input:
+        yield f"{told(visit.unit)} is an evaluation and changed its config's state"

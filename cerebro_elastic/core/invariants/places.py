@@ -1,0 +1,90 @@
+"""Invariants of who works on what: exclusive access, non-preemption, fencing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cerebro_elastic.core.events import (
+    ConfigEnded,
+    Event,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.invariants.accounts import Roll, Trace, told
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Attempt, Status, Unit, Visit
+
+
+def exclusive_access(start: State, events: Trace) -> Iterator[str]:
+    """A node runs at most one attempt at a time."""
+    busy = {name: attempt.token for name, attempt in start.attempts.items()}
+    for event in events:
+        match event:
+            case UnitAssigned(attempt=attempt):
+                if attempt.node in busy:
+                    yield (
+                        f"node {attempt.node} got {told(attempt.unit)} at revision {event.revision} "
+                        f"while attempt {busy[attempt.node]} was open on it"
+                    )
+                busy[attempt.node] = event.revision
+            case UnitCommitted(visit=Visit(node=node, attempt=token)) | UnitWithdrawn(node=node, token=token):
+                _forget(busy, node, token)
+            case UnitFailed(failure=failure):
+                _forget(busy, failure.node, failure.attempt)
+
+
+def non_preemption(start: State, events: Trace) -> Iterator[str]:
+    """A started unit is not stopped for another unit's sake: an assignment is withdrawn only when its node's
+    registration is gone or its config has ended, and a unit is left before its end only by a node that was
+    asked to leave."""
+    open_ = {attempt.token: attempt for attempt in start.attempts.values()}
+    ended = {name for name, config in start.configs.items() if config.status is not Status.LIVE}
+    roll = Roll(start)
+    for event in events:
+        roll.read(event)
+        match event:
+            case UnitAssigned(attempt=attempt):
+                open_[event.revision] = attempt
+            case ConfigEnded(config=name):
+                ended.add(name)
+            case UnitCommitted(visit=visit) if not visit.whole and visit.node not in roll.leaving:
+                yield f"{told(visit.unit)} was left on {visit.node}, which nobody asked to leave"
+            case UnitWithdrawn(token=token) if token in open_:
+                attempt = open_.pop(token)
+                alive = roll.since.get(attempt.node) == attempt.registration
+                if alive and attempt.unit.config not in ended:
+                    yield f"{told(attempt.unit)} was taken from {attempt.node} without need, {event}"
+
+
+def fencing(start: State, events: Trace) -> Iterator[str]:
+    """An attempt whose node lost its registration, or whose assignment was withdrawn, cannot
+    commit or fail a unit."""
+    open_ = {attempt.token: attempt for attempt in start.attempts.values()}
+    roll = Roll(start)
+    for event in events:
+        roll.read(event)
+        match event:
+            case UnitAssigned(attempt=attempt):
+                open_[event.revision] = replace(attempt, token=event.revision)
+            case UnitWithdrawn(token=token):
+                open_.pop(token, None)
+            case UnitCommitted(visit=Visit(unit=unit, node=node, attempt=token)):
+                yield from _fenced(open_.pop(token, None), roll, unit, node, event)
+            case UnitFailed(failure=failure):
+                failed = open_.pop(failure.attempt, None)
+                yield from _fenced(failed, roll, failure.unit, failure.node, event)
+
+
+def _forget(busy: dict[str, int], node: str, token: int) -> None:
+    if busy.get(node) == token:
+        del busy[node]
+
+
+def _fenced(attempt: Attempt | None, roll: Roll, unit: Unit, node: str, event: Event) -> Iterator[str]:
+    if attempt is None or (attempt.unit, attempt.node) != (unit, node):
+        yield f"{told(unit)} on {node} had no open assignment at revision {event.revision}"
+    elif roll.since.get(node) != attempt.registration:
+        yield f"{told(unit)}: the registration of {node} was gone at revision {event.revision}"
