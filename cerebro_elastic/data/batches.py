@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,29 +65,30 @@ def batch_count(rows: int, batch_size: int) -> int:
 
 
 def batches(
-    partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, *, seed: int = 0
-) -> Iterator[Any]:
-    """The partition's batches, its rows taken in ``order``.
+    partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, *, seed: int = 0, skip: int = 0
+) -> Generator[Any, None, None]:
+    """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
 
     They are the same for any number of workers, except that a random ``transform`` draws from the
-    global generators of its process: in a worker these are seeded by ``seed`` and the worker's
-    number. The global generators of this process are not touched here.
+    global generators of its process: in a worker these are seeded for each batch, by ``seed`` and the
+    batch's number. The global generators of this process are not touched here.
     """
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
-    maker = _BatchMaker(partition, loader)
-    indexes = [order[start : start + loader.batch_size] for start in range(0, len(order), loader.batch_size)]
-    return _in_workers(maker, indexes, loader.workers, seed) if loader.workers else map(maker, indexes)
+    maker = _BatchMaker(partition, order, loader)
+    numbers = range(skip, batch_count(len(order), loader.batch_size))
+    if loader.workers and numbers:
+        return _in_workers(maker, numbers, loader.workers, seed)
+    return (maker(number) for number in numbers)
 
 
-def _in_workers(
-    maker: _BatchMaker, indexes: list[NDArray[np.int64]], workers: int, seed: int
-) -> Iterator[Any]:
+def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> Generator[Any, None, None]:
     loader: DataLoader[Any] = DataLoader(
-        maker,
-        batch_sampler=indexes,  # type: ignore[arg-type]  # any sized iterable will do
+        _Seeded(maker, seed),
+        batch_size=None,
+        sampler=numbers,
         collate_fn=_as_it_is,
-        num_workers=min(workers, len(indexes)),
+        num_workers=min(workers, len(numbers)),
         multiprocessing_context="spawn",
         generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
     )
@@ -101,14 +103,17 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class _BatchMaker(Dataset[Any]):
-    """Makes the batch of an index batch; a ``DataLoader`` knows it as a dataset."""
+class _BatchMaker:
+    """Makes a partition's batches by number."""
 
-    def __init__(self, partition: Partition, loader: LoaderSettings) -> None:
+    def __init__(self, partition: Partition, order: NDArray[np.int64], loader: LoaderSettings) -> None:
         self._partition = partition
+        self._order = order
         self._loader = loader
 
-    def __call__(self, index: NDArray[np.int64]) -> Any:
+    def __call__(self, number: int) -> Any:
+        start = number * self._loader.batch_size
+        index = self._order[start : start + self._loader.batch_size]
         tensors = [_take(column, index) for column in self._partition.columns.values()]
         if self._loader.collate is None:
             batch = self._arrange(tensors)
@@ -116,12 +121,25 @@ class _BatchMaker(Dataset[Any]):
             batch = self._loader.collate([self._arrange(row) for row in zip(*tensors, strict=True)])
         return batch if self._loader.transform is None else self._loader.transform(batch)
 
-    __getitems__ = __call__
-
     def _arrange(self, tensors: Any) -> Any:
         if self._loader.layout == "dict":
             return dict(zip(self._partition.columns, tensors, strict=True))
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+class _Seeded(Dataset[Any]):
+    """A maker in a worker process, where a batch draws the same wherever the unit began."""
+
+    def __init__(self, maker: _BatchMaker, seed: int) -> None:
+        self._maker = maker
+        self._seed = seed
+
+    def __getitem__(self, number: int) -> Any:
+        seed = int(np.random.SeedSequence((self._seed, number)).generate_state(1)[0])
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        return self._maker(number)
 
 
 def _take(column: NDArray[Any], index: NDArray[np.int64]) -> torch.Tensor:

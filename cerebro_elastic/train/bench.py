@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
-from cerebro_elastic.train.task import State, Task, UnitJob, UnitResult
+from cerebro_elastic.train.task import State, Task, UnitJob, UnitResult, never, nothing
 
 _SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.EVALUATE: "valid"}
 
@@ -52,8 +53,21 @@ class Bench:
         """A training or validation partition, from the cache or into it."""
         return self._cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
 
-    def job(self, config: Config, unit: Unit, state: State | None) -> UnitJob:
-        """The job that ``unit`` is for ``config`` as it stands."""
+    @property
+    def splits(self) -> bool:
+        """Whether the task may be stopped at a batch boundary of a unit and taken up again elsewhere."""
+        return self._task.splits
+
+    def job(
+        self,
+        config: Config,
+        unit: Unit,
+        state: State | None,
+        *,
+        beat: Callable[[], None] = nothing,
+        stop: Callable[[int], bool] = never,
+    ) -> UnitJob:
+        """The job that ``unit`` is for ``config`` as it stands: all of it, or the rest if it is begun."""
         rows = self._manifest.rows
         last = len(config.visited) + 1 == self._plan.partitions
         validates = unit.phase is Phase.TRAIN and last and not self._plan.evaluations
@@ -70,6 +84,9 @@ class Bench:
             loader=self._loader,
             state=state,
             device=self._device,
+            skip=config.begun.batches if config.begun else 0,
+            beat=beat,
+            stop=stop,
         )
 
     def perform(self, job: UnitJob) -> UnitResult:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.core.values import HParams
+from cerebro_elastic.core.values import HParams, Phase
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.train.task import UnitJob
+from cerebro_elastic.train.task import Stopped, UnitJob
 
 
 def check_batch_size(hparams: HParams) -> None:
@@ -34,20 +36,41 @@ def epoch_batches(job: UnitJob) -> int:
     return sum(batch_count(rows, size) for rows in job.rows)
 
 
+def unit_batches(job: UnitJob) -> int:
+    """Batches of the job's partition, those to skip included."""
+    return batch_count(job.partition.rows, loader_settings(job).batch_size)
+
+
 def training_batches(job: UnitJob) -> Iterator[Any]:
-    """The job's partition, in the order that run seed, epoch and partition give."""
+    """The job's partition after ``skip`` batches, in the order that run seed, epoch and partition give.
+
+    Each is made when it is asked for, and none that is skipped. Raises ``Stopped`` in place of a further
+    batch when the job is asked to stop.
+    """
     loader = loader_settings(job)
     where = (job.seed, job.unit.epoch, job.unit.partition)
     order = sample_order(*where, job.partition.rows, loader.shuffle)
-    worker_seed = int(np.random.SeedSequence(where).generate_state(1)[0])
-    return batches(job.partition, order, loader, seed=worker_seed)
+    seed = int(np.random.SeedSequence(where).generate_state(1)[0])
+    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip)) as made:
+        for done in range(job.skip, unit_batches(job)):
+            if done > job.skip and job.stop(done):
+                raise Stopped(done)
+            batch = next(made)
+            job.beat()
+            yield batch
 
 
 def natural_batches(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[Any]:
-    """Partitions one after the other, each in its natural order: for validation."""
-    loader = loader_settings(job)
+    """Partitions one after the other, each in its natural order: for validation. In a unit that evaluates
+    ``Stopped`` is raised as in ``training_batches``."""
+    loader, done = loader_settings(job), 0
     for partition in partitions:
-        yield from batches(partition, np.arange(partition.rows), loader)
+        for batch in batches(partition, np.arange(partition.rows), loader):
+            if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
+                raise Stopped(done)
+            job.beat()
+            yield batch
+            done += 1
 
 
 def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
@@ -56,3 +79,8 @@ def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
     for partition in partitions:
         for start in range(0, partition.rows, size):
             yield min(size, partition.rows - start)
+
+
+def rows_until(job: UnitJob, done: int) -> int:
+    """The rows that the job has trained when ``done`` batches of its partition are trained."""
+    return sum(islice(batch_rows(job, [job.partition]), job.skip, done))

@@ -13,6 +13,8 @@ All are found by ``module:name`` and get what they ask for *by the name of the p
 ``train_fn(model, optimizer, batches, scheduler, epoch, device, <hyper-parameters>)``
     (optional) does one pass over ``batches`` and returns metrics by name, or nothing. With
     ``step_scheduler: step`` it steps the scheduler itself; else that is done once an epoch.
+    A unit that has to stop before its end is then given up: an exception (``Stopped``, no ``Exception``)
+    comes out of ``batches``. The ready-made step stops between two batches, and goes on elsewhere.
 ``eval_fn(model, batches, epoch, device, <hyper-parameters>)``
     (optional) the same for validation, without gradients.
 
@@ -24,7 +26,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,31 +35,35 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from cerebro_elastic.core.values import HParams
-from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import Parallelism, Parts
 from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed, rng
+from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.optimizer_state import from_names, to_names
-from cerebro_elastic.train.ready_made import evaluation_pass, train_pass
-from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_elastic.train.ready_made import Mean, evaluation_pass, train_pass
+from cerebro_elastic.train.task import State, Stopped, UnitJob, UnitResult
 from cerebro_elastic.train.user_functions import UserFunctions
 
 
 @dataclass
 class _Progress:
-    """A config's counters: steps of all its training; sums over rows in the present epoch."""
+    """A config's counters: steps of all its training; sums over rows of the present epoch's whole units; the
+    loss in a unit that is begun."""
 
-    step: int
-    rows: int
-    sums: dict[str, float]
+    step: int = 0
+    rows: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    loss: Mean = field(default_factory=Mean)
 
     def add(self, metrics: Mapping[str, float], rows: int) -> None:
+        """Count a whole unit."""
         self.rows += rows
         for name, value in metrics.items():
             self.sums[name] = self.sums.get(name, 0.0) + value * rows
+        self.loss = Mean()
 
     def means(self) -> dict[str, float]:
         return {name: total / self.rows for name, total in self.sums.items()}
@@ -78,28 +85,29 @@ class FunctionTask:
 
     @property
     def splits(self) -> bool:
-        return False
+        """A pass of the user's own keeps what nobody else knows, so that it cannot be taken up elsewhere."""
+        return self._user.train_fn is None
 
     def train(self, job: UnitJob) -> UnitResult:
         device, parallelism = torch.device(job.device), Single()
         with rng.borrowed(device):
             parts, progress = self._set_up(job, parallelism, device)
-            batches = batch_count(job.partition.rows, feed.loader_settings(job).batch_size)
-            unit = _prefixed("train_", self._train_pass(job, parts, parallelism, device))
-            progress.step += batches
-            progress.add(unit, job.partition.rows)
-            validation = self._validate(job, parts, job.validation, device) if job.last else {}
-            metrics = {**progress.means(), **validation}
-            if job.last:
-                self._end_epoch(parts, metrics)
+            unit, done = self._train_pass(job, parts, progress.loss, parallelism, device)
+            progress.step += done - job.skip
+            whole = done == feed.unit_batches(job)
+            validation = self._end_unit(job, parts, progress, unit, device) if whole else {}
             state = _state(parts, parallelism, progress, device)
+        row = {"step": progress.step, "epoch": job.unit.epoch, **unit, **validation}
+        bad = not_finite(row, parts.model.named_parameters()) if whole else None
         parallelism.close()
         return UnitResult(
             state=state,
-            samples=job.partition.rows,
-            batches=batches,
-            metrics=metrics,
-            log=[{"step": progress.step, "epoch": job.unit.epoch, **unit, **validation}],
+            samples=feed.rows_until(job, done),
+            batches=done - job.skip,
+            metrics={**progress.means(), **validation},
+            log=[row] if whole else (),
+            whole=whole,
+            not_finite=bad,
         )
 
     def evaluate(self, job: UnitJob) -> UnitResult:
@@ -113,8 +121,9 @@ class FunctionTask:
         return UnitResult(
             state=job.state,
             samples=job.partition.rows,
-            batches=batch_count(job.partition.rows, feed.loader_settings(job).batch_size),
+            batches=feed.unit_batches(job),
             metrics=metrics,
+            not_finite=not_finite(metrics),
         )
 
     def _set_up(
@@ -125,7 +134,7 @@ class FunctionTask:
         context = {"epochs": job.epochs, "steps": job.epochs * feed.epoch_batches(job)}
         parts = parallelism.build(lambda: self._user.make_parts(job.hparams, context), device)
         if job.state is None:
-            return parts, _Progress(0, 0, {})
+            return parts, _Progress()
         _load(parts, parallelism, job.state)
         rng.restore(job.state["rng"], device)
         first = not job.visited
@@ -133,25 +142,55 @@ class FunctionTask:
             step=job.state["step"],
             rows=0 if first else job.state["rows"],
             sums={} if first else dict(job.state["sums"]),
+            loss=Mean(*job.state["begun"]) if job.skip else Mean(),
         )
 
     def _train_pass(
-        self, job: UnitJob, parts: Parts, parallelism: Parallelism, device: torch.device
-    ) -> dict[str, float]:
+        self, job: UnitJob, parts: Parts, loss: Mean, parallelism: Parallelism, device: torch.device
+    ) -> tuple[dict[str, float], int]:
+        """The unit's metrics, and how many of its batches are trained. Raises ``Stopped`` out of a pass of
+        the user's."""
         batches = self._prepared(feed.training_batches(job), job.hparams, device)
+        done = feed.unit_batches(job)
         if self._user.train_fn:
             parts.model.train()
-            return self._user.call(self._user.train_fn, job.hparams, _context(job, parts, batches, device))
+            stops: list[Stopped] = []
+            context = _context(job, parts, _noting(batches, stops), device)
+            unit = self._user.call(self._user.train_fn, job.hparams, context)
+            if stops:  # and the user's code has caught it
+                raise stops[0]
+            return _prefixed("train_", unit), done
         assert self._user.loss is not None
-        return train_pass(
-            parts,
-            batches,
-            feed.batch_rows(job, [job.partition]),
-            self._user.loss,
-            parallelism=parallelism,
-            clip=self._section.clip,
-            step_scheduler=self._section.step_scheduler,
-        )
+        try:
+            train_pass(
+                parts,
+                batches,
+                islice(feed.batch_rows(job, [job.partition]), job.skip, None),
+                self._user.loss,
+                loss,
+                parallelism=parallelism,
+                clip=self._section.clip,
+                step_scheduler=self._section.step_scheduler,
+            )
+        except Stopped as stopped:
+            done = stopped.batches
+        return {"train_loss": loss.value}, done
+
+    def _end_unit(
+        self,
+        job: UnitJob,
+        parts: Parts,
+        progress: _Progress,
+        unit: Mapping[str, float],
+        device: torch.device,
+    ) -> dict[str, float]:
+        """What is due when the partition is used up; the validation's metrics."""
+        progress.add(unit, job.partition.rows)
+        if not job.last:
+            return {}
+        validation = self._validate(job, parts, job.validation, device)
+        self._end_epoch(parts, {**progress.means(), **validation})
+        return validation
 
     def _validate(
         self, job: UnitJob, parts: Parts, partitions: Sequence[Partition], device: torch.device
@@ -200,6 +239,15 @@ def _context(job: UnitJob, parts: Parts, batches: Iterator[Any], device: torch.d
     }
 
 
+def _noting(batches: Iterator[Any], stops: list[Stopped]) -> Iterator[Any]:
+    """The batches; if ``Stopped`` ends them, ``stops`` knows."""
+    try:
+        yield from batches
+    except Stopped as stopped:
+        stops.append(stopped)
+        raise
+
+
 def _state(parts: Parts, parallelism: Parallelism, progress: _Progress, device: torch.device) -> State:
     model, optimizer = parallelism.export(parts)
     return {
@@ -210,6 +258,7 @@ def _state(parts: Parts, parallelism: Parallelism, progress: _Progress, device: 
         "step": progress.step,
         "rows": progress.rows,
         "sums": dict(progress.sums),
+        "begun": (progress.loss.total, progress.loss.rows) if progress.loss.rows else None,
     }
 
 

@@ -30,14 +30,14 @@ def train_pass(
     batches: Iterable[Any],
     rows: Rows,
     loss_of: BatchMean,
+    mean: Mean,
     *,
     parallelism: Parallelism,
     clip: float | None,
     step_scheduler: Literal["epoch", "step"],
-) -> dict[str, float]:
-    """One step of the optimizer for each batch. Returns the mean loss."""
+) -> None:
+    """One step of the optimizer for each batch; the losses are added to ``mean``."""
     parts.model.train()
-    mean = _Mean()
     for batch, count in zip(batches, rows, strict=True):
         x, y = _pair(batch)
         loss = loss_of(parts.model(x), y)
@@ -45,7 +45,6 @@ def train_pass(
         if parts.scheduler is not None and step_scheduler == "step":
             parts.scheduler.step()
         mean.add(loss, count)
-    return {"loss": mean.value()}
 
 
 @torch.no_grad()
@@ -54,28 +53,37 @@ def evaluation_pass(
 ) -> dict[str, float]:
     """The mean of each measure, with the model in evaluation mode."""
     model.eval()
-    means = {name: _Mean() for name in measures}
+    means = {name: Mean() for name in measures}
     for batch, count in zip(batches, rows, strict=True):
         x, y = _pair(batch)
         output = model(x)
         for name, measure in measures.items():
             means[name].add(measure(output, y), count)
-    return {name: mean.value() for name, mean in means.items()}
+    return {name: mean.value for name, mean in means.items()}
 
 
-class _Mean:
-    """A mean over rows, kept on the device: reading every batch's loss would wait for it."""
+class Mean:
+    """A mean over ``rows``, kept on the device: reading every batch's loss would wait for it. It goes on from
+    a ``total`` exactly as if it had never been read."""
 
-    def __init__(self) -> None:
-        self._sum: Tensor | float = 0.0
-        self._rows = 0
+    def __init__(self, total: float = 0.0, rows: int = 0) -> None:
+        self._total: Tensor | float = total
+        self.rows = rows
 
     def add(self, batch_mean: Tensor, rows: int) -> None:
-        self._sum = self._sum + torch.as_tensor(batch_mean).detach().double() * rows
-        self._rows += rows
+        """Count a batch's mean over its ``rows``."""
+        self._total = self._total + torch.as_tensor(batch_mean).detach().double() * rows
+        self.rows += rows
 
+    @property
+    def total(self) -> float:
+        """The sum over all rows."""
+        return float(self._total)
+
+    @property
     def value(self) -> float:
-        return float(self._sum) / self._rows
+        """The mean; there must have been a row."""
+        return self.total / self.rows
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

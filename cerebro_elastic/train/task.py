@@ -25,11 +25,11 @@ MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Nobody waits."""
 
 
-def _never(_done: int) -> bool:
+def never(_done: int) -> bool:
     """Nobody asks the unit to stop."""
     return False
 
@@ -45,11 +45,14 @@ class UnitJob:
     ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
 
     ``skip`` is how many of the partition's batches were trained before, up to where ``state`` stands: the
-    unit goes on behind them, and ends as it would have ended in one go, bit for bit. ``stop`` is asked
-    before every further batch, with the number of the partition's batches that are trained (those
-    skipped included); when it says yes, a task that ``splits`` ends the unit at this batch boundary, and one
-    that does not raises ``Stopped``. It is not asked before the first batch, so that each attempt gets on.
-    ``beat`` is called at least once a batch, in validation too: who waits sees that something happens.
+    unit goes on behind them, and the parts of a unit, together, do exactly what it does in one go: equal
+    state, bit for bit, equal metrics at its end, and the same rows logged. ``stop`` is asked before every
+    further batch, with the number of the partition's batches that are trained (those skipped included). When
+    it says yes, a task that ``splits`` ends the unit at this batch boundary, and one that does not raises
+    ``Stopped``; so does a unit that evaluates. It is not asked before the first batch, so that each attempt
+    gets on, nor after the last one: what belongs to the epoch's end, validation too, is then done. ``beat``
+    is called for every batch, in validation too: who waits sees that something happens. ``train/feed.py``
+    does all this for whoever takes its batches.
     """
 
     unit: Unit
@@ -64,8 +67,8 @@ class UnitJob:
     state: State | None
     device: str = "cpu"
     skip: int = 0
-    beat: Callable[[], None] = _nothing
-    stop: Callable[[int], bool] = _never
+    beat: Callable[[], None] = nothing
+    stop: Callable[[int], bool] = never
 
     @property
     def last(self) -> bool:
@@ -75,11 +78,12 @@ class UnitJob:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What a unit yields. ``metrics`` are those known at the unit's end (after the epoch's last
-    unit: the epoch's); ``log`` the rows logged during the unit, in order; ``done`` says that the
-    task ends the config's training here (early stopping). ``samples`` and ``batches`` count those trained
-    by this job; ``whole`` is false if it was stopped before the end of its partition. ``not_finite``
-    tells which loss or weight is NaN or infinite, if one is."""
+    """What a unit yields. ``metrics`` are those known at its end (after the epoch's last unit: the
+    epoch's); ``log`` the rows logged during it, in order; ``done`` says that the task ends the config's
+    training here (early stopping). ``samples`` and ``batches`` count those trained by this job, so without
+    those skipped. ``whole`` is false if it was stopped before the end of its partition: ``skip + batches`` is
+    where to go on. ``not_finite`` tells which loss or parameter is NaN or infinite at the end of a whole
+    unit, if one is; a part does not tell, for a unit's fate must not depend on where it was split."""
 
     state: State
     samples: int
@@ -92,8 +96,13 @@ class UnitResult:
 
 
 class Stopped(BaseException):
-    """Raised out of a unit that was asked to stop and cannot at a batch boundary. No ``Exception``: it is
-    not for the user's code to catch."""
+    """The unit was asked to stop; ``batches`` of its partition are trained. Raised by ``feed`` in place of
+    the next batch: a task that ``splits`` catches it there and ends the unit, through any other it passes.
+    No ``Exception``: it is not for the user's code to catch."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__(f"asked to stop after {batches} batches")
+        self.batches = batches
 
 
 class Task(Protocol):
@@ -105,7 +114,7 @@ class Task(Protocol):
         accepted ones. Cheap; called for every config before a run starts."""
 
     def train(self, job: UnitJob) -> UnitResult:
-        """One pass over the job's partition, from ``job.state``."""
+        """One pass over the job's partition, from ``job.state``; or a part of one, see ``UnitJob``."""
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         """Metrics over ``job.partition`` without changing the state (its result has the state

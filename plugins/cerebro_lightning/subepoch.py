@@ -49,8 +49,9 @@ from torch.optim import Optimizer
 
 from cerebro_elastic.errors import MissingExtra, TaskError
 from cerebro_elastic.train import rng
+from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.optimizer_state import to_names
-from cerebro_elastic.train.task import State
+from cerebro_elastic.train.task import State, Stopped
 from cerebro_lightning.attributes import Attributes
 from cerebro_lightning.optimizers import load_named
 from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
@@ -138,7 +139,8 @@ class SubEpoch:
     whether they open and close the epoch.
 
     After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
-    config's fit has come to its end.
+    config's fit has come to its end, ``stopped`` that the batches ended too early (``feed.Stopped``), and
+    ``not_finite`` what is NaN or infinite.
     """
 
     def __init__(
@@ -154,6 +156,8 @@ class SubEpoch:
         self.state = state
         self.metrics: dict[str, float] = {}
         self.ended = False
+        self.stopped: Stopped | None = None
+        self.not_finite: str | None = None
         self.first, self.last = first, last
         self.batches_left = batches
         self._module = module
@@ -199,7 +203,7 @@ class SubEpoch:
             rng.restore(self.state[_OURS]["rng"], self._device)
 
     def leave(self) -> NoReturn:
-        """Called when the batches are used up and the config's fit goes on elsewhere."""
+        """Called between batches when the config's fit goes on elsewhere."""
         self.ended = False
         self._capture()
         raise _LeaveUnit
@@ -230,6 +234,8 @@ class SubEpoch:
         state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if not self.stopped:
+            self.not_finite = not_finite(self.metrics, self._module.named_parameters())
 
     def _restore(self, state: State) -> None:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector
@@ -332,6 +338,9 @@ class _UnitEpochLoop(_TrainingEpochLoop):
         self._unit.batches_left -= 1
         try:
             super().advance(data_fetcher)
+        except Stopped as stopped:
+            self._unit.stopped = stopped
+            self._unit.leave()
         except StopIteration:
             if self._unit.closes_epoch:
                 raise

@@ -51,7 +51,7 @@ class LightningTask:
                 ) from exc
 
     def train(self, job: UnitJob) -> UnitResult:
-        own_batches = len(list(feed.batch_rows(job, [job.partition])))
+        end = feed.unit_batches(job)
         training = EpochLoader(feed.epoch_batches(job), partial(feed.training_batches, job))
         logger = RowLogger(job.unit.epoch)
         device = torch.device(job.device)
@@ -62,19 +62,22 @@ class LightningTask:
                 module,
                 make_trainer(self._section.trainer, callbacks, logger, device, job.epochs),
                 state=job.state,
-                batches=own_batches,
-                first=not job.visited,
+                batches=end - job.skip,
+                first=not job.visited and not job.skip,
                 last=job.last,
             )
             unit.fit(training, _validation_loader(module, job))
         assert unit.state is not None
+        done = unit.stopped.batches if unit.stopped else end
         return UnitResult(
             state=unit.state,
-            samples=job.partition.rows,
-            batches=own_batches,
+            samples=feed.rows_until(job, done),
+            batches=done - job.skip,
             metrics=unit.metrics,
             log=logger.rows,
             done=unit.stopped_early,
+            whole=done == end,
+            not_finite=unit.not_finite,
         )
 
     def evaluate(self, job: UnitJob) -> UnitResult:
@@ -89,7 +92,7 @@ class LightningTask:
 
     @property
     def splits(self) -> bool:
-        return False
+        return True
 
     def load_module(self, hparams: HParams, state: State, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lightning as L
 import numpy as np
@@ -22,6 +22,7 @@ from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.registry import import_object
+from cerebro_elastic.testing.parts import in_parts
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.optimizer_state import to_names
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
@@ -121,18 +122,25 @@ def ordinary_fit(case: Case) -> Outcome:
     )
 
 
-def units(case: Case) -> Iterator[tuple[UnitJob, UnitResult]]:
+Stops: TypeAlias = Mapping[tuple[int, int], Sequence[int]]
+"""Where units are cut: after which numbers of batches, by (epoch, position)."""
+
+
+def units(case: Case, stops: Stops | None = None) -> Iterator[tuple[UnitJob, UnitResult]]:
     """The same as units, each on a fresh task, the state going through the form of a checkpoint."""
-    return units_from(case, 0, None)
+    return units_from(case, 0, None, stops)
 
 
-def units_from(case: Case, start: int, state: State | None) -> Iterator[tuple[UnitJob, UnitResult]]:
-    """The units from the ``start``-th on, of those of all epochs in order."""
+def units_from(
+    case: Case, start: int, state: State | None, stops: Stops | None = None
+) -> Iterator[tuple[UnitJob, UnitResult]]:
+    """The units, or their parts, from the ``start``-th on, of those of all epochs in order."""
     places = [(epoch, position) for epoch, order in enumerate(case.orders) for position in range(len(order))]
     for epoch, position in places[start:]:
         unit = job(case, epoch, position, state)
-        result = LightningTask(case.section, FOLDER).train(unit)
-        yield unit, result
+        cuts = (stops or {}).get((epoch, position), ())
+        for result in in_parts(lambda part: LightningTask(case.section, FOLDER).train(part), unit, cuts, hop):
+            yield unit, result
         if result.done:
             return
         state = hop(result.state)
@@ -165,6 +173,7 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
     """What the last unit and the rows and metrics of all leave."""
     last = done[-1][1]
     state = last.state
+    ends = [result for unit, result in done if unit.last and result.whole]
     recorder = state["cerebro"]["attributes"][1]["plain"]
     return Outcome(
         weights=dict(state.get("current_model_state", state["state_dict"])),
@@ -172,12 +181,12 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
         schedulers=state["lr_schedulers"],
         global_step=state["global_step"],
         current_epoch=state["epoch"],
-        epoch_metrics=[dict(result.metrics) for unit, result in done if unit.last],
+        epoch_metrics=[dict(result.metrics) for result in ends],
         rows=[dict(row) for _, result in done for row in result.log],
         calls=recorder["calls"],
         callbacks={name.partition("{")[0]: saved for name, saved in state["callbacks"].items()},
         rng=state["cerebro"]["rng"],
-        epochs=len([unit for unit, _ in done if unit.last]),
+        epochs=len(ends),
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
-from lightning_harness import ORDERS, Case, differences, ordinary_fit, outcome, units
+from lightning_harness import ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
+
+from cerebro_elastic.checkpoint import save
 
 STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
 
@@ -55,6 +58,32 @@ def test_units_equal_one_ordinary_fit(case: Case) -> None:
     found = outcome(list(units(case)))
     for part in dataclasses.fields(expected):
         assert not differences(getattr(expected, part.name), getattr(found, part.name), part.name)
+
+
+PARTS = {(0, 0): (2,), (0, 2): (1,), (1, 2): (1, 3), (2, 0): (2,)}
+"""Cuts in an epoch's first and last units, beside and across groups of accumulated batches."""
+EACH_BATCH = {
+    (e, k): range(1, (4, 3, 2)[index]) for e, order in enumerate(ORDERS) for k, index in enumerate(order)
+}
+NOISY = Case("Dropout", trainer={"accumulate_grad_batches": 4}, callbacks=["EMAWeightAveraging"])
+
+
+@pytest.mark.parametrize(
+    ("case", "stops"),
+    [
+        *((case, PARTS) for case in CASES.values()),
+        (NOISY, EACH_BATCH),
+        (CASES["plain attributes"], EACH_BATCH),
+    ],
+    ids=[*CASES, "noisy, batch by batch", "plain attributes, batch by batch"],
+)
+def test_units_in_parts_equal_units_in_one_go(case: Case, stops: Stops, tmp_path: Path) -> None:
+    whole, parts = list(units(case)), list(units(case, stops))
+    ends = [save(done[-1][1].state, str(tmp_path / name)) for name, done in (("1", whole), ("n", parts))]
+    assert ends[0].digest == ends[1].digest
+    assert not differences(vars(outcome(whole)), vars(outcome(parts)))
+    for count in ("samples", "batches"):
+        assert sum(getattr(r, count) for _, r in whole) == sum(getattr(r, count) for _, r in parts)
 
 
 def test_the_sanity_check_that_units_leave_out_has_no_effect_but_its_hooks() -> None:
