@@ -6,10 +6,9 @@ shown them. So it needs no memory of its own, and one that takes over decides as
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Self
 
+from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.core.actions import (
     Action,
     Assign,
@@ -21,14 +20,11 @@ from cerebro_elastic.core.actions import (
     Withdraw,
 )
 from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.events import Event, LeaderChanged
-from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.events import LeaderChanged
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger import Ledger
-
-Observer = Callable[[list[Event], State], None]
 
 
 class Deposed(RunError):
@@ -39,7 +35,8 @@ class Controller:
     """The leader of a run, from the moment it is made until it is closed or deposed.
 
     ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
-    told the events of each revision since then, none left out, and the state after them.
+    told the events of each revision from ``since`` on (by default: since the election), none left out, and
+    the state after them.
     """
 
     def __init__(
@@ -50,39 +47,36 @@ class Controller:
         *,
         name: str,
         leader: int,
-        observe: Observer = lambda _events, _state: None,
+        since: int | None = None,
+        observe: Observer = nobody,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._search = search
         self._name = name
         self._leader = leader
-        self._observe = observe
-        self._stack = ExitStack()
+        self._follower = Follower(ledger, leader + 1 if since is None else since, observe)
         self._awaited = 0
-        self.state = State()
 
     def __enter__(self) -> Self:
-        self.state = self._ledger.state()
-        self._read = self.state.revision
-        self._stream = self._stack.enter_context(self._ledger.events(self._leader + 1))
+        self._follower.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._follower.__exit__()
+
+    @property
+    def state(self) -> State:
+        return self._follower.state
 
     def step(self, timeout: float | None) -> bool:
         """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; whether
         there was one. Raises ``Deposed`` when another leads, or nobody."""
-        events = self._stream.next(timeout)
+        events = self._follower.step(timeout)
         for event in events:
-            if isinstance(event, LeaderChanged) and event.leader != self._name:
+            later = isinstance(event, LeaderChanged) and event.revision > self._leader
+            if later and event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
-            # What came between the election and the reading of the state is in the state.
-            if event.revision > self._read:
-                self.state = fold(self.state, event)
-        if events:
-            self._observe(events, self.state)
         if self.state.revision >= self._awaited:
             self._act()
         return bool(events)
