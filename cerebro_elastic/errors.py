@@ -37,6 +37,15 @@ class CheckpointError(CerebroError):
     """A checkpoint is missing, damaged, or holds what cannot be stored."""
 
 
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint's files are surely missing or not what was saved: read, and found so."""
+
+
+class StorageError(CerebroError):
+    """The storage of files cannot be reached, is too slow or refuses access. It says nothing of the files:
+    what is there may be whole."""
+
+
 class MissingExtra(CerebroError):
     """An optional dependency is not installed; the message says what to install."""
 
@@ -45,6 +54,10 @@ class MissingExtra(CerebroError):
 
 class RunError(CerebroError):
     """A run cannot be opened, started or resumed."""
+
+
+class NameTaken(RunError):
+    """Another node of the run is registered under the name."""
 
 
 class DiskFull(CerebroError):
@@ -57,6 +70,11 @@ class StoreError(CerebroError):
 
 class StoreUnavailable(StoreError):
     """The store did not answer within the deadline."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store's database is full: it takes no writes until somebody makes room. Reads, watches and
+    leases go on."""
 
 
 class StoreRefused(StoreError):
@@ -72,6 +90,11 @@ class TxnUnknown(StoreError):
 
 class Compacted(StoreError):
     """A watch asked for a revision that the store has compacted; read afresh and watch from there."""
+
+
+class Rewound(Compacted):
+    """The store's history is not the one that was read before: it was restored from a snapshot. As for what
+    is compacted: read afresh and watch from there."""
 
 
 class LeaseLost(StoreError):

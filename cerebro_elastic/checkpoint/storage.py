@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
+from cerebro_elastic import files
 from cerebro_elastic.checkpoint import tensors, tree
 from cerebro_elastic.core.values import CheckpointRef
-from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import (
+    Chunk,
     Content,
     Place,
-    Sha256,
     content,
+    digest,
+    exists,
     locate,
-    open_read,
-    pieces,
+    read,
+    read_into,
     settle,
+    size,
     translated,
     write,
 )
@@ -39,54 +43,60 @@ TREE = "tree.json"
 
 
 def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
-    """Write ``state`` under ``url``, a fresh name. It is readable by others when this returns.
+    """Write ``state`` under ``url``, a fresh name. It is readable by others when this returns; a power cut
+    in the middle leaves no checkpoint, or the whole one.
 
     ``state`` must not change meanwhile. Raises ``CheckpointError`` if it holds what cannot be
-    stored (see ``tree``), if ``url`` is taken, or if writing fails; ``DiskFull`` if there is no space.
+    stored (see ``tree``) or if ``url`` is taken; ``StorageError`` or ``DiskFull`` if writing fails.
     """
-    values, flat = tree.flatten(state)
-    layout = tensors.specs(flat)
-    listed = [(spec.name, str(spec.dtype).removeprefix("torch."), spec.shape) for spec in layout]
+    data = _data(state)
     with translated(CheckpointError, f"cannot write the checkpoint {url}"):
         folder = locate(url)
-        if folder.fs.exists((folder / MANIFEST).path):
+        if exists(folder / MANIFEST):
             raise CheckpointError(
-                f"{url} already holds a checkpoint, and checkpoints never change: save elsewhere"
+                f"{folder} already holds a checkpoint, and checkpoints never change: save elsewhere"
             )
-        contents = {
-            TENSORS: write(folder / TENSORS, [tensors.header(layout), *tensors.memory(layout, flat)]),
-            TREE: write(folder / TREE, [_json({"tensors": listed, "state": values})]),
-        }
-        manifest = _json(
-            {"version": VERSION, "files": {name: asdict(what) for name, what in contents.items()}}
+        return _write(folder, url, data)
+
+
+def restore(state: Mapping[str, Any], ref: CheckpointRef) -> None:
+    """Put the damaged checkpoint ``ref`` back in its place, ``state`` being what it held.
+
+    Raises ``CheckpointError`` and writes nothing if it held another; else as ``save``.
+    """
+    data = _data(state)
+    found = _ref(ref.url, {name: digest(file) for name, file in data.items()})
+    if found != ref:
+        raise CheckpointError(
+            f"{ref.url} cannot be put back: it held a state of digest {ref.digest} ({ref.bytes} bytes), this "
+            f"one has {found.digest} ({found.bytes} bytes)"
         )
-        write(folder / MANIFEST, [manifest])
-        settle(folder)
-    size = sum(what.bytes for what in contents.values())
-    return CheckpointRef(url, hashlib.sha256(manifest).hexdigest(), size)
+    with translated(CheckpointError, f"cannot write the checkpoint {ref.url}"):
+        _write(locate(ref.url), ref.url, data)
 
 
 def load(ref: CheckpointRef) -> Any:
     """The saved state, each file read once and checked on the way; tensors are fresh, on the CPU.
 
-    Raises ``CheckpointError`` if a file is missing, cut short or damaged.
+    Raises ``DamagedCheckpoint`` if a file is missing, cut short or damaged, ``StorageError`` if that
+    cannot be known.
     """
     with _reading(ref) as folder:
         contents = _contents(folder, ref)
-        text: bytes = folder.fs.cat_file((folder / TREE).path)
-        _check(folder / TREE, contents[TREE], Content(len(text), hashlib.sha256(text).hexdigest()))
+        text = read(folder / TREE)
+        _check(folder / TREE, contents[TREE], digest([text]))
         saved = json.loads(text)
         layout = [
             tensors.Spec(name, getattr(torch, dtype), tuple(shape)) for name, dtype, shape in saved["tensors"]
         ]
         flat = tensors.empty(layout)
         targets = [memoryview(bytearray(len(tensors.header(layout)))), *tensors.memory(layout, flat)]
-        _check(folder / TENSORS, contents[TENSORS], _read_into(folder / TENSORS, targets))
+        _check(folder / TENSORS, contents[TENSORS], read_into(folder / TENSORS, targets))
     return tree.unflatten(saved["state"], flat)
 
 
 def verify(ref: CheckpointRef) -> None:
-    """Raise ``CheckpointError`` unless every file is there with the size and digest it was saved with."""
+    """Raise ``DamagedCheckpoint`` unless every file is there with the size and digest it was saved with."""
     with _reading(ref) as folder:
         for name, expected in _contents(folder, ref).items():
             _check(folder / name, expected, content(folder / name))
@@ -96,11 +106,11 @@ def verify_sizes(ref: CheckpointRef) -> None:
     """``verify`` at a glance: the manifest, and the sizes of the other files, which are not read."""
     with _reading(ref) as folder:
         for name, expected in _contents(folder, ref).items():
-            size = folder.fs.size((folder / name).path)
-            if size != expected.bytes:
-                what = "cut short" if size < expected.bytes else "damaged"
-                raise CheckpointError(
-                    f"{folder / name} is {what}: it has {size} bytes instead of {expected.bytes}; {_ADVICE}"
+            found = size(folder / name)
+            if found != expected.bytes:
+                what = "cut short" if found < expected.bytes else "damaged"
+                raise DamagedCheckpoint(
+                    f"{folder / name} is {what}: it has {found} bytes instead of {expected.bytes}; {_ADVICE}"
                 )
 
 
@@ -108,10 +118,37 @@ def remove(ref: CheckpointRef) -> None:
     """Delete the checkpoint, its manifest first; nothing happens if it is gone already."""
     with translated(CheckpointError, f"cannot delete the checkpoint {ref.url}"):
         folder = locate(ref.url)
-        if folder.fs.exists((folder / MANIFEST).path):
-            folder.fs.rm_file((folder / MANIFEST).path)
-        if folder.fs.exists(folder.path):
-            folder.fs.rm(folder.path, recursive=True)
+        files.remove(folder / MANIFEST)
+        files.remove(folder)
+
+
+def _data(state: Mapping[str, Any]) -> dict[str, Sequence[Chunk]]:
+    """The files of ``state`` but for the manifest, by name."""
+    values, flat = tree.flatten(state)
+    layout = tensors.specs(flat)
+    listed = [(spec.name, str(spec.dtype).removeprefix("torch."), spec.shape) for spec in layout]
+    return {
+        TENSORS: [tensors.header(layout), *tensors.memory(layout, flat)],
+        TREE: [_json({"tensors": listed, "state": values})],
+    }
+
+
+def _write(folder: Place, url: str, data: Mapping[str, Sequence[Chunk]]) -> CheckpointRef:
+    """The manifest last, and not before the names of the others are durable."""
+    contents = {name: write(folder / name, file) for name, file in data.items()}
+    settle(folder)
+    write(folder / MANIFEST, [_manifest(contents)])
+    settle(folder)
+    return _ref(url, contents)
+
+
+def _manifest(contents: Mapping[str, Content]) -> bytes:
+    return _json({"version": VERSION, "files": {name: asdict(what) for name, what in contents.items()}})
+
+
+def _ref(url: str, contents: Mapping[str, Content]) -> CheckpointRef:
+    sha256 = hashlib.sha256(_manifest(contents)).hexdigest()
+    return CheckpointRef(url, sha256, sum(what.bytes for what in contents.values()))
 
 
 @contextmanager
@@ -120,37 +157,17 @@ def _reading(ref: CheckpointRef) -> Iterator[Place]:
         try:
             yield locate(ref.url)
         except FileNotFoundError as exc:
-            raise CheckpointError(
+            raise DamagedCheckpoint(
                 f"a file of the checkpoint {ref.url} is missing ({exc}): {_ADVICE}"
             ) from exc
 
 
-def _read_into(place: Place, targets: Iterable[memoryview]) -> Content:
-    """Fill ``targets`` from the file front to back; what the whole file holds."""
-    with open_read(place) as file, Sha256() as digest:
-        for target in targets:
-            for piece in pieces(target):
-                if not _fill(piece, file):
-                    return content(place)  # cut short: what was read already is of no use
-                digest.update(piece)
-        digest.update(file.read())
-        return digest.content()
-
-
-def _fill(target: memoryview, file: Any) -> bool:
-    """Read exactly ``target`` from ``file``; whether there was enough."""
-    filled = 0
-    while filled < len(target) and (got := file.readinto(target[filled:])):
-        filled += got
-    return filled == len(target)
-
-
 def _contents(folder: Place, ref: CheckpointRef) -> dict[str, Content]:
     """What the manifest says of the other files."""
-    text = folder.fs.cat_file((folder / MANIFEST).path)
+    text = read(folder / MANIFEST)
     found = hashlib.sha256(text).hexdigest()
     if found != ref.digest:
-        raise CheckpointError(
+        raise DamagedCheckpoint(
             f"{folder / MANIFEST} is damaged or of another checkpoint: expected sha256 {ref.digest}, "
             f"found {found}; {_ADVICE}"
         )
@@ -166,7 +183,7 @@ def _contents(folder: Place, ref: CheckpointRef) -> dict[str, Content]:
 def _check(place: Place, expected: Content, found: Content) -> None:
     if found != expected:
         what = "cut short" if found.bytes < expected.bytes else "damaged"
-        raise CheckpointError(f"{place} is {what}: expected {expected}, found {found}; {_ADVICE}")
+        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {found}; {_ADVICE}")
 
 
 def _json(value: Any) -> bytes:

@@ -1,8 +1,9 @@
-"""A host's cache of partitions: each file is read once per host, checked once, then memory-mapped.
+"""A host's cache of partitions: each file is read once per host, checked, then memory-mapped.
 
-A file gets its final name only after its size and sha256 were found right, so the name itself says
-that it was checked; a process that is killed in the middle leaves a temporary name, which the next
-fetch removes. A dataset on a local disk is hard-linked into the cache instead of copied where the
+A file gets its final name only after its size and sha256 were found right; a process that is killed in
+the middle leaves a temporary name, which the next fetch removes. What another process brought, perhaps long
+ago, may have been damaged since: each process checks a file again before it first uses it, and brings a
+damaged one again. A dataset on a local disk is hard-linked into the cache instead of copied where the
 file systems allow: it takes no space, and is checked and found the same way. (`prepare` never
 writes into an existing file, so a link does not change under its readers.)
 """
@@ -26,21 +27,27 @@ class PartitionCache:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._checked: set[Path] = set()
 
     def fetch(self, url: str, manifest: Manifest, split: Split, index: int) -> Partition:
         """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it.
 
-        Raises ``DataError`` if a file is missing or not what the manifest says, ``DiskFull`` if the
-        cache has no space. Other processes that want the same partition wait and share it.
+        Raises ``DataError`` if a file is missing there or not what the manifest says, ``StorageError`` if
+        that cannot be known, ``DiskFull`` if the cache has no space. Other processes that want the same
+        partition wait and share it.
         """
         folder = self._folder(manifest, split, index)
         partition = manifest.split(split)[index]
         paths = _paths(folder, manifest)
-        if not _present(paths.values(), partition.files):
-            with translated(DataError, f"cannot fetch {split} partition {index} of {url}"), _locked(folder):
+        if not self._good(paths.values(), partition.files):
+            with (
+                translated(DataError, f"cannot fetch {split} partition {index} of {url} into {folder}"),
+                _locked(folder),
+            ):
                 for path, file in zip(paths.values(), partition.files, strict=True):
-                    if not _present([path], [file]):
+                    if not self._good([path], [file]):
                         _bring(locate(url) / file.path, path, file.content)
+                        self._checked.add(path)
         return open_partition(index, partition.rows, paths)
 
     def cached(self, manifest: Manifest) -> tuple[int, ...]:
@@ -50,6 +57,17 @@ class PartitionCache:
             for index, partition in enumerate(manifest.train)
             if _present(_paths(self._folder(manifest, "train", index), manifest).values(), partition.files)
         )
+
+    def _good(self, paths: Iterable[Path], files: Iterable[ColumnFile]) -> bool:
+        """Whether the files are here and have been checked by this process, now or before."""
+        return all(self._good_file(path, file) for path, file in zip(paths, files, strict=True))
+
+    def _good_file(self, path: Path, file: ColumnFile) -> bool:
+        if not _present([path], [file]):
+            return False
+        if path not in self._checked and content(locate(str(path))) == file.content:
+            self._checked.add(path)
+        return path in self._checked
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
         return self._root / manifest.digest / f"{split}-{index:05d}"

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Content, locate, translated
+from cerebro_elastic.files import Content, locate, read, sizes, translated
 
 VERSION = 1
 NAME = "manifest.json"
@@ -81,7 +81,7 @@ def read_manifest(url: str) -> Manifest:
     with translated(DataError, f"cannot read the dataset {url}"):
         place = locate(url) / NAME
         try:
-            text = place.fs.cat_file(place.path)
+            text = read(place)
         except FileNotFoundError as exc:
             raise DataError(
                 f"there is no dataset at {url}: {place} is missing; prepare it with `cerebro prepare`"
@@ -94,14 +94,14 @@ def verify_sizes(url: str, manifest: Manifest) -> None:
     read. What else may be damaged, a node finds when it fetches the file."""
     with translated(DataError, f"cannot list the dataset {url}"):
         root = locate(url)
-        sizes = {path: info["size"] for path, info in root.fs.find(root.path, detail=True).items()}
+        found = sizes(root)
     for partition in (*manifest.train, *manifest.valid):
         for file in partition.files:
-            size = sizes.get((root / file.path).path)
+            size = found.get((root / file.path).path)
             if size != file.bytes:
-                found = "is missing" if size is None else f"has {size} bytes instead of {file.bytes}"
+                what = "is missing" if size is None else f"has {size} bytes instead of {file.bytes}"
                 raise DataError(
-                    f"{root / file.path} {found}: restore it, or prepare the dataset again at another place"
+                    f"{root / file.path} {what}: restore it, or prepare the dataset again at another place"
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from cerebro_elastic.data.check import check_columns, check_labels, check_split,
 from cerebro_elastic.data.manifest import NAME, ColumnFile, Manifest, PartitionFiles, Split, read_manifest
 from cerebro_elastic.data.sources import Columns, Source, read_source
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK, Chunk, Content, Place, digest, locate, translated, write
+from cerebro_elastic.files import CHUNK, Chunk, Content, Place, digest, exists, locate, translated, write
 
 Index: TypeAlias = NDArray[np.int64]
 Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
@@ -95,19 +96,19 @@ def _store(
     """Write the dataset unless it is there; there it must be the same."""
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
-        exists = root.fs.exists((root / NAME).path)
-        keep: Keep = _only_hash if exists else write
+        there = exists(root / NAME)
+        keep: Keep = _only_hash if there else write
         manifest = Manifest(
             columns_of(train[0]),
             tuple(_keep_partition(root, "train", i, train[0], deal, keep) for i, deal in enumerate(train[1])),
             tuple(_keep_partition(root, "valid", i, valid[0], deal, keep) for i, deal in enumerate(valid[1])),
             seed,
         )
-        if not exists:
+        if not there:
             write(root / NAME, [manifest.to_json()])
-    if exists and (there := read_manifest(url).digest) != manifest.digest:
+    if there and (other := read_manifest(url).digest) != manifest.digest:
         raise DataError(
-            f"{url} holds another dataset (digest {there}, this one has {manifest.digest}): "
+            f"{url} holds another dataset (digest {other}, this one has {manifest.digest}): "
             "delete it or prepare into another place"
         )
     return manifest
@@ -123,21 +124,27 @@ def _keep_partition(
     files = []
     for name, column in columns.items():
         path = f"{split}/{index:05d}/{quote(name, safe='')}.npy"
-        kept = keep(root / path, _npy(column, deal))
+        kept = keep(root / path, _Npy(column, deal))
         files.append(ColumnFile(path, kept.bytes, kept.sha256))
     return PartitionFiles(len(deal), tuple(files))
 
 
-def _npy(column: NDArray[Any], index: Index) -> Iterator[Chunk]:
-    """The ``.npy`` file of ``column[index]``, a chunk at a time."""
-    dtype = column.dtype.newbyteorder("<")
-    shape = (len(index), *column.shape[1:])
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
-    yield header.getvalue()
-    step = max(1, CHUNK // (column[0].size * dtype.itemsize))
-    for start in range(0, len(index), step):
-        rows = np.ascontiguousarray(column[index[start : start + step]], dtype=dtype)
-        yield rows.reshape(-1).view(np.uint8).data
+@dataclass(frozen=True)
+class _Npy:
+    """The ``.npy`` file of ``column[index]``, a chunk at a time, made anew each time it is asked for."""
+
+    column: NDArray[Any]
+    index: Index
+
+    def __iter__(self) -> Iterator[Chunk]:
+        dtype = self.column.dtype.newbyteorder("<")
+        shape = (len(self.index), *self.column.shape[1:])
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        )
+        yield header.getvalue()
+        step = max(1, CHUNK // (self.column[0].size * dtype.itemsize))
+        for start in range(0, len(self.index), step):
+            rows = np.ascontiguousarray(self.column[self.index[start : start + step]], dtype=dtype)
+            yield rows.reshape(-1).view(np.uint8).data

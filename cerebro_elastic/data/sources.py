@@ -6,6 +6,7 @@ read by pyarrow (extra ``parquet``), always: another reader would infer other dt
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.errors import DataError, MissingExtra
-from cerebro_elastic.files import Place, locate, translated
+from cerebro_elastic.files import CHUNK, Place, expand, locate, open_read, redacted, translated
 from cerebro_elastic.registry import place_in
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
@@ -40,8 +41,9 @@ def read_source(source: Source) -> tuple[Columns, Columns | None]:
     suffixes = sorted({_suffix(file.path) for file in files})
     if len(suffixes) > 1 or suffixes[0] not in _READERS:
         raise DataError(
-            f"{name} has files of kind {', '.join(suffixes)}: choose one of {', '.join(sorted(_READERS))}, "
-            "or a Python function 'module:name' that returns {column: array}"
+            f"{redacted(name)} has files of kind {', '.join(suffixes)}: choose one of "
+            f"{', '.join(sorted(_READERS))}, or a Python function 'module:name' that returns "
+            "{column: array}"
         )
     with translated(DataError, f"cannot read {name}"):
         return _READERS[suffixes[0]](files), None
@@ -77,16 +79,13 @@ def _expand(name: str) -> list[Place]:
     known kind."""
     place = _locate(name)
     with translated(DataError, f"cannot read {name}"):
-        if place.fs.isdir(place.path):
-            paths = [path for path in place.fs.ls(place.path, detail=False) if _suffix(path) in _READERS]
-        else:
-            paths = [place.path] if place.fs.exists(place.path) else place.fs.glob(place.path)
-    if not paths:
+        found = expand(place, lambda path: _suffix(path) in _READERS)
+    if not found:
         raise DataError(
-            f"{name} does not exist, or has no file of a known kind: give a file, a folder or a glob of "
-            f"{', '.join(sorted(_READERS))}"
+            f"{redacted(name)} does not exist, or has no file of a known kind: give a file, a folder or a "
+            f"glob of {', '.join(sorted(_READERS))}"
         )
-    return [Place(place.fs, path) for path in sorted(paths)]
+    return found
 
 
 def _locate(name: str) -> Place:
@@ -95,7 +94,8 @@ def _locate(name: str) -> Place:
 
 
 def _suffix(path: str) -> str:
-    return PurePosixPath(path).suffix.lower()
+    """The file's kind; what follows ``?`` in a URL is for its server, and may be secret."""
+    return PurePosixPath(path.partition("?")[0]).suffix.lower()
 
 
 def _read_npy(place: Place) -> NDArray[Any]:
@@ -103,9 +103,13 @@ def _read_npy(place: Place) -> NDArray[Any]:
         if place.local:
             array: NDArray[Any] = np.load(place.path, mmap_mode="r", allow_pickle=False)
             return array
-        with place.fs.open(place.path, "rb") as file:
+        with _opened(place) as file:
             loaded: NDArray[Any] = np.load(file, allow_pickle=False)
             return loaded
+
+
+def _opened(place: Place) -> io.BufferedReader:
+    return io.BufferedReader(open_read(place), CHUNK)
 
 
 def _npy_columns(files: list[Place]) -> Columns:
@@ -115,7 +119,7 @@ def _npy_columns(files: list[Place]) -> Columns:
 def _npz_columns(files: list[Place]) -> Columns:
     if len(files) > 1:
         raise DataError(f"{len(files)} .npz files, such as {files[0]} and {files[1]}: give one")
-    with files[0].fs.open(files[0].path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+    with _opened(files[0]) as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 
@@ -137,7 +141,7 @@ def _table_columns(files: list[Place], kind: str) -> Columns:
     read = pyarrow.csv.read_csv if kind == "csv" else pyarrow.parquet.read_table
     tables = []
     for place in files:
-        with place.fs.open(place.path, "rb") as file:
+        with _opened(place) as file:
             tables.append(read(file))
     table = pa.concat_tables(tables)
     return {name: _table_column(name, table.column(name)) for name in table.column_names}

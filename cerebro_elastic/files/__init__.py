@@ -1,0 +1,47 @@
+"""Files on any fsspec URL: read and written in chunks, hashed on the way, patient with their storage."""
+
+from cerebro_elastic.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
+from cerebro_elastic.files.places import (
+    Place,
+    chunks,
+    content,
+    exists,
+    expand,
+    locate,
+    open_read,
+    read,
+    read_into,
+    remove,
+    replacing,
+    settle,
+    size,
+    sizes,
+    write,
+)
+from cerebro_elastic.files.trouble import redacted, translated
+
+__all__ = [
+    "CHUNK",
+    "Chunk",
+    "Content",
+    "Place",
+    "Sha256",
+    "chunks",
+    "content",
+    "digest",
+    "exists",
+    "expand",
+    "locate",
+    "open_read",
+    "pour",
+    "read",
+    "read_into",
+    "redacted",
+    "remove",
+    "replacing",
+    "settle",
+    "size",
+    "sizes",
+    "translated",
+    "write",
+]

@@ -1,0 +1,110 @@
+"""What files hold, in chunks, and hashed in the same pass."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from io import RawIOBase
+from types import TracebackType
+from typing import BinaryIO, Self, TypeAlias
+
+CHUNK = 8 << 20
+"""Bytes read, hashed or written at a time."""
+
+Chunk: TypeAlias = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file holds: its size in bytes and its sha256, in hex."""
+
+    bytes: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.bytes} bytes with sha256 {self.sha256}"
+
+
+class Sha256:
+    """sha256 in a thread beside the file's reading or writing; at most one chunk is in flight."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+
+    def update(self, chunk: Chunk) -> None:
+        """Take ``chunk``, which must not change before the next call of a method."""
+        self._wait()
+        self._bytes += len(chunk)
+        if len(chunk) < CHUNK // 64:  # the hand-over would cost more than it saves
+            self._hash.update(chunk)
+        else:
+            self._pending = self._thread.submit(self._hash.update, chunk)
+
+    def content(self) -> Content:
+        """Of all chunks so far."""
+        self._wait()
+        return Content(self._bytes, self._hash.hexdigest())
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+
+
+def pieces(data: Chunk) -> Iterator[memoryview]:
+    """``data`` in chunks, without a copy."""
+    view = memoryview(data).cast("B")
+    return (view[start : start + CHUNK] for start in range(0, len(view), CHUNK))
+
+
+def digest(data: Iterable[Chunk]) -> Content:
+    """What a file of ``data`` would hold."""
+    with Sha256() as sha256:
+        for chunk in data:
+            sha256.update(chunk)
+        return sha256.content()
+
+
+def pour(data: Iterable[Chunk], file: BinaryIO) -> Content:
+    """Write ``data`` into an open file, hashing it on the way."""
+    with Sha256() as sha256:
+        for chunk in data:
+            for piece in pieces(chunk):
+                sha256.update(piece)
+                file.write(piece)
+        return sha256.content()
+
+
+def fill(targets: Iterable[memoryview], file: RawIOBase) -> Content | None:
+    """Fill ``targets`` from an open file, front to back; what the whole file holds, or ``None`` if it ends
+    before they are full."""
+    with Sha256() as sha256:
+        for target in targets:
+            for piece in pieces(target):
+                if not _fill(piece, file):
+                    return None
+                sha256.update(piece)
+        while chunk := file.read(CHUNK):
+            sha256.update(chunk)
+        return sha256.content()
+
+
+def _fill(target: memoryview, file: RawIOBase) -> bool:
+    """Read exactly ``target`` from ``file``; whether there was enough."""
+    filled = 0
+    while filled < len(target) and (got := file.readinto(target[filled:])):
+        filled += got
+    return filled == len(target)
