@@ -1,0 +1,146 @@
+"""``python -m cerebro_elastic.testing.chaos --seed 7 --faults 60``: a storm, and the verdict on it.
+
+3 nodes, 2 candidates for the lead and an etcd on this machine train 12 configs for 3 epochs, while faults of
+all kinds strike. What is left, and the plan, lie in ``--folder``; ``--plan FILE`` strikes with that plan again,
+``--shrink`` looks for the few faults of a failing plan that it takes to fail (a storm for each try).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.testing.cluster import Cluster
+from cerebro_elastic.testing.faults import (
+    FaultPlan,
+    Kind,
+    plan_from_json,
+    plan_to_json,
+    random_plan,
+    shrink,
+)
+from cerebro_elastic.testing.storm import Storm
+from cerebro_elastic.testing.storm_task import BATCH, PARTITIONS
+from cerebro_elastic.testing.verdict import fate, judge, wasted
+
+NODES, CANDIDATES = 3, 2
+CONFIGS, EPOCHS = 12, 3
+LAST = 0.8
+"""No fault is planned for the last units: each should meet a run that still goes on."""
+
+
+def recipe(configs: int, epochs: int) -> dict[str, Any]:
+    """What a storm trains. A rank that is killed counts as a try of its unit, hence many."""
+    task = "cerebro_elastic.testing.storm_task"
+    return {
+        "name": "storm",
+        "seed": 1,
+        "epochs": epochs,
+        "nodes": f"1:{NODES}",
+        "task": {"kind": "torch", "model_fn": f"{task}:model", "loss": "cross_entropy"},
+        "data": {"source": f"{task}:data", "partitions": PARTITIONS, "valid": 0.1, "batch_size": BATCH},
+        "search": {"space": {"lr": [0.1 / 2**i for i in range(configs)], "width": [16]}},
+        "limits": {"tries": 1000},
+    }
+
+
+def storm(
+    folder: Path, plan: FaultPlan, *, configs: int, epochs: int, deadline: float, out: Console
+) -> list[str]:
+    """Strike a fresh run in ``folder`` with ``plan``; what is wrong afterwards."""
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        out.print(f"{time.monotonic() - began:6.1f} s  {text}", highlight=False)
+
+    with Cluster(
+        recipe(configs, epochs), RunFolder(folder / "storm"), nodes=NODES, candidates=CANDIDATES
+    ) as cluster:
+        (folder / "plan.jsonl").write_text(plan_to_json(plan))
+        raging = Storm(cluster, plan, say)
+        problems = [] if raging.rage(deadline) else [f"the run did not end within {deadline:g} s"]
+        lasted = time.monotonic() - began
+    if raging.seen.ended:
+        say("the run has ended; replaying it")
+        problems += judge(cluster, raging.strikes)
+        _report(cluster, raging, lasted, out)
+    return problems
+
+
+def _report(cluster: Cluster, raging: Storm, lasted: float, out: Console) -> None:
+    events = RunResult(cluster.folder).events
+    fates: dict[Kind, Counter[str]] = {}
+    for strike in raging.strikes:
+        fates.setdefault(strike.fault.kind, Counter())[fate(strike, events)] += 1
+    table = Table("fault", "times", "what became of it")
+    for kind in sorted(fates, key=str):
+        told = ", ".join(f"{count} {what}" for what, count in fates[kind].most_common())
+        table.add_row(str(kind), str(fates[kind].total()), told)
+    out.print(table)
+    struck = sum(strike.revision > 0 for strike in raging.strikes)
+    out.print(
+        f"{struck} faults of {len(fates)} kinds in {lasted:.0f} s; {raging.seen.commits} visits committed, "
+        f"{wasted(cluster, events).total()} attempts begun and lost",
+        highlight=False,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=60)
+    parser.add_argument("--plan", type=Path, help="a plan.jsonl instead of one from a seed")
+    parser.add_argument(
+        "--folder", type=Path, help="where to leave everything (by default a temporary folder)"
+    )
+    parser.add_argument("--configs", type=int, default=CONFIGS)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--deadline", type=float, default=600.0, help="seconds that the run may take")
+    parser.add_argument("--shrink", action="store_true")
+    options = parser.parse_args()
+    out = Console()
+    units = options.configs * options.epochs * PARTITIONS
+    plan = random_plan(options.seed, options.faults, nodes=NODES, commits=int(units * LAST))
+    if options.plan:
+        plan = plan_from_json(options.plan.read_text())
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="cerebro-storm-"))
+    tries = 0
+
+    def problems_of(plan: FaultPlan) -> list[str]:
+        nonlocal tries
+        tries += 1
+        scratch = folder / f"{tries}"
+        scratch.mkdir(parents=True)
+        return storm(
+            scratch,
+            plan,
+            configs=options.configs,
+            epochs=options.epochs,
+            deadline=options.deadline,
+            out=out,
+        )
+
+    problems = problems_of(plan)
+    for problem in problems:
+        out.print(f"WRONG: {problem}", style="red", highlight=False)
+    out.print(f"all is left in {folder}" if problems else "the run has survived")
+    if problems and options.shrink:
+        for fault in shrink(plan, lambda part: bool(problems_of(part))):
+            out.print(f"it takes: {fault}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""The storm: a fault plan applied to a cluster of real processes, from the run's first unit to its last.
+
+A fault waits for its commit, and then for its target to be whole (a dead node cannot be hit), so that each
+of a plan strikes; who was killed or has left is started again, as a supervisor would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from cerebro_elastic.core.events import (
+    Event,
+    LeaderChanged,
+    NodeForgiven,
+    NodeJoined,
+    NodeLeft,
+    NodeSetAside,
+    RunEnded,
+    UnitCommitted,
+)
+from cerebro_elastic.testing.cluster import Cluster, Process
+from cerebro_elastic.testing.faults.inject import CONTROLLER
+from cerebro_elastic.testing.faults.plan import Fault, FaultPlan, Point, What, Whom
+from cerebro_elastic.testing.storm_task import slow_down
+
+_LATE = 3
+"""So many faults may be due before the units are slowed down."""
+_ARMED_SECONDS = 60.0
+"""For so long a fault waits at its point."""
+_RESTART_SECONDS = 0.5
+
+
+@dataclass
+class Strike:
+    """A fault, where the history stood when it struck (0: it did not), and whose name it hit."""
+
+    fault: Fault
+    target: str = ""
+    revision: int = 0
+    armed: float = 0.0
+
+
+@dataclass
+class Seen:
+    """What the history has said so far."""
+
+    commits: int = 0
+    revision: int = 0
+    leader: str | None = None
+    ended: bool = False
+    nodes: set[str] = field(default_factory=set)
+    aside: set[str] = field(default_factory=set)
+
+    def take(self, event: Event) -> None:
+        self.revision = event.revision
+        match event:
+            case UnitCommitted():
+                self.commits += 1
+            case NodeJoined(node=node):
+                self.nodes.add(node.name)
+            case NodeLeft(node=name):
+                self.nodes.discard(name)
+            case NodeSetAside(node=name):
+                self.aside.add(name)
+            case NodeForgiven(node=name):
+                self.aside.discard(name)
+            case LeaderChanged(leader=leader):
+                self.leader = leader
+            case RunEnded():
+                self.ended = True
+
+
+class Storm:
+    """Applies ``plan`` to ``cluster``, whose processes it starts."""
+
+    def __init__(
+        self, cluster: Cluster, plan: FaultPlan, say: Callable[[str], None] = lambda _text: None
+    ) -> None:
+        self._cluster = cluster
+        self._say = say
+        self._waiting = [Strike(fault) for fault in plan]
+        self._armed: list[Strike] = []
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._busy: set[str] = set()
+        self._downtime: dict[str, float] = {}
+        self.strikes = list(self._waiting)
+        self.seen = Seen()
+
+    def rage(self, seconds: float) -> bool:
+        """Whether the run came to its end within ``seconds``, and its processes theirs."""
+        cluster, deadline = self._cluster, time.monotonic() + seconds
+        for process in self._processes().values():
+            process.start()
+        with cluster.ledger.events(1) as stream:
+            while not self.seen.ended and time.monotonic() < deadline:
+                for event in stream.next(0.05):
+                    self.seen.take(event)
+                self._step()
+        for strike in self._armed:
+            cluster.faults.disarm(strike.target, strike.fault)
+        for _, act in self._later:  # wake who is paused, start who is down: both see that the run has ended
+            act()
+        ended = [p.wait(max(0.0, deadline - time.monotonic())) for p in self._processes().values()]
+        return self.seen.ended and all(ended)
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        for entry in [entry for entry in self._later if entry[0] <= now]:
+            self._later.remove(entry)
+            entry[1]()
+        self._supervise()
+        for strike in list(self._armed):
+            self._look_after(strike, now)
+        due = [strike for strike in self._waiting if strike.fault.commit <= self.seen.commits]
+        slow_down(self._cluster.folder.path / "faults", len(due) > _LATE)
+        for strike in due:
+            target = self._target(strike.fault)
+            if target is not None:
+                self._waiting.remove(strike)
+                self._begin(strike, target, now)
+
+    def _target(self, fault: Fault) -> str | None:
+        """The name of the process to hit, if it is whole."""
+        if fault.of_node:
+            name = f"node-{fault.index}"
+            whole = name in self.seen.nodes - self.seen.aside and self._cluster.rank(name) is not None
+        elif fault.whom is Whom.CONTROLLER:
+            name = CONTROLLER
+            whole = self._leader() is not None and all(p.alive for p in self._cluster.candidates.values())
+        else:
+            name, whole = f"etcd-{fault.index}", not any(busy.startswith("etcd") for busy in self._busy)
+        return name if whole and name not in self._busy else None
+
+    def _begin(self, strike: Strike, target: str, now: float) -> None:
+        fault = strike.fault
+        strike.target = target
+        self._busy.add(target)
+        if fault.point is None:
+            self._hit(fault)
+            self._has_struck(strike, now)
+            return
+        self._cluster.faults.arm(target, fault)
+        strike.armed = now
+        self._armed.append(strike)
+        match fault.point:  # these places are on a way that somebody has to be sent
+            case Point.JOIN:
+                self._signal(self._cluster.nodes[target], signal.SIGKILL)
+            case Point.DRAIN:
+                self._signal(self._cluster.nodes[target], signal.SIGTERM)
+            case Point.TAKEOVER:
+                self._hit(fault)
+
+    def _look_after(self, strike: Strike, now: float) -> None:
+        """Has it met its process?"""
+        if self._cluster.faults.struck(strike.target, strike.fault):
+            self._armed.remove(strike)
+            self._has_struck(strike, now)
+        elif now - strike.armed > _ARMED_SECONDS and self._cluster.faults.disarm(strike.target, strike.fault):
+            self._armed.remove(strike)
+            self._busy.discard(strike.target)
+            self._say(f"never met: {strike.fault}")
+
+    def _has_struck(self, strike: Strike, now: float) -> None:
+        fault, target = strike.fault, strike.target
+        strike.revision = self.seen.revision
+        self._say(f"{fault} (commit {self.seen.commits})")
+        self._downtime[target] = fault.seconds
+
+        def over() -> None:
+            self._recover(fault)
+            self._busy.discard(target)
+
+        self._later.append((now + fault.seconds, over))
+
+    def _hit(self, fault: Fault) -> None:
+        """Strike from outside."""
+        number = {
+            What.KILL: signal.SIGKILL,
+            What.PAUSE: signal.SIGSTOP,
+            What.TERMINATE: signal.SIGTERM,
+        }[fault.what]
+        for pid in self._pids(fault):
+            _kill(pid, number)
+
+    def _recover(self, fault: Fault) -> None:
+        """What time brings: the paused wake; an etcd is started again. (The rest is supervised.)"""
+        if fault.whom is Whom.ETCD and fault.what is What.KILL:
+            self._cluster.restart_etcd()
+        elif fault.what is What.PAUSE:
+            everybody = [*self._processes().values()] if fault.whom is Whom.CONTROLLER else []
+            for pid in [*(p.pid for p in everybody), *self._pids(fault)]:
+                _kill(pid, signal.SIGCONT)
+
+    def _pids(self, fault: Fault) -> list[int]:
+        """Whose processes ``fault`` hits now."""
+        cluster = self._cluster
+        if fault.whom is Whom.ETCD:
+            return [cluster.etcd.pid]
+        if fault.whom is Whom.CONTROLLER:
+            leader = self._leader()
+            return [leader.pid] if leader else []
+        name = f"node-{fault.index}"
+        rank = cluster.rank(name) if fault.whom is not Whom.AGENT else None
+        agent = [cluster.nodes[name].pid] if fault.whom is not Whom.RANK else []
+        if fault.whom is Whom.NODE and fault.what is What.TERMINATE:
+            return agent
+        return [*agent, *([rank] if rank is not None else [])]
+
+    def _leader(self) -> Process | None:
+        return self._cluster.candidates.get(self.seen.leader or "")
+
+    def _supervise(self) -> None:
+        """Start again whoever is down, after the downtime of what hit it."""
+        for name, process in self._processes().items():
+            if not process.alive and f"down {name}" not in self._busy:
+                self._busy.add(f"down {name}")
+                wait = self._downtime.pop(name, _RESTART_SECONDS)
+                self._later.append((time.monotonic() + wait, lambda n=name, p=process: self._start(n, p)))
+
+    def _start(self, name: str, process: Process) -> None:
+        self._busy.discard(f"down {name}")
+        process.start()
+
+    def _processes(self) -> dict[str, Process]:
+        return {**self._cluster.candidates, **self._cluster.nodes}
+
+    def _signal(self, process: Process, number: signal.Signals) -> None:
+        process.send(number)
+
+
+def _kill(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+__all__: Iterable[str] = ["Seen", "Storm", "Strike"]

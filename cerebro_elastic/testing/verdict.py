@@ -1,0 +1,167 @@
+"""The verdict on a storm: what the run's record, the processes' logs and the disk say afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.events import (
+    Event,
+    LeaderChanged,
+    NodeJoined,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.values import Status
+from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.testing.cluster import Cluster
+from cerebro_elastic.testing.faults.plan import Point, Whom
+from cerebro_elastic.testing.storm import Strike
+
+
+def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
+    """A sentence for each thing that is not as it should be; none if the run has survived."""
+    result = RunResult(cluster.folder)
+    for violation in verify(result):
+        yield f"{violation.invariant}: {violation.story}"
+    yield from _unlike_their_replay(result)
+    yield from _restarted_unharmed(cluster, result.events, strikes)
+    yield from _wasted(cluster, result.events, strikes)
+    yield from _left_behind(result)
+    for strike in strikes:
+        if not strike.revision:
+            yield f"the fault did not strike: {strike.fault}"
+
+
+def fate(strike: Strike, events: Sequence[Event]) -> str:
+    """What became of the unit that the fault hit, or of the lead."""
+    if not strike.revision:
+        return "did not strike"
+    if strike.fault.whom is Whom.ETCD:
+        return "ridden out"
+    if strike.fault.whom is Whom.CONTROLLER:
+        later = [e.leader for e in events if isinstance(e, LeaderChanged) and e.revision > strike.revision]
+        return "another led" if later else "led on"
+    given = [
+        e.revision
+        for e in events
+        if isinstance(e, UnitAssigned) and e.attempt.node == strike.target and e.revision <= strike.revision
+    ]
+    if not given:
+        return "no unit yet"
+    end = next((e for e in events if _token(e) == given[-1]), None)
+    match end:
+        case UnitCommitted(visit=visit) if end.revision <= strike.revision and strike.fault.point is None:
+            return "between units"
+        case UnitCommitted(visit=visit):
+            return "unit committed" if visit.whole else "part committed"
+        case UnitFailed(failure=failure):
+            return f"unit failed: {failure.kind}"
+        case UnitWithdrawn():
+            return "unit withdrawn"
+    return "unit never ended"
+
+
+def hits(strikes: Sequence[Strike]) -> Counter[str]:
+    """How often each node was hit. Who is sent on the way to a fault was hit before it."""
+    found: Counter[str] = Counter()
+    for strike in strikes:
+        if strike.fault.of_node and strike.target:
+            found[strike.target] += 2 if strike.fault.point in (Point.JOIN, Point.DRAIN) else 1
+    return found
+
+
+def wasted(cluster: Cluster, events: Sequence[Event]) -> Counter[str]:
+    """Attempts that a node's ranks began and that became no visit, by node."""
+    committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
+    lost: Counter[str] = Counter()
+    for node in cluster.nodes:
+        began = {line["attempt"] for line in _log(cluster.log_of(node)) if line["event"] == "began"}
+        lost[node] = len(began - committed)
+    return lost
+
+
+def _unlike_their_replay(result: RunResult) -> Iterator[str]:
+    for config, row in result.configs.items():
+        if row.status != Status.FINISHED:
+            yield f"config {config} is {row.status}: {row.reason}"
+        different = [visit.visit for visit in replay(result, config) if not visit.same]
+        if different:
+            yield f"config {config}: {len(different)} visits differ from their replay, first {different[0]}"
+
+
+def _restarted_unharmed(
+    cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
+) -> Iterator[str]:
+    """Each restart or new registration of a node has a fault on that very node for its cause."""
+    hit = hits(strikes)
+    joined = Counter(e.node.name for e in events if isinstance(e, NodeJoined))
+    for name, process in cluster.nodes.items():
+        counts = {
+            "was started": process.starts,
+            "had ranks started": len(cluster.faults.ranks(name)),
+            "registered": joined[name],
+        }
+        for what, count in counts.items():
+            if count > 1 + hit[name]:
+                yield f"{name} {what} {count} times, but was hit {hit[name]} times"
+
+
+def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]) -> Iterator[str]:
+    hit = hits(strikes)
+    for node, units in wasted(cluster, events).items():
+        if units > hit[node]:
+            yield f"{node} began {units} units that it did not commit, but was hit {hit[node]} times"
+
+
+def _left_behind(result: RunResult) -> Iterator[str]:
+    for command in processes_below(result.folder.path):
+        yield f"a process is left: {command}"
+    objective, plan = result.recipe.objective, result.spec.plan
+    kept = set()
+    for row in result.leaderboard:
+        superfluous = collectable(row.visits, plan, objective.metric, objective.mode)
+        kept |= {visit.output.url for visit in row.visits} - {ref.url for ref in superfluous}
+    for folder in Path(result.spec.storage, "checkpoints").glob("*/*"):
+        if str(folder) not in kept:
+            yield f"an orphaned checkpoint is left: {folder}"
+    for file in result.folder.path.rglob("*.tmp"):
+        yield f"a temporary file is left: {file}"
+
+
+def processes_below(folder: Path) -> list[str]:
+    """Command lines of the agents and ranks whose run lies below ``folder``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            environment = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
+            command = (entry / "cmdline").read_bytes() if environment else b""
+        except OSError:
+            continue
+        if f"CEREBRO_CACHE={folder}".encode() in environment:
+            found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+def _token(event: Event) -> int | None:
+    match event:
+        case UnitCommitted(visit=visit):
+            return visit.attempt
+        case UnitFailed(failure=failure):
+            return failure.attempt
+        case UnitWithdrawn(token=token):
+            return token
+    return None
+
+
+def _log(path: Path) -> Iterator[dict[str, object]]:
+    """The lines that are ours: one JSON object each."""
+    for line in path.read_text(errors="replace").splitlines():
+        if line.startswith('{"time"'):
+            yield json.loads(line)
