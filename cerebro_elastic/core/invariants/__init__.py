@@ -3,15 +3,16 @@
 A trace is a run's events in the store's order. The functions keep their own accounts and share
 nothing with the machine, so that a wrong machine cannot hide its mistakes from them. Each yields
 a sentence per violation. Where the store had forgotten history (``StateRead``) the accounts begin anew
-from the state that was read. ``check`` runs them all: after every step in the tests, and over
+from what was read. ``check`` runs them all: after every step in the tests, and over
 the recorded history in ``cerebro verify``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from cerebro_elastic.core.events import StateRead
 from cerebro_elastic.core.invariants.accounts import Trace, stretches
 from cerebro_elastic.core.invariants.chains import completeness, durability, isolation, purity
 from cerebro_elastic.core.invariants.places import exclusive_access, fencing, non_preemption
@@ -41,13 +42,18 @@ def check(
     digest of a visit done again."""
     parts = stretches(trace)
     findings = {
-        "completeness": [story for part in parts for story in completeness(*part)],
-        "isolation": [story for part in parts for story in isolation(*part)],
-        "exclusive access": [story for part in parts for story in exclusive_access(*part)],
-        "non-preemption": [story for part in parts for story in non_preemption(*part)],
-        "fencing": [story for part in parts for story in fencing(*part)],
-        "durability": list(durability(parts, readable, acknowledged)),
-        "purity": list(purity(parts, retrain)),
-        "boundedness": [story for part in parts for story in boundedness(*part)],
+        name: [s for part in parts for s in violated(*part)] for name, violated in _OF_A_STRETCH.items()
     }
+    findings["durability"] = list(durability(parts, readable, acknowledged))
+    findings["purity"] = list(purity(parts, retrain))
     return [Violation(name, story) for name, stories in findings.items() for story in stories]
+
+
+_OF_A_STRETCH: Mapping[str, Callable[[StateRead, Trace], Iterator[str]]] = {
+    "completeness": completeness,
+    "isolation": isolation,
+    "exclusive access": exclusive_access,
+    "non-preemption": non_preemption,
+    "fencing": fencing,
+    "boundedness": boundedness,
+}

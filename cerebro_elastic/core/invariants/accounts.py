@@ -19,19 +19,19 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Phase, Plan, Unit
 
 Trace: TypeAlias = Sequence[Event]
-Stretch: TypeAlias = tuple[State, Trace]
-"""Part of a trace, and the state with which it begins."""
+Stretch: TypeAlias = tuple[StateRead, Trace]
+"""Part of a trace, and the state as read with which it begins."""
 
 
 def stretches(trace: Trace) -> list[Stretch]:
     """The trace, cut where the state was read afresh."""
     cuts = [place for place, event in enumerate(trace) if isinstance(event, StateRead)]
     ends = [*cuts, len(trace)]
-    parts: list[Stretch] = [(State(), trace[: ends[0]])]
+    parts: list[Stretch] = [(StateRead(0, State()), trace[: ends[0]])]
     for cut, end in zip(cuts, ends[1:], strict=True):
-        event = trace[cut]
-        assert isinstance(event, StateRead)
-        parts.append((event.state, trace[cut + 1 : end]))
+        read = trace[cut]
+        assert isinstance(read, StateRead)
+        parts.append((read, trace[cut + 1 : end]))
     return parts
 
 

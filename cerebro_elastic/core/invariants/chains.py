@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
+    Event,
     RunEnded,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.invariants.accounts import Stretch, Trace, plan_of, told
-from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
     Begun,
@@ -39,20 +40,23 @@ class _Epoch:
     begun: Begun | None = None
 
 
-def completeness(start: State, events: Trace) -> Iterator[str]:
+def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     """In one epoch each live config visits each partition exactly once, and begins no epoch before
     the last one is complete; when the run ends, every config has done all its epochs or was
     ended. A partition that is visited in parts is visited in nothing else until it is whole, each part begins
     at the batch where the last one ended, and they have as many batches as the partition in one go."""
-    plan = plan_of(start, events)
+    plan = plan_of(read.state, events)
     if plan is None:
         return
     whole = _units(plan)
-    at = {name: _epoch_of(config) for name, config in start.configs.items()}
-    ended = {name for name, config in start.configs.items() if config.status is not Status.LIVE}
+    at = {name: _Epoch() for name in read.state.configs}
+    ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
     sizes: dict[tuple[str, int], int] = {}
-    for event in events:
+    for event in [*_led_to(read), read, *events]:
         match event:
+            case StateRead(state=state):
+                for config in state.configs.values():
+                    yield from _differs(at[config.id], config, whole)
             case ConfigCreated(config=config):
                 at[config.id] = _Epoch()
             case ConfigEnded(config=name):
@@ -72,12 +76,16 @@ def completeness(start: State, events: Trace) -> Iterator[str]:
                         yield f"config {name} has completed {complete} epochs of {plan.epochs}"
 
 
-def isolation(start: State, events: Trace) -> Iterator[str]:
+def isolation(read: StateRead, events: Trace) -> Iterator[str]:
     """At most one attempt of a config can ever commit at a time; its checkpoints form one chain."""
-    head: dict[str, CheckpointRef | None] = {name: c.head for name, c in start.configs.items()}
-    open_: dict[int, Attempt] = {a.token: a for a in start.attempts.values()}
-    for event in events:
+    head: dict[str, CheckpointRef] = {}
+    open_: dict[int, Attempt] = {a.token: a for a in read.state.attempts.values()}
+    for event in [*_led_to(read), read, *events]:
         match event:
+            case StateRead(state=state):
+                for config in state.configs.values():
+                    if config.head != head.get(config.id):
+                        yield f"config {config.id} is at {config.head}, its last visit led elsewhere"
             case UnitAssigned(attempt=attempt):
                 for other in open_.values():
                     if other.unit.config == attempt.unit.config:
@@ -105,18 +113,17 @@ def durability(
 ) -> Iterator[str]:
     """A visit is committed only after its checkpoint is readable by others; an acknowledged visit is
     never lost. (Older checkpoints of a config may have been collected: its last one must be there.)"""
-    heads: dict[str, CheckpointRef | None] = {}
+    heads: dict[str, CheckpointRef] = {}
     visits: list[Visit] = []
-    for start, events in parts:
-        committed = [event.visit for event in events if isinstance(event, UnitCommitted)]
-        heads = {name: config.head for name, config in start.configs.items()}
-        heads |= {visit.unit.config: visit.output for visit in committed}
-        visits += committed
+    for read, events in parts:
+        known = [e.visit for e in [*_led_to(read), *events] if isinstance(e, UnitCommitted)]
+        heads = {visit.unit.config: visit.output for visit in known}
+        visits += known
     for name, head in heads.items():
-        if head is not None and not readable(head):
+        if not readable(head):
             yield f"the last visit of config {name} was committed with {head.url}, which cannot be read whole"
     for visit in acknowledged:
-        if visit not in visits and not any(_includes(start, visit) for start, _ in parts):
+        if visit not in visits:
             yield f"{told(visit.unit)} was acknowledged to {visit.node} and is lost"
 
 
@@ -125,9 +132,9 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
     does it again on the same parallelism gets the same digest."""
     hparams: dict[str, HParams] = {}
     seen: dict[tuple[object, ...], str] = {}
-    for start, events in parts:
-        hparams |= {name: config.hparams for name, config in start.configs.items()}
-        for event in events:
+    for read, events in parts:
+        hparams |= {name: config.hparams for name, config in read.state.configs.items()}
+        for event in [*_led_to(read), *events]:
             match event:
                 case ConfigCreated(config=config):
                     hparams[config.id] = config.hparams
@@ -145,9 +152,18 @@ def _units(plan: Plan) -> set[tuple[Phase, int]]:
     return trains | {(Phase.EVALUATE, j) for j in range(plan.evaluations)}
 
 
-def _epoch_of(config: Config) -> _Epoch:
+def _led_to(read: StateRead) -> list[Event]:
+    """The visits before a state that was read, as if they had been seen."""
+    return [UnitCommitted(0, visit) for visit in read.visits]
+
+
+def _differs(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> Iterator[str]:
+    """Whether a config is elsewhere than its visits have brought it."""
+    if set(epoch.done) == whole:
+        epoch = _Epoch(epoch.number + 1)
     done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]
-    return _Epoch(config.epoch, done, len(done) + config.parts, config.begun)
+    if _Epoch(config.epoch, done, len(done) + config.parts, config.begun) != epoch:
+        yield f"config {config.id} is not where its visits have brought it: {config}, {epoch}"
 
 
 def _visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
@@ -181,15 +197,6 @@ def _size(sizes: dict[tuple[str, int], int], visit: Visit) -> Iterator[str]:
         if visit.skip and sizes.get(key, size) != size:
             yield f"{told(visit.unit)} had {size} batches in parts, in an earlier epoch {sizes[key]}"
         sizes.setdefault(key, size)
-
-
-def _includes(state: State, visit: Visit) -> bool:
-    """Whether the config had come further than the visit."""
-    config = state.configs.get(visit.unit.config)
-    if config is None:
-        return False
-    place = len(config.visited) + len(config.evaluated) + config.parts
-    return (config.epoch, place) > (visit.unit.epoch, visit.k)
 
 
 def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:

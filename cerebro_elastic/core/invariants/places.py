@@ -8,19 +8,19 @@ from dataclasses import replace
 from cerebro_elastic.core.events import (
     ConfigEnded,
     Event,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.invariants.accounts import Roll, Trace, told
-from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Status, Unit, Visit
 
 
-def exclusive_access(start: State, events: Trace) -> Iterator[str]:
+def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
     """A node runs at most one attempt at a time."""
-    busy = {name: attempt.token for name, attempt in start.attempts.items()}
+    busy = {name: attempt.token for name, attempt in read.state.attempts.items()}
     for event in events:
         match event:
             case UnitAssigned(attempt=attempt):
@@ -36,13 +36,13 @@ def exclusive_access(start: State, events: Trace) -> Iterator[str]:
                 _forget(busy, failure.node, failure.attempt)
 
 
-def non_preemption(start: State, events: Trace) -> Iterator[str]:
+def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
     """A started unit is not stopped for another unit's sake: an assignment is withdrawn only when its node's
-    registration is gone or its config has ended, and a unit is left before its end only by a node that was
-    asked to leave."""
-    open_ = {attempt.token: attempt for attempt in start.attempts.values()}
-    ended = {name for name, config in start.configs.items() if config.status is not Status.LIVE}
-    roll = Roll(start)
+    registration is gone, its config has ended, or the node was asked to leave; and only then a unit is left
+    before its end."""
+    open_ = {attempt.token: attempt for attempt in read.state.attempts.values()}
+    ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
+    roll = Roll(read.state)
     for event in events:
         roll.read(event)
         match event:
@@ -54,16 +54,18 @@ def non_preemption(start: State, events: Trace) -> Iterator[str]:
                 yield f"{told(visit.unit)} was left on {visit.node}, which nobody asked to leave"
             case UnitWithdrawn(token=token) if token in open_:
                 attempt = open_.pop(token)
-                alive = roll.since.get(attempt.node) == attempt.registration
-                if alive and attempt.unit.config not in ended:
+                stays = (
+                    roll.since.get(attempt.node) == attempt.registration and attempt.node not in roll.leaving
+                )
+                if stays and attempt.unit.config not in ended:
                     yield f"{told(attempt.unit)} was taken from {attempt.node} without need, {event}"
 
 
-def fencing(start: State, events: Trace) -> Iterator[str]:
+def fencing(read: StateRead, events: Trace) -> Iterator[str]:
     """An attempt whose node lost its registration, or whose assignment was withdrawn, cannot
     commit or fail a unit."""
-    open_ = {attempt.token: attempt for attempt in start.attempts.values()}
-    roll = Roll(start)
+    open_ = {attempt.token: attempt for attempt in read.state.attempts.values()}
+    roll = Roll(read.state)
     for event in events:
         roll.read(event)
         match event:

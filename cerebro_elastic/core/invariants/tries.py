@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cerebro_elastic.core.events import (
     ConfigEnded,
     NodeSetAside,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -19,12 +20,12 @@ from cerebro_elastic.core.values import Attempt, Failure, Plan, Status, Unit
 _IN_A_ROW = 3
 
 
-def boundedness(start: State, events: Trace) -> Iterator[str]:
+def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
     """A unit that keeps failing is tried a bounded number of times, on different nodes where there
     are any, then its config is FAILED with the error's story. What every node would fail at is not tried
     again; what a node's own trouble makes fail does not count. A node on which units keep failing, or
     that has trouble of its own, is set aside before it gets another."""
-    plan = plan_of(start, events)
+    start, plan = read.state, plan_of(read.state, events)
     if plan is None:
         return
     roll = Roll(start)
