@@ -5,15 +5,18 @@ The password is handed on by environment only: it is kept out of ``repr``, keys 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cerebro_elastic.errors import StoreError
+from cerebro_elastic.errors import RunError, StoreError, did_you_mean
 
 _ENV = "CEREBRO_ETCD_"
+DRIVERS = ("gateway", "grpc")
+"""How etcd is spoken to: by its JSON gateway over HTTP, or by gRPC (extra ``etcd3``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +25,11 @@ class StoreSettings:
 
     ``endpoints`` are ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn. TLS is used if ``ca`` or
     ``cert`` is given (PEM files; without ``ca`` the usual authorities are trusted). ``patience`` is how
-    many seconds a verb is retried before the store counts as unavailable.
+    many seconds a verb is retried before the store counts as unavailable. ``driver`` is one of ``DRIVERS``.
     """
 
     endpoints: tuple[str, ...]
+    driver: str = "gateway"
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
@@ -38,6 +42,11 @@ class StoreSettings:
             raise StoreError("no etcd endpoint is given: give at least one HOST:PORT, such as 127.0.0.1:2379")
         for endpoint in self.endpoints:
             host_port(endpoint)
+        if self.driver not in DRIVERS:
+            raise StoreError(
+                f"etcd driver {self.driver!r} is not known: {did_you_mean(self.driver, DRIVERS)}; "
+                f"set {_ENV}DRIVER to one of them, or leave it out for the gateway"
+            )
         for name in ("ca", "cert", "key"):
             self._check_file(name)
         if (self.cert is None) != (self.key is None):
@@ -79,8 +88,8 @@ class StoreSettings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:
-        """Settings from ``CEREBRO_ETCD_ENDPOINTS`` (comma-separated), ``_CA``, ``_CERT``, ``_KEY``,
-        ``_USER``, ``_PASSWORD`` and ``_PATIENCE``; an empty variable counts as absent."""
+        """Settings from ``CEREBRO_ETCD_ENDPOINTS`` (comma-separated), ``_DRIVER``, ``_CA``, ``_CERT``,
+        ``_KEY``, ``_USER``, ``_PASSWORD`` and ``_PATIENCE``; an empty variable counts as absent."""
         source = os.environ if env is None else env
         found = {
             name.removeprefix(_ENV).lower(): value
@@ -93,6 +102,7 @@ class StoreSettings:
             )
         return cls(
             endpoints=tuple(part.strip() for part in found["endpoints"].split(",")),
+            driver=found.get("driver", "gateway"),
             ca=_path(found.get("ca")),
             cert=_path(found.get("cert")),
             key=_path(found.get("key")),
@@ -106,6 +116,7 @@ class StoreSettings:
         environment of a child process only."""
         values = {
             "ENDPOINTS": ",".join(self.endpoints),
+            "DRIVER": self.driver,
             "CA": self.ca,
             "CERT": self.cert,
             "KEY": self.key,
@@ -128,6 +139,21 @@ def host_port(endpoint: str) -> tuple[str, int]:
         f"etcd endpoint {endpoint!r} is not HOST:PORT: give a name or address and a port from 1 to 65535, "
         f"without http://, such as 127.0.0.1:2379 or [::1]:2379"
     )
+
+
+def seconds_from(env: Mapping[str, str], name: str) -> float | None:
+    """The seconds that a variable gives, ``None`` if it is absent or empty; ``RunError`` for anything else
+    than a finite number of at least 0."""
+    text = env.get(name)
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise RunError(f"{name} is {text!r}: give a number of seconds of at least 0, such as 30")
+    return seconds
 
 
 def _is_loopback(host: str) -> bool:

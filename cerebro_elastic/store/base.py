@@ -17,6 +17,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias
 
+MAX_OPS = 128
+MAX_BYTES = 3 << 19
+"""1.5 MiB: keys, values and a few bytes for each comparison and operation."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
@@ -96,8 +100,9 @@ class Watch(Protocol):
     def next(self, timeout: float | None = None) -> ChangeBatch | None:
         """The next batch, or ``None`` after ``timeout`` seconds without one.
 
-        Raises ``Compacted`` if the changes asked for are gone, and ``StoreUnavailable`` or
-        ``StoreRefused`` if the store has not answered for longer than the driver's patience.
+        Raises ``Compacted`` if the changes asked for are gone (``Rewound``, which is one, if the store
+        has gone back behind them), and ``StoreUnavailable`` or ``StoreRefused`` if the store has not
+        answered for longer than the driver's patience.
         """
 
     def close(self) -> None:
@@ -115,7 +120,10 @@ class Store(Protocol):
 
     Reads and lease verbs are retried with backoff within the driver's deadline and then raise
     ``StoreUnavailable``. ``txn`` is sent once: if no answer comes it raises ``TxnUnknown``
-    (``StoreUnavailable`` if it surely was not sent).
+    (``StoreUnavailable`` if it surely was not performed). A store without space for writes is out of reach
+    for ``txn`` and ``grant``: ``StoreFull``. One transaction has at most ``MAX_OPS`` comparisons and
+    ``MAX_OPS`` operations, a request ``MAX_BYTES`` bytes, if etcd was started with its defaults; larger
+    ones are ``StoreRefused``.
     """
 
     def get(self, key: str) -> KeyValue | None:
@@ -140,7 +148,7 @@ class Store(Protocol):
         """End the lease and delete its keys; nothing happens if it has ended already."""
 
     def watch(self, prefix: str, start: int) -> Watch:
-        """All changes under ``prefix`` from revision ``start`` on."""
+        """All changes under ``prefix`` from revision ``start`` on: one after a revision that was read."""
 
     def close(self) -> None:
         """Release connections and threads; leases are left to their time."""

@@ -1,5 +1,4 @@
-"""The ``Store`` over etcd v3, by its JSON gateway: no protobuf and no gRPC threads, so that it is safe
-in processes that fork."""
+"""The ``Store`` over etcd v3, by its JSON gateway or by gRPC: the verbs are the same (``endpoint.py``)."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import LeaseLost
 from cerebro_elastic.store.answers import NOT_FOUND, OUT_OF_RANGE, Refused
-from cerebro_elastic.store.base import Compare, KeyValue, Op, Snapshot, TxnResult, check_txn
+from cerebro_elastic.store.base import Compare, KeyValue, Op, Put, Snapshot, TxnResult, check_txn
+from cerebro_elastic.store.cluster import Cluster
 from cerebro_elastic.store.etcd_watch import EtcdWatch
-from cerebro_elastic.store.gateway import Gateway
 from cerebro_elastic.store.wire import item_from, key_json, range_json, revision_of, txn_json
 
 _PAGE = 1000
@@ -26,18 +25,18 @@ class EtcdStore:
 
     def __init__(self, settings: StoreSettings, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._gateway = Gateway(settings, self._clock)
+        self._cluster = Cluster(settings, self._clock)
         self._watches: weakref.WeakSet[EtcdWatch] = weakref.WeakSet()
 
     def __repr__(self) -> str:
-        return f"<EtcdStore: {self._gateway}>"
+        return f"<EtcdStore: {self._cluster}>"
 
     def version(self) -> str:
         """The server's version, such as ``3.5.21``."""
-        return self._gateway.version()
+        return self._cluster.version()
 
     def get(self, key: str) -> KeyValue | None:
-        answer = self._gateway.post("kv/range", {"key": key_json(key)})
+        answer = self._cluster.call("kv/range", {"key": key_json(key)})
         return next((item_from(kv) for kv in answer.get("kvs", ())), None)
 
     def range(self, prefix: str) -> Snapshot:
@@ -51,8 +50,12 @@ class EtcdStore:
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
         check_txn(compares, ops)
+        put = next((op.key for op in ops if isinstance(op, Put)), "")
+        seen = self._cluster.revision
         try:
-            answer = self._gateway.post_once("kv/txn", txn_json(compares, ops))
+            answer = self._cluster.call_once(
+                "kv/txn", txn_json(compares, ops), undone=lambda: self._untouched(put, seen)
+            )
         except Refused as refusal:
             if refusal.code == NOT_FOUND:
                 raise LeaseLost(f"a lease that the transaction names has ended: {refusal}") from refusal
@@ -60,41 +63,49 @@ class EtcdStore:
         return TxnResult(answer.get("succeeded", False), revision_of(answer))
 
     def grant(self, ttl: float) -> int:
-        return int(self._gateway.post("lease/grant", {"TTL": str(max(1, math.ceil(ttl)))})["ID"])
+        return int(self._cluster.call("lease/grant", {"TTL": str(max(1, math.ceil(ttl)))})["ID"])
 
     def keep(self, lease: int) -> float:
-        answer = self._gateway.post("lease/keepalive", {"ID": str(lease)})
-        left = float(answer["result"].get("TTL", 0))
+        answer = self._cluster.call("lease/keepalive", {"ID": str(lease)})
+        left = float(answer.get("TTL", 0))
         if left <= 0:
             raise LeaseLost(f"lease {lease:x} has ended or never was; grant a new one")
         return left
 
     def revoke(self, lease: int) -> None:
         try:
-            self._gateway.post("lease/revoke", {"ID": str(lease)})
+            self._cluster.call("lease/revoke", {"ID": str(lease)})
         except Refused as refusal:
             if refusal.code != NOT_FOUND:
                 raise
 
     def watch(self, prefix: str, start: int) -> EtcdWatch:
-        self._gateway.version()
-        watch = EtcdWatch(self._gateway, self._clock, prefix, start)
+        self._cluster.version()
+        watch = EtcdWatch(self._cluster, self._clock, prefix, start)
         self._watches.add(watch)
         return watch
 
     def close(self) -> None:
         for watch in list(self._watches):
             watch.close()
-        self._gateway.close()
+        self._cluster.close()
+
+    def _untouched(self, key: str, since: int) -> bool:
+        """Whether surely nobody wrote ``key`` after revision ``since``."""
+        answer = self._cluster.call("kv/range", {"key": key_json(key)})
+        if revision_of(answer) == since:
+            return True
+        # An absent key may have been written and deleted.
+        return any(item_from(kv).mod_revision <= since for kv in answer.get("kvs", ()))
 
     def _range(self, prefix: str) -> Snapshot:
         """All pages, as of the revision of the first."""
         request: dict[str, Any] = {**range_json(prefix), "limit": str(_PAGE)}
-        answer = self._gateway.post("kv/range", request)
+        answer = self._cluster.call("kv/range", request)
         revision = revision_of(answer)
         items = [item_from(kv) for kv in answer.get("kvs", ())]
         while answer.get("more"):
             request |= {"key": key_json(items[-1].key + "\0"), "revision": str(revision)}
-            answer = self._gateway.post("kv/range", request)
+            answer = self._cluster.call("kv/range", request)
             items += [item_from(kv) for kv in answer.get("kvs", ())]
         return Snapshot(revision, tuple(items))

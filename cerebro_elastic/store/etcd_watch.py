@@ -1,28 +1,23 @@
-"""A watch over etcd's JSON gateway that survives lost connections."""
+"""A watch over etcd that survives lost connections."""
 
 from __future__ import annotations
 
-import json
-import os
 import queue
-import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from types import TracebackType
 from typing import Self
 
-import requests
-
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.errors import Compacted
+from cerebro_elastic.errors import Compacted, Rewound
 from cerebro_elastic.store.answers import PERMISSION_DENIED, NoAnswer, NotSent, from_error
 from cerebro_elastic.store.base import ChangeBatch
-from cerebro_elastic.store.gateway import Gateway
-from cerebro_elastic.store.wire import Json, batches_from, range_json
+from cerebro_elastic.store.cluster import Cluster
+from cerebro_elastic.store.endpoint import Stream
+from cerebro_elastic.store.wire import Json, batches_from, range_json, revision_of
 
 _REOPEN_SECONDS = 0.05
-# At most: what has come is read at once.
-_READ_BYTES = 1 << 20
 
 
 class EtcdWatch:
@@ -30,18 +25,24 @@ class EtcdWatch:
 
     A stream that was silent for half the patience is opened anew, because that is the only way to
     tell a quiet etcd from one that hangs or a network that drops packets.
+
+    An etcd with another history than before was restored from a backup, or exchanged: ``Rewound``. It is
+    known by its revision, as long as that is lower than what was seen, or by its cluster id.
     """
 
-    def __init__(self, gateway: Gateway, clock: Clock, prefix: str, start: int) -> None:
-        self._gateway = gateway
+    def __init__(self, cluster: Cluster, clock: Clock, prefix: str, start: int) -> None:
+        self._cluster = cluster
         self._clock = clock
         self._prefix = prefix
         # To etcd, revision 0 means "from now on".
         self._position = max(start, 1)
+        # Who asks for what comes next has seen what came before.
+        self._seen = self._position - 1
+        self._cluster_id = ""
         self._login_renewed = False
         self._batches: queue.SimpleQueue[ChangeBatch | Exception | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
-        self._stream: requests.Response | None = None
+        self._stream: Stream | None = None
         self._stream_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"watch {prefix}", daemon=True)
         self._thread.start()
@@ -70,7 +71,7 @@ class EtcdWatch:
         self._batches.put(None)
         with self._stream_lock:
             if self._stream is not None:
-                _shut_down(self._stream)
+                self._stream.cut()
         # Not for long: the thread may be connecting to a host that does not answer.
         self._thread.join(timeout=1.0)
 
@@ -95,19 +96,19 @@ class EtcdWatch:
             try:
                 stream = self._open()
             except (NotSent, NoAnswer) as exc:
-                if self._clock.now() - heard > self._gateway.settings.patience:
-                    raise self._gateway.unavailable(exc) from exc
+                if self._clock.now() - heard > self._cluster.settings.patience:
+                    raise self._cluster.unavailable(exc) from exc
             else:
-                with stream:
+                with closing(stream):
                     self._read(stream)
                 heard = self._clock.now()
             self._stopped.wait(_REOPEN_SECONDS)
 
-    def _open(self) -> requests.Response:
+    def _open(self) -> Stream:
         request = {**range_json(self._prefix), "start_revision": str(self._position), "fragment": True}
-        return self._gateway.stream("watch", {"create_request": request}, self._gateway.settings.patience / 2)
+        return self._cluster.stream("watch", {"create_request": request}, self._cluster.settings.patience / 2)
 
-    def _read(self, stream: requests.Response) -> None:
+    def _read(self, stream: Stream) -> None:
         """Deliver what comes until the stream ends, for whatever reason."""
         with self._stream_lock:
             self._stream = stream
@@ -117,24 +118,46 @@ class EtcdWatch:
             for batch in batches_from(self._results(stream)):
                 self._batches.put(batch)
                 self._position = batch.revision + 1
-        except (NotSent, NoAnswer, requests.RequestException, ValueError):
-            # Lost, silent, cut within a line, or ended by etcd: the position tells what was delivered.
+                self._seen = max(self._seen, batch.revision)
+        except (NotSent, NoAnswer):
+            # Lost, silent, or ended by etcd: the position tells what was delivered.
             pass
         finally:
             with self._stream_lock:
                 self._stream = None
 
-    def _results(self, stream: requests.Response) -> Iterator[Json]:
-        for line in stream.iter_lines(chunk_size=_READ_BYTES):
-            message = json.loads(line)
-            if "error" in message:
-                raise from_error(message["error"], str(self._gateway))
-            result = message["result"]
+    def _results(self, stream: Stream) -> Iterator[Json]:
+        for result in stream.messages():
             if result.get("canceled"):
                 self._cancelled(result)
                 return
             self._login_renewed = False
+            if result.get("created"):
+                self._check_history(result)
             yield result
+
+    def _check_history(self, created: Json) -> None:
+        """Raise ``Rewound`` if the server that opened the stream knows another history."""
+        cluster_id = str(created["header"]["cluster_id"])
+        if cluster_id != (self._cluster_id or cluster_id):
+            raise self._rewound(f"it is the cluster {cluster_id}, was {self._cluster_id}")
+        self._cluster_id = cluster_id
+        revision = revision_of(created)
+        # The server itself may only be behind the others of its cluster; the cluster cannot be.
+        if revision < self._seen and (latest := self._latest()) < self._seen:
+            raise self._rewound(f"it is at revision {latest}, was at {self._seen}")
+        self._seen = max(self._seen, revision)
+
+    def _latest(self) -> int:
+        """The revision of the whole cluster."""
+        read = {**range_json(self._prefix), "limit": "1", "keys_only": True}
+        return revision_of(self._cluster.call("kv/range", read))
+
+    def _rewound(self, sign: str) -> Rewound:
+        return Rewound(
+            f"the changes under {self._prefix!r} from revision {self._position} on are gone: {self._cluster} "
+            f"was restored from a backup or exchanged ({sign}); range afresh and watch from there"
+        )
 
     def _cancelled(self, result: Json) -> None:
         if "compact_revision" in result:
@@ -146,16 +169,7 @@ class EtcdWatch:
         if "denied" not in reason and "auth" not in reason:
             raise NoAnswer(reason)
         # etcd says "permission denied" also where a login is over.
-        if self._gateway.settings.user is None or self._login_renewed:
-            raise from_error({"message": reason, "code": PERMISSION_DENIED}, str(self._gateway))
+        if self._cluster.settings.user is None or self._login_renewed:
+            raise from_error({"message": reason, "code": PERMISSION_DENIED}, str(self._cluster))
         self._login_renewed = True
-        self._gateway.forget_login()
-
-
-def _shut_down(stream: requests.Response) -> None:
-    """Wake the thread that reads ``stream``: closing it from here would not."""
-    try:
-        with socket.socket(fileno=os.dup(stream.raw.fileno())) as duplicate:
-            duplicate.shutdown(socket.SHUT_RDWR)
-    except (OSError, ValueError):
-        pass
+        self._cluster.forget_login()

@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.errors import Compacted, LeaseLost
+from cerebro_elastic.errors import Compacted, LeaseLost, Rewound, StoreRefused
 from cerebro_elastic.store.base import (
+    MAX_BYTES,
+    MAX_OPS,
     Change,
     ChangeBatch,
     Compare,
@@ -69,6 +71,7 @@ class MemoryStore:
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
         check_txn(compares, ops)
+        _check_limits(compares, ops)
         with self._changed:
             self._expire()
             if not all(self._holds(compare) for compare in compares):
@@ -211,6 +214,11 @@ class MemoryWatch:
                 f"the changes under {self._prefix!r} from revision {self._position} on are gone: "
                 f"the store is compacted at {store._oldest}; range afresh and watch from there"
             )
+        if self._position > store._revision + 1:
+            raise Rewound(
+                f"the changes under {self._prefix!r} from revision {self._position} on are gone: "
+                f"the store is at revision {store._revision}; range afresh and watch from there"
+            )
         while self._position <= store._revision:
             batch = store._history[self._position - store._oldest]
             self._position += 1
@@ -231,3 +239,18 @@ class MemoryWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_limits(compares: Sequence[Compare], ops: Sequence[Op]) -> None:
+    """Refuse what an etcd with default settings refuses."""
+    if max(len(compares), len(ops)) > MAX_OPS:
+        raise StoreRefused(
+            f"{len(compares)} comparisons and {len(ops)} operations in one transaction are too many "
+            f"operations: at most {MAX_OPS}; make smaller transactions"
+        )
+    size = sum(len(each.key.encode()) for each in (*compares, *ops))
+    size += sum(len(op.value) for op in ops if isinstance(op, Put))
+    if size > MAX_BYTES:
+        raise StoreRefused(
+            f"a transaction of {size} bytes is too large: at most {MAX_BYTES} bytes; write smaller values"
+        )

@@ -11,14 +11,8 @@ import pytest
 import requests
 
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.answers import (
-    NoAnswer,
-    NotSent,
-    Refused,
-    from_error,
-    from_exception,
-    from_response,
-)
+from cerebro_elastic.store.answers import NoAnswer, NoSpace, NotSent, Refused, from_error
+from cerebro_elastic.store.gateway import from_exception, from_response
 from cerebro_elastic.store.wire import batches_from, range_json
 
 
@@ -72,7 +66,7 @@ def test_a_prefix_as_a_range(prefix: str, first: bytes, end: bytes) -> None:
         ("etcdserver: request timed out", 14, NoAnswer),
         ("etcdserver: leader changed", 14, NoAnswer),
         ("etcdserver: too many requests", 8, NotSent),
-        ("etcdserver: mvcc: database space exceeded", 8, Refused),
+        ("etcdserver: mvcc: database space exceeded", 8, NoSpace),
         ("etcdserver: permission denied", 7, Refused),
         ("something new", 99, Refused),
     ],
