@@ -1,17 +1,17 @@
 """A whole run in one thread, step by step, with every fault at every point.
 
-Real ledger, real controllers, the exact in-memory store or an etcd; only training is replaced, by a pure
-function of the same arguments (a hash), so that purity can be checked. Whoever drives a ``World``
-(hypothesis, an enumeration, a seeded walk) chooses the order of its steps; after each one
-``check`` compares the store's history with the invariants, and the fold with the snapshot.
+Real ledger, real controllers, the exact in-memory store or an etcd; only training is replaced (see
+``hashing``). Whoever drives a ``World`` (hypothesis, an enumeration, a seeded walk) chooses the order of its
+steps; after each one ``check`` compares the store's history with the invariants, and ``check_fold`` the fold
+with the snapshot.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import cast
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
@@ -19,12 +19,8 @@ from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Policy, Search, Trial
-from cerebro_elastic.core.progress import position
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
     Failure,
     FailureKind,
     HParams,
@@ -34,10 +30,13 @@ from cerebro_elastic.core.values import (
     Spec,
     Visit,
 )
+from cerebro_elastic.errors import Compacted, LeaseLost
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing import hashing
 from cerebro_elastic.testing.clocks import HandClock
+from cerebro_elastic.testing.hashing import BATCHES, Worker
 
 TTL = 10.0
 SOON = 10.0
@@ -52,23 +51,6 @@ class FixedSearch:
 
     def propose(self, trials: Sequence[Trial]) -> Sequence[HParams]:
         return self.points[len(trials) :]
-
-
-@dataclass
-class Worker:
-    """A rank that trains one attempt. It may be late, or cut off from its registration."""
-
-    attempt: Attempt
-    config: Config
-
-
-def digest(source: CheckpointRef | None, visit_of: Attempt, hparams: HParams) -> str:
-    """The "training": a pure function of input, config, epoch, partition and phase."""
-    unit = visit_of.unit
-    if unit.phase is Phase.EVALUATE and source is not None:
-        return source.digest
-    told = [source.digest if source else None, dict(hparams), unit.config, unit.epoch, unit.partition]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class World:
@@ -91,11 +73,15 @@ class World:
         self.ledger = Ledger(self.store, plan.run)
         self.plan = plan
         self.patience = patience
-        self.begin = self.store.range("/").revision + 1
+        self.seen = self.store.range("/").revision
+        self.events: list[Event] = []
+        self.folded = State()
         self.policy = policy
         self.search: Search = FixedSearch([{"lr": 0.1 * (i + 1)} for i in range(configs)])
         self.leases: dict[str, int] = {}
         self.registered: dict[str, Node] = {}
+        self.asked: set[int] = set()
+        self.slowness: dict[str, float] = {}
         self.workers: list[Worker] = []
         self.controllers: list[Controller] = []
         self.saved: set[str] = set()
@@ -120,15 +106,18 @@ class World:
         self.controllers.append(controller)
 
     def control(self, which: int = -1) -> None:
-        """A controller takes in one revision and acts; the deposed notice and go."""
+        """A controller takes in one revision and acts; the deposed notice and go, and one that finds the
+        history compacted stands for election again."""
         if not self.controllers:
             return
         controller = self.controllers[which % len(self.controllers)]
         try:
             controller.step(self.patience)
-        except Deposed:
+        except (Deposed, Compacted) as error:
             controller.__exit__()
             self.controllers.remove(controller)
+            if isinstance(error, Compacted) and not self.controllers:
+                self.elect()
 
     def join(self, name: str) -> None:
         """A node registers, anew if it is there already."""
@@ -139,6 +128,30 @@ class World:
         """A node's lease ends; its worker trains on."""
         if name in self.leases:
             self.store.revoke(self.leases.pop(name))
+
+    def drain(self, name: str, grace: float = 30.0) -> None:
+        """A node is asked to leave."""
+        if self.ledger.drain(name, grace) and (node := self.ledger.node(name)) is not None:
+            self.asked.add(node.registration)
+
+    def slow(self, name: str, seconds: float) -> None:
+        """From now on a node needs so many seconds for a batch, not 1."""
+        self.slowness[name] = seconds
+
+    def pass_time(self, seconds: float) -> None:
+        """Time goes by, and whoever is alive keeps its lease."""
+        for _ in range(int(seconds / TTL * 2)):
+            self.clock.sleep(TTL / 2)
+            for lease in [*self.leases.values(), self.leader_lease]:
+                with suppress(LeaseLost):
+                    self.store.keep(lease)
+
+    def forget(self, events: int) -> None:
+        """The store's history is compacted, and of its last ``events`` nobody had read a word."""
+        del self.trace()[len(self.events) - min(events, len(self.events)) :]
+        read = self.ledger.read()
+        self.take([read])
+        cast(MemoryStore, self.store).compact(read.revision)
 
     def start(self, name: str) -> None:
         """A node's rank takes its assignment up, also one it has begun before (a restart)."""
@@ -155,46 +168,46 @@ class World:
         if not self.workers:
             return
         worker = self.workers[which % len(self.workers)]
-        visit = self.train(worker)
-        if self.ledger.commit(worker.attempt, worker.config, visit, self.plan):
-            self.acknowledged.append(visit)
+        self._commit(worker, BATCHES)
         if not keep:
             self.workers.remove(worker)
 
-    def fail(self, which: int) -> None:
-        """A worker meets an exception and reports it."""
+    def split(self, which: int, batches: int) -> None:
+        """A worker whose node was asked to leave does so many of its unit's batches and commits."""
+        leaving = [w for w in self.workers if w.attempt.registration in self.asked]
+        if leaving:
+            worker = leaving[which % len(leaving)]
+            self.workers.remove(worker)
+            upto = worker.attempt.skip + batches
+            self._commit(worker, BATCHES if worker.attempt.unit.phase is Phase.EVALUATE else upto)
+
+    def give_up(self, which: int) -> None:
+        """A worker whose node was asked to leave, and cannot split its unit, leaves."""
+        leaving = [w for w in self.workers if w.attempt.registration in self.asked]
+        if leaving:
+            worker = leaving[which % len(leaving)]
+            self.workers.remove(worker)
+            self.ledger.give_up(worker.attempt)
+
+    def fail(self, which: int, kind: FailureKind = FailureKind.EXCEPTION) -> None:
+        """A worker meets trouble and reports it."""
         if not self.workers:
             return
         worker = self.workers.pop(which % len(self.workers))
         attempt = worker.attempt
-        failure = Failure(attempt.unit, attempt.node, attempt.token, FailureKind.EXCEPTION, "boom")
+        failure = Failure(attempt.unit, attempt.node, attempt.token, kind, "boom")
         self.ledger.fail(attempt, worker.config, failure)
 
-    def train(self, worker: Worker) -> Visit:
-        """Train and save; deterministic."""
-        attempt = worker.attempt
-        result = digest(attempt.input, attempt, worker.config.hparams)
-        output = CheckpointRef(f"mem:{result}", result, 1)
-        self.saved.add(result)
-        if attempt.unit.phase is Phase.EVALUATE and attempt.input is not None:
-            output = attempt.input
-        return Visit(
-            attempt.unit,
-            position(worker.config),
-            attempt.node,
-            attempt.token,
-            attempt.input,
-            output,
-            samples=1,
-            batches=1,
-            seconds=1.0,
-            hop_seconds=0.0,
-            started=0.0,
-        )
+    def _commit(self, worker: Worker, upto: int) -> None:
+        seconds = self.slowness.get(worker.attempt.node, 1.0)
+        visit = worker.train(min(upto, BATCHES), seconds)
+        self.saved.add(visit.output.digest)
+        if self.ledger.commit(worker.attempt, worker.config, visit, self.plan):
+            self.acknowledged.append(visit)
 
     def finish(self, names: Sequence[str], steps: int) -> bool:
         """From here on all is well with the nodes ``names``, and the others are gone: whether the
-        run ends within ``steps`` rounds."""
+        run ends within ``steps`` rounds of a minute."""
         self.elect()
         self.workers.clear()
         for name in list(self.leases):
@@ -202,6 +215,7 @@ class World:
         for name in names:
             self.join(name)
         for _ in range(steps):
+            self.pass_time(60.0)
             self.control()
             for name in names:
                 self.start(name)
@@ -214,23 +228,30 @@ class World:
     # The verdict.
 
     def trace(self) -> list[Event]:
-        """The run's history from its beginning."""
-        events: list[Event] = []
+        """The run's history, as far as anybody has read it."""
         until = self.ledger.revision()
-        with self.ledger.events(self.begin) as stream:
+        with self.ledger.events(self.seen + 1) as stream:
             # Until the last transaction surely; behind it only what ended with a lease.
-            while not events or events[-1].revision < until:
-                events += stream.next(SOON)
+            while self.seen < until:
+                self.take(stream.next(SOON))
             while batch := stream.next(self.patience):
-                events += batch
-        return events
+                self.take(batch)
+        return self.events
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Add to the trace, and to the state that it makes."""
+        for event in events:
+            self.events.append(event)
+            self.folded = fold(self.folded, event)
+            self.seen = event.revision
 
     def check(self) -> list[Violation]:
         """The invariants that the history breaks."""
 
         def retrain(visit: Visit, hparams: HParams) -> str:
-            attempt = Attempt(visit.unit, visit.node, 0, 0)
-            return digest(visit.input, attempt, hparams)
+            return hashing.digest(
+                visit.input, visit.unit, hparams, range(visit.skip, visit.skip + visit.batches)
+            )
 
         return check(
             self.trace(),
@@ -241,8 +262,6 @@ class World:
 
     def check_fold(self) -> None:
         """The fold of the history is the snapshot, so a takeover at this point loses nothing."""
-        state = State()
-        for event in self.trace():
-            state = fold(state, event)
+        self.trace()
         snapshot = self.ledger.state()
-        assert replace(state, revision=0) == replace(snapshot, revision=0), (state, snapshot)
+        assert replace(self.folded, revision=0) == replace(snapshot, revision=0), (self.folded, snapshot)

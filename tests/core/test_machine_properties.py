@@ -1,4 +1,5 @@
-"""Every order of joins, losses, elections, late and doubled commits keeps every invariant."""
+"""Every order of joins, drains, losses, failures, elections, compactions, late and doubled commits keeps
+every invariant, and splitting units changes no config's result."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cerebro_elastic.core.ports import Instance
-from cerebro_elastic.core.values import Plan, Unit
+from cerebro_elastic.core.values import CheckpointRef, FailureKind, Plan, Unit
+from cerebro_elastic.testing.hashing import BATCHES, digest
 from cerebro_elastic.testing.world import World
 
 NAMES = ["a", "b", "c"]
 names = st.sampled_from(NAMES)
 which = st.integers(0, 5)
+kinds = st.sampled_from(FailureKind)
 
 
 class FirstFit:
@@ -37,19 +40,40 @@ class RunUnderFaults(RuleBasedStateMachine):
         min_nodes=st.integers(1, 2),
     )
     def open(self, partitions: int, evaluations: int, configs: int, min_nodes: int) -> None:
-        plan = Plan("r", partitions, 2, evaluations, min_nodes=min_nodes, max_nodes=2, tries=2)
+        plan = Plan("r", partitions, 3, evaluations, min_nodes=min_nodes, max_nodes=2, tries=2)
         self.world = World(plan, configs, FirstFit())
         self.world.elect()
         self.world.join("a")
+        self.world.join("b")
+        self.work(["a"], 4)
+
+    # Progress, in small steps and in long ones, so that examples get far.
 
     @rule(steps=st.integers(1, 8), which=st.sampled_from([-1, -1, -1, 0, 1]))
     def control(self, steps: int, which: int) -> None:
         for _ in range(steps):
             self.world.control(which)
 
-    @rule()
-    def elect(self) -> None:
-        self.world.elect()
+    @rule(name=names)
+    def start(self, name: str) -> None:
+        self.world.start(name)
+
+    @rule(which=which, keep=st.booleans())
+    def commit(self, which: int, keep: bool) -> None:
+        self.world.commit(which, keep=keep)
+
+    @rule(at=st.lists(names, min_size=1, unique=True), steps=st.integers(1, 12))
+    def work(self, at: list[str], steps: int) -> None:
+        for _ in range(steps):
+            self._begin(*at)
+            self.world.commit(-1)
+
+    @rule(name=names, steps=st.integers(1, 12), seconds=st.sampled_from([0.1, 1.0, 5.0]))
+    def work_at_a_pace(self, name: str, steps: int, seconds: float) -> None:
+        self.world.slow(name, seconds)
+        self.work([name], steps)
+
+    # Nodes come and go.
 
     @rule(name=names)
     def join(self, name: str) -> None:
@@ -60,28 +84,58 @@ class RunUnderFaults(RuleBasedStateMachine):
         self.world.lose(name)
 
     @rule(name=names)
-    def start(self, name: str) -> None:
-        self.world.start(name)
+    def drain(self, name: str) -> None:
+        self.world.drain(name)
 
-    @rule(name=names, steps=st.integers(1, 12))
-    def work(self, name: str, steps: int) -> None:
-        """A quiet stretch, so that examples get far."""
-        for _ in range(steps):
-            self.world.control()
-            self.world.start(name)
-            self.world.commit(-1)
+    @rule(name=names, batches=st.integers(1, 2), back=st.booleans())
+    def drain_in_a_unit(self, name: str, batches: int, back: bool) -> None:
+        self._begin(name)
+        self.world.drain(name)
+        self.world.split(-1, batches)
+        self.world.lose(name)
+        if back:
+            self.world.join(name)
 
-    @rule(which=which, keep=st.booleans())
-    def commit(self, which: int, keep: bool) -> None:
-        self.world.commit(which, keep=keep)
+    @rule(which=which, batches=st.integers(0, 2))
+    def leave(self, which: int, batches: int) -> None:
+        if batches:
+            self.world.split(which, batches)
+        else:
+            self.world.give_up(which)
 
-    @rule(which=which)
-    def fail(self, which: int) -> None:
-        self.world.fail(which)
+    # Trouble.
+
+    @rule(which=which, kind=kinds)
+    def fail(self, which: int, kind: FailureKind) -> None:
+        self.world.fail(which, kind)
+
+    @rule(name=names, kind=kinds, times=st.integers(1, 4))
+    def fail_in_a_row(self, name: str, kind: FailureKind, times: int) -> None:
+        for _ in range(times):
+            self._begin(name)
+            self.world.fail(-1, kind)
+
+    @rule(events=st.integers(0, 5), forgets=st.booleans())
+    def lead_anew(self, events: int, forgets: bool) -> None:
+        if forgets:
+            self.world.forget(events)
+        else:
+            self.world.elect()
 
     @rule(seconds=st.sampled_from([1.0, 11.0]))
-    def let_time_pass(self, seconds: float) -> None:
+    def all_are_cut_off(self, seconds: float) -> None:
         self.world.clock.sleep(seconds)
+
+    @rule(seconds=st.sampled_from([60.0, 600.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    def _begin(self, *names: str) -> None:
+        """The controller has seen everything, and these nodes what it wants of them."""
+        for _ in range(6):
+            self.world.control()
+        for name in names:
+            self.world.start(name)
 
     @invariant()
     def invariants_hold(self) -> None:
@@ -93,6 +147,19 @@ class RunUnderFaults(RuleBasedStateMachine):
         if hasattr(self, "world"):
             assert self.world.finish(["a", "b"], 400), self.world.ledger.state()
             assert self.world.check() == []
+            self.heads_are_those_of_whole_units()
+
+    def heads_are_those_of_whole_units(self) -> None:
+        ledger, heads = self.world.ledger, dict[str, CheckpointRef]()
+        configs = ledger.state().configs
+        for visit in ledger.visits():
+            if visit.whole:
+                config = configs[visit.unit.config]
+                result = digest(heads.get(config.id), visit.unit, config.hparams, range(BATCHES))
+                heads[config.id] = CheckpointRef(f"mem:{result}", result, 1)
+        for config in configs.values():
+            if config.begun is None:
+                assert config.head == heads.get(config.id)
 
 
 TestRunUnderFaults = RunUnderFaults.TestCase
