@@ -1,4 +1,5 @@
-"""An etcd of one's own for one machine: started on free loopback ports, stopped at the end."""
+"""An etcd of one's own for one machine: started on free loopback ports, started again if it dies, stopped
+at the end."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,12 +24,18 @@ from typing import Self
 import requests
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import DiskFull, StoreError
+from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
 
 # An etcd alone has nobody to wait for: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
 _START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 30.0, 5.0, 0.01
 _LOCK_SECONDS, _PORT_TRIES, _TAIL_LINES = 1.0, 5, 10
+_AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 0.1, 10.0
+# Room for some millions of units; the history of the last 100 000 transactions is kept for who was away.
+_ROOM = [
+    *("--quota-backend-bytes", str(8 << 30)),
+    *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
+]
 
 # A small program of its own instead of a preexec_fn, which may deadlock in a process with threads.
 # The second look at the parent covers its death before prctl took effect.
@@ -63,8 +72,8 @@ def find_etcd() -> Path:
 class EmbeddedEtcd:
     """A context manager that runs etcd over ``data_dir``; its log is ``etcd.log`` beside that folder.
 
-    It goes on where an earlier one over the same ``data_dir`` ended. It dies with the thread that
-    starts it, so that a killed process leaves nothing behind: enter it in the thread that needs it.
+    It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again on the
+    same port at once; clients that wait a second do not notice. It dies with this process.
     ``port`` is for clients; a free one is taken if none is given.
     Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data.
     """
@@ -75,6 +84,8 @@ class EmbeddedEtcd:
         self.port = port or 0
         self._fixed_port = port is not None
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
         state = f"on port {self.port}, pid {self.pid}" if self._process else "not running"
@@ -93,28 +104,63 @@ class EmbeddedEtcd:
         return self._process.pid
 
     def __enter__(self) -> Self:
+        started: Future[None] = Future()
+        self._stopped.clear()
+        # Its own thread, since the kernel ends a process with the thread that started it.
+        self._thread = threading.Thread(target=self._supervise, args=(started,), name="etcd", daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _supervise(self, started: Future[None]) -> None:
+        try:
+            self._start_anywhere()
+        except BaseException as exc:  # it belongs to who waits in __enter__
+            started.set_exception(exc)
+            return
+        started.set_result(None)
+        pause = _AGAIN_SECONDS
+        while not self._stopped.wait(_POLL_SECONDS):
+            if self._process is not None and self._process.poll() is None:
+                pause = _AGAIN_SECONDS
+                continue
+            # What is in the way is in its log; clients wait for it, and say so.
+            with suppress(CerebroError, OSError):
+                if self._start(find_etcd()):
+                    continue
+            self._stopped.wait(pause)
+            pause = min(2 * pause, _LONGEST_AGAIN_SECONDS)
+        self._end()
+
+    def _start_anywhere(self) -> None:
+        """On the given port, or on a free one."""
         binary = find_etcd()
         with _disk_full_told(self.data_dir):
             self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             _check_unlocked(self.data_dir)
             for _ in range(_PORT_TRIES):
+                if not self._fixed_port:
+                    self.port = _free_port()
                 if self._start(binary):
-                    return self
+                    return
         raise StoreError(f"etcd found no free port in {_PORT_TRIES} tries: see {self.log}, then try again")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            _stop(process)
 
     def _start(self, binary: Path) -> bool:
         """Whether it runs and is healthy; False if another process was faster to take a port."""
         if self._fixed_port:
             _check_port(self.port)
-        else:
-            self.port = _free_port()
         # The name tells this server from another that got the port in the meantime.
         name = f"cerebro-{uuid.uuid4().hex}"
         with self.log.open("ab") as log:
@@ -123,17 +169,22 @@ class EmbeddedEtcd:
         try:
             ours = self._wait_healthy(self._process, name, log_start)
         except BaseException:
-            self.__exit__(None, None, None)
+            self._end()
             raise
         if not ours:
-            self.__exit__(None, None, None)
+            self._end()
         return ours
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            _stop(process)
 
     def _arguments(self, name: str) -> list[str]:
         client = f"http://127.0.0.1:{self.port}"
         peer = f"http://127.0.0.1:{_free_port()}"
         return [
-            *("--name", name, "--data-dir", str(self.data_dir), *_FAST),
+            *("--name", name, "--data-dir", str(self.data_dir), *_FAST, *_ROOM),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"{name}={peer}"),

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def pid_of(server: EmbeddedEtcd) -> int | None:
+    try:
+        return server.pid
+    except StoreError:
+        return None
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {SOON} s for {what}"
+        time.sleep(0.01)
 
 
 def test_it_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -85,6 +104,39 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_alive(pid)
+
+
+def test_a_killed_one_is_started_again_on_its_port_and_data(tmp_path: Path) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
+        put(store, "/x", b"1")
+        lease, port, pid = store.grant(30), server.port, server.pid
+        with store.watch("/x", 1) as watch:
+            for value in (b"1", b"2", b"3"):
+                batch = watch.next(SOON)
+                assert batch is not None
+                assert [change.item and change.item.value for change in batch.changes] == [value]
+                os.kill(pid, signal.SIGKILL)
+                wait_for(lambda old=pid: pid_of(server) not in (None, old), "another process")
+                pid = server.pid
+                put(store, "/x", str(int(value) + 1).encode())
+        assert store.keep(lease) > 0
+        assert server.port == port
+    assert not is_alive(pid)
+
+
+def test_one_that_cannot_be_started_again_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
+        put(store, "/x", b"1")
+        broken = program(tmp_path / "broken", f"echo died >> {tmp_path / 'deaths'}; exit 3")
+        with monkeypatch.context() as patch:
+            patch.setenv("CEREBRO_ETCD", str(broken))
+            os.kill(server.pid, signal.SIGKILL)
+            wait_for(lambda: lines_of(tmp_path / "deaths") >= 2, "two vain tries")
+        item = store.get("/x")
+        assert item is not None
+        assert item.value == b"1"
 
 
 def test_ctrl_c_is_not_for_it(etcd: EmbeddedEtcd) -> None:
