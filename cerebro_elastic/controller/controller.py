@@ -74,8 +74,9 @@ class Controller:
         there was one. Raises ``Deposed`` when another leads, or nobody."""
         events = self._follower.step(timeout)
         for event in events:
-            later = isinstance(event, LeaderChanged) and event.revision > self._leader
-            if later and event.leader != self._name:
+            if not isinstance(event, LeaderChanged) or event.revision <= self._leader:
+                continue
+            if event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
         if self.state.revision >= self._awaited:
             self._act()

@@ -12,7 +12,7 @@ from cerebro_elastic.core.events import ConfigEnded, Event, NodeJoined, NodeLeft
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Visit
 from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
-from cerebro_elastic.runs.launch import Watcher
+from cerebro_elastic.runs.watcher import Watcher
 
 
 class LiveView:

@@ -68,7 +68,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
     attempts = [attempt_of(item) for item in kinds.get("assign", {}).values()]
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
-    visits = _visits(kinds.get("visits", {}).values())
+    visits = visits_in(kinds.get("visits", {}).values())
     aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
     committed = {visit.node: visit.attempt for visit in visits}
     timings, paces = _learned(visits)
@@ -108,8 +108,8 @@ def _set_aside(item: KeyValue) -> NodeSetAside:
     return decode(item.value, NodeSetAside)
 
 
-def _visits(items: Iterable[KeyValue]) -> list[Visit]:
-    """In the order of their commits."""
+def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
+    """The visits that ``items`` hold, in the order of their commits."""
     return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
 
 

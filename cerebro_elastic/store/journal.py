@@ -1,62 +1,67 @@
 """A run's history in a file: one event a line, in the store's order. ``verify``, ``replay`` and
-``open_run`` read it when the store is gone."""
+``open_run`` read it when the store is gone.
+
+Its order is that of the lines. It begins with a ``StateRead``, and has another where the store's history
+could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
+"""
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 
 from cerebro_elastic.core.codec import UnreadableValue, encode
-from cerebro_elastic.core.events import Event, LeaderChanged, NodeJoined, RunOpened
-from cerebro_elastic.core.state import State
-from cerebro_elastic.errors import Compacted, RunError
+from cerebro_elastic.core.events import Event, StateRead
+from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.store.history import decode_event
-from cerebro_elastic.store.ledger import Ledger
 
 
 class Journal:
-    """Appends events to ``path``; each revision once, whoever writes and however often it restarts."""
+    """Appends events to ``path``; each once, whoever writes and however often it restarts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         _drop_torn_line(path)
         events = read_journal(path) if path.exists() else []
-        self.revision = max((e.revision for e in events), default=0)
+        self.revision = events[-1].revision if events else 0
+        self._last = _of_one_revision(events)
+        self._unproven: list[str] = []
 
-    def catch_up(self, ledger: Ledger, state: State, leader: int) -> None:
-        """Add what happened between the last line and the election at revision ``leader``, whose
-        controller took over at ``state``. Raises ``RunError`` if the store has forgotten it."""
-        if not self.revision and not state.configs:
-            self._begin(ledger, state)
-            return
-        try:
-            with ledger.events(self.revision + 1) as stream:
-                while self.revision < leader:
-                    self.append(stream.next())
-        except Compacted as exc:
-            raise RunError(
-                f"{self.path} ends at revision {self.revision}, and the store has compacted away what came "
-                f"then until revision {leader}: the run cannot go on with a complete record; start another "
-                "with --run-id, and let etcd keep its history longer (--auto-compaction-retention)"
-            ) from exc
+    def __bool__(self) -> bool:
+        """Whether it has begun."""
+        return self.revision > 0
 
-    def _begin(self, ledger: Ledger, state: State) -> None:
-        """A run that was just opened: its plan and who is there. What the store may know from before,
-        of nodes that came and went or a deleted run of the same id, is not its history."""
-        spec = ledger.store.get(ledger.keys.spec)
-        assert spec is not None
-        assert state.plan is not None
-        joined = [NodeJoined(node.registration, node) for node in state.nodes.values()]
-        opened: list[Event] = [RunOpened(spec.mod_revision, state.plan), *joined]
-        opened.sort(key=lambda event: event.revision)
-        self.append([*opened, LeaderChanged(state.revision, state.leader)])
+    def resume(self, read: StateRead, *, afresh: bool = False) -> int:
+        """Go on in a store whose state is ``read``: the revision from which events are to be appended. If
+        it cannot go on from its last line (which nobody knows but the caller: ``afresh``), it goes on from
+        ``read``."""
+        if afresh or not self or read.revision < self.revision:
+            self._write([read])
+            self._last = []
+        self._unproven = self._last
+        return self.revision if self._unproven else self.revision + 1
 
     def append(self, events: list[Event]) -> None:
-        """Add the events of one revision, unless they are there already."""
-        new = [e for e in events if e.revision > self.revision]
-        if new:
+        """Add the events of one revision, unless they are there already. Raises ``Rewound`` if the first
+        ones after ``resume`` are not the last ones here: the store's history is another."""
+        if not events or events[0].revision < self.revision:
+            return
+        lines = [encode(event) for event in events]
+        known, self._unproven = self._unproven, []
+        if known and (events[0].revision > self.revision or lines[: len(known)] != known):
+            raise Rewound(
+                f"the store has another history than {self.path}, which ends at revision {self.revision}: "
+                "it was restored from a snapshot"
+            )
+        if known or events[0].revision > self.revision:
+            self._write(events[len(known) :])
+            self._last = lines
+
+    def _write(self, events: list[Event]) -> None:
+        if events:
             with self.path.open("a", encoding="utf-8") as file:
-                file.writelines(encode(e) + "\n" for e in new)
-            self.revision = new[-1].revision
+                file.writelines(encode(event) + "\n" for event in events)
+            self.revision = events[-1].revision
 
 
 def read_journal(path: Path) -> list[Event]:
@@ -74,8 +79,15 @@ def read_journal(path: Path) -> list[Event]:
     return events
 
 
+def _of_one_revision(events: list[Event]) -> list[str]:
+    """The lines of the last revision, as far as the store has them, too."""
+    last = events[-1].revision if events else 0
+    ours = takewhile(lambda e: e.revision == last and not isinstance(e, StateRead), reversed(events))
+    return [encode(event) for event in reversed(list(ours))]
+
+
 def _drop_torn_line(path: Path) -> None:
-    """A power cut may leave half a line; the store still has the event, ``catch_up`` writes it anew."""
+    """A power cut may leave half a line; the store still has the event, and it is appended anew."""
     if not path.exists():
         return
     content = path.read_bytes()

@@ -56,8 +56,12 @@ class Keys:
         """The last failure for which the node was set aside."""
         return f"{self.prefix}judged/{node}"
 
+    def visits(self, config: str, epoch: int | None = None) -> str:
+        """What the keys of a config's visits begin with; of those of one ``epoch``, if it is given."""
+        return f"{self.prefix}visits/{config}/" + ("" if epoch is None else f"{epoch:05d}/")
+
     def visit(self, unit: Unit, k: int) -> str:
-        return f"{self.prefix}visits/{unit.config}/{unit.epoch:05d}/{k:05d}"
+        return f"{self.visits(unit.config, unit.epoch)}{k:05d}"
 
     def split(self, key: str) -> tuple[str, str]:
         """The key's kind and what follows it: ("nodes", "a"), ("spec", "")."""

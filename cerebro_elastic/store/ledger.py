@@ -26,6 +26,7 @@ from cerebro_elastic.core.events import (
     Placed,
     RunEnded,
     RunOpened,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -34,7 +35,7 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Spec, Status, Visit
-from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.errors import NameTaken, TxnUnknown
 from cerebro_elastic.store.base import (
     Compare,
     Delete,
@@ -47,7 +48,7 @@ from cerebro_elastic.store.base import (
     at_revision,
     created_at,
 )
-from cerebro_elastic.store.history import attempt_of, config_of, events_of, node_of, state_of
+from cerebro_elastic.store.history import attempt_of, config_of, events_of, node_of, state_of, visits_in
 from cerebro_elastic.store.keys import Keys
 
 
@@ -68,6 +69,16 @@ class Ledger:
     def state(self) -> State:
         """The run's state now."""
         return state_of(self.store.range(self.keys.prefix), self.keys)
+
+    def read(self) -> StateRead:
+        """The run's state now, with the visits that led to it."""
+        snapshot = self.store.range(self.keys.prefix)
+        visits = visits_in(i for i in snapshot.items if self.keys.split(i.key)[0] == "visits")
+        return StateRead(snapshot.revision, state_of(snapshot, self.keys), tuple(visits))
+
+    def now(self) -> int:
+        """The revision of the store, which other runs may share."""
+        return self.store.range(self.keys.event).revision
 
     def revision(self) -> int:
         """The revision of the last transaction; 0 if there was none."""
@@ -92,12 +103,11 @@ class Ledger:
 
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
-        items = self.store.range(self.keys.prefix + "visits/").items
-        return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
+        return visits_in(self.store.range(self.keys.prefix + "visits/").items)
 
-    def visits_of(self, config: str) -> list[Visit]:
-        """A config's visits, in order."""
-        items = self.store.range(f"{self.keys.prefix}visits/{config}/").items
+    def visits_of(self, config: str, epoch: int | None = None) -> list[Visit]:
+        """A config's visits, in order; those of one ``epoch``, if it is given."""
+        items = self.store.range(self.keys.visits(config, epoch)).items
         return [decode(item.value, Visit) for item in items]
 
     @contextmanager
@@ -118,13 +128,19 @@ class Ledger:
                 continue
 
     def register(self, node: Node, lease: int) -> Node:
-        """Register a node under ``lease``; a registration of the same name that is still there is
-        ended first, so that whoever held it can no longer commit."""
+        """Register a node under ``lease``. An older registration of its own (of the same boot) is ended
+        first, so that what was begun under it can no longer commit; another node's of the same name stands,
+        and raises ``NameTaken``."""
         key, value = self.keys.node(node.name), _bytes(node)
         while True:
             old = self.store.get(key)
             if old is not None and old.lease == lease and _registers(old, node):
                 return node_of(old)
+            if old is not None and (holder := node_of(old)).boot != node.boot:
+                raise NameTaken(
+                    f"a node {node.name!r} of run {self.keys.run!r} is alive on {holder.host}: give this one "
+                    "another name (--rdzv-conf=node=NAME), or end that one first"
+                )
             try:
                 if old is not None:
                     self.store.txn([at_revision(key, old.mod_revision)], [Delete(key)])
@@ -146,6 +162,11 @@ class Ledger:
             asked = Put(key, _bytes(replace(node, drain=grace)), item.lease)
             with suppress(TxnUnknown):
                 self._do([at_revision(key, item.mod_revision)], [asked], NodeDraining(0, name, grace))
+
+    def forgive(self) -> None:
+        """Let all nodes that are set aside work again now: somebody has mended what was wrong."""
+        for item in self.store.range(self.keys.aside("")).items:
+            self.store.revoke(item.lease)
 
     # The controller.
 
@@ -228,6 +249,11 @@ class Ledger:
             return True
         recorded = self.config(config.id)
         return recorded is not None and failure in recorded.failures
+
+    def give_up(self, attempt: Attempt) -> bool:
+        """Take the assignment back, by the node itself, which leaves and has nothing to commit; ``False`` if
+        it is no longer the node's."""
+        return self._report(attempt, [], UnitWithdrawn(0, attempt.node, attempt.token))
 
     def _report(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
         """Sent again while the assignment stands, which is safe: the same guard lets it through

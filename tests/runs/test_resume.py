@@ -13,7 +13,7 @@ from cerebro_elastic.core.events import Event, UnitCommitted
 from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.launch import Watcher
+from cerebro_elastic.runs.watcher import Watcher
 
 pytestmark = pytest.mark.cluster
 

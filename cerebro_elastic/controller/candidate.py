@@ -1,0 +1,162 @@
+"""A candidate for a run's lead: follows while another leads, leads when elected, stands again when deposed.
+
+Any process may be one; of all candidates one leads. A candidate outlives whatever its store does: it waits
+for one that is away, and reads the state afresh from one that has forgotten the history (compaction) or
+has another (restored from a snapshot).
+"""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cerebro_elastic.clock import Clock, SystemClock
+from cerebro_elastic.controller.controller import Controller, Deposed
+from cerebro_elastic.controller.follower import Follower, Observer, nobody
+from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.core.state import State
+from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, Rewound, StoreUnavailable, TxnUnknown
+from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.lease import LeaseKeeper
+from cerebro_elastic.store.ledger import Ledger
+
+LEASE_SECONDS = 5.0
+PATIENCE = 600.0
+"""Seconds for which a store that is out of reach is waited for."""
+_STEP, _WAIT = 0.5, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The process that a candidate is part of: ``observe`` sees the history, ``say`` tells people, and
+    ``pause`` is called after each event and at least about twice a second."""
+
+    observe: Observer = nobody
+    say: Callable[[str], None] = lambda _text: None
+    pause: Callable[[State], None] = lambda _state: None
+
+
+class Candidate:
+    """One who may lead the run of ``ledger``, and keeps its ``journal``."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: Policy,
+        search: Search,
+        journal: Journal,
+        host: Host,
+        *,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._search = search
+        self._journal = journal
+        self._host = host
+        self._name = name or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
+        self._clock = clock or SystemClock()
+        self._afresh = False
+        self._away: float | None = None
+        self.state = State()
+
+    def run(self) -> None:
+        """Until the run has ended. Raises ``StoreUnavailable`` when nothing could be done for ``PATIENCE``
+        seconds, and what ``host`` raises."""
+        while self.state.outcome is None:
+            try:
+                self._follow_or_lead()
+            except (Deposed, LeaseLost) as error:  # as after a suspension of this process
+                self._host.say(f"{error}: standing for election again")
+            except IllegalEvent as error:  # on record, and `verify` will tell; the store is right
+                self._host.say(f"{error}; reading the state afresh")
+            except Compacted as error:
+                self._host.say(f"{error}: going on from the state as it is now")
+                self._afresh = True
+            except (StoreUnavailable, TxnUnknown) as error:
+                self._wait(error)
+
+    def catch_up(self) -> None:
+        """Record what has happened up to now, after ``run`` was left before the run's end."""
+        since, until = self._resume(), self._ledger.revision()
+        with Follower(self._ledger, since, lambda events, _: self._journal.append(events)) as follower:
+            while self._journal.revision < until and follower.step(_WAIT):
+                pass
+
+    def _resume(self) -> int:
+        """Take the state in; the revision from which its history is to be followed."""
+        read = self._ledger.read()
+        before = self._journal.revision
+        since = self._journal.resume(read, afresh=self._afresh)
+        self._afresh = False
+        self.state = read.state
+        if before and read.revision < before:
+            self._host.say(
+                f"the store is at revision {read.revision}, it was at {before}: it was restored from a "
+                "snapshot; going on from the state that it has"
+            )
+        return since
+
+    def _follow_or_lead(self) -> None:
+        since = self._resume()
+        if self.state.outcome is not None:
+            return
+        if self.state.leader is None:
+            self._stand(since)
+        else:
+            self._follow(since)
+
+    def _follow(self, since: int) -> None:
+        """As long as another leads."""
+        with Follower(self._ledger, since, self._record) as follower:
+            while follower.state.leader is not None and follower.state.outcome is None:
+                self._took(bool(follower.step(_STEP)), follower.state)
+
+    def _stand(self, since: int) -> None:
+        """Lead, if elected, to the run's end or until deposed."""
+        with LeaseKeeper(self._ledger.store, LEASE_SECONDS) as keeper:
+            leader = self._ledger.lead(self._name, keeper.lease)
+            if leader is None:
+                return
+            with Controller(
+                self._ledger,
+                self._policy,
+                self._search,
+                name=self._name,
+                leader=leader,
+                since=since,
+                observe=self._record,
+            ) as controller:
+                while controller.state.outcome is None:
+                    if keeper.lost.is_set():
+                        raise Deposed(f"the lease of controller {self._name} has ended")
+                    self._took(controller.step(_STEP), controller.state)
+
+    def _record(self, events: list[Event], state: State) -> None:
+        self._journal.append(events)
+        self._host.observe(events, state)
+
+    def _took(self, anything: bool, state: State) -> None:
+        """After each step that went well."""
+        self.state = state
+        if self._away is not None:
+            self._host.say("the store answers again")
+            self._away = None
+        # To a watch, a store that has gone back is one in which nothing happens.
+        if not anything and self._ledger.now() < state.revision:
+            raise Rewound(f"the store was at revision {state.revision} and is behind it now")
+        self._host.pause(state)
+
+    def _wait(self, error: Exception) -> None:
+        now = self._clock.now()
+        if self._away is None:
+            self._away = now
+            self._host.say(f"{error}. Waiting for it; units that have begun go on")
+        elif now - self._away > PATIENCE:
+            raise error
+        self._host.pause(self.state)
+        self._clock.sleep(_WAIT)

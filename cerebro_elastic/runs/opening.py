@@ -1,0 +1,99 @@
+"""Opening a run: what is checked, made and written before anything is started."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from cerebro_elastic import __version__
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Plan, Spec, Status
+from cerebro_elastic.errors import DataError, RunError
+from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.preflight import preflight
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+
+def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
+    """The spec of the run that this folder holds, if it is of the same recipe."""
+    if not folder.spec.exists():
+        return None
+    spec = folder.read_spec()
+    if spec.recipe_digest != recipe.digest:
+        changed = "\n".join(f"  {line}" for line in differences(spec.recipe, recipe.resolved()))
+        raise RunError(
+            f"run {folder.run!r} exists with another recipe:\n{changed}\n"
+            "go on with the old recipe, choose another id with --run-id, or start anew with --fresh"
+        )
+    return spec
+
+
+def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
+    """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
+    folder holds a run."""
+    watcher.say("checking the recipe, the module and the data")
+    hparams = make_search(recipe).propose(())
+    url = recipe.data.url
+    found = preflight(recipe, hparams, url or str(folder.data), prepare=url is None)
+    plan = Plan(
+        run=folder.run,
+        partitions=found.partitions,
+        epochs=recipe.epochs,
+        evaluations=found.validations if recipe.validation == "evaluate" else 0,
+        min_nodes=recipe.nodes.min,
+        max_nodes=recipe.nodes.max,
+        tries=recipe.limits.tries,
+        seed=recipe.seed,
+    )
+    spec = Spec(
+        plan=plan,
+        recipe=recipe.resolved(),
+        recipe_digest=recipe.digest,
+        data=found.data,
+        data_digest=found.data_digest,
+        root=str(recipe.root),
+        code_digest=found.code_digest,
+        storage=(recipe.checkpoints or str(folder.path)).rstrip("/"),
+        version=__version__,
+    )
+    temporary = folder.spec.with_suffix(".tmp")
+    temporary.write_text(encode(spec))
+    temporary.replace(folder.spec)
+    return spec
+
+
+def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
+    """Before anything is prepared: the store answers, lets us in, and has no run of this id that is not
+    the one in the folder."""
+    with closing(EtcdStore(settings)) as store:
+        ledger = Ledger(store, run)
+        if ledger.spec() is not None and not known:
+            raise RunError(
+                f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
+                "knows nothing of: choose another id with --run-id, or remove it there with "
+                f"`etcdctl del --prefix {ledger.keys.prefix}`"
+            )
+
+
+def check_again(spec: Spec, recipe: Recipe, state: State, watcher: Watcher) -> None:
+    """Whether a run can go on: its code, its data, and the checkpoints that it goes on with (which
+    change under the eyes if there are nodes)."""
+    watcher.say("checking the module, the data and the checkpoints")
+    live = [config for config in state.configs.values() if config.status is Status.LIVE]
+    heads = [config.head for config in live if config.head and not state.nodes]
+    found = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False, heads=heads)
+    if found.data_digest != spec.data_digest:
+        raise DataError(
+            f"the data at {spec.data} have digest {found.data_digest}, the run began with "
+            f"{spec.data_digest}: restore them, or start a new run with another --run-id"
+        )
+    if found.code_digest != spec.code_digest:
+        watcher.say(
+            f"note: the code in {recipe.root} is not that with which the run began; it goes on "
+            "with the new one, and `cerebro replay` will find visits that differ"
+        )
