@@ -83,8 +83,9 @@ def _later_units(state: State, config: Config, plan: Plan, nodes: Mapping[str, N
 
 def _takers(state: State, config: Config, unit: Unit, nodes: Mapping[str, Node]) -> list[str]:
     """The nodes that may do the unit: the partition's home, or any for an evaluation, but after a
-    failure one where it has not failed, as long as there is one."""
-    failed = {f.node for f in config.failures if f.unit == unit}
+    failure one where it has not failed, as long as there is one. (A node's own trouble is over when it gets
+    units again.)"""
+    failed = {f.node for f in config.failures if f.unit == unit and not f.kind.of_node}
     fresh = [name for name in nodes if name not in failed]
     home = state.homes.get(unit.partition)
     if unit.phase is Phase.TRAIN and home is not None and home in nodes and (home in fresh or not fresh):

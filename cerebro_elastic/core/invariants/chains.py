@@ -51,7 +51,7 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     whole = _units(plan)
     at = {name: _Epoch() for name in read.state.configs}
     ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
-    sizes: dict[tuple[str, int], int] = {}
+    sizes: dict[tuple[str, int], Visit] = {}
     for event in [*_led_to(read), read, *events]:
         match event:
             case StateRead(state=state):
@@ -190,13 +190,14 @@ def _visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
         yield f"{told(unit)} was left after {visit.batches} batches, which it cannot have been"
 
 
-def _size(sizes: dict[tuple[str, int], int], visit: Visit) -> Iterator[str]:
-    """A partition has as many batches in parts as in the epochs in which it was visited in one go."""
+def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
+    """A partition has as many batches in parts as in the epochs in which it was visited in one go. (A user's
+    own loop may leave a pass early, but is never split.)"""
     if visit.whole and visit.unit.phase is Phase.TRAIN:
-        key, size = (visit.unit.config, visit.unit.partition), visit.skip + visit.batches
-        if visit.skip and sizes.get(key, size) != size:
-            yield f"{told(visit.unit)} had {size} batches in parts, in an earlier epoch {sizes[key]}"
-        sizes.setdefault(key, size)
+        other = first.setdefault((visit.unit.config, visit.unit.partition), visit)
+        size, before = visit.skip + visit.batches, other.skip + other.batches
+        if size != before and (visit.skip or other.skip):
+            yield f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}"
 
 
 def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitCommitted(visit=visit):
                 rows.end(visit.node)
             case UnitFailed(failure=failure):
-                yield from units.failed(failure, roll)
+                units.failed(failure, roll)
                 rows.lengthen(failure, roll)
             case NodeSetAside(node=name):
                 rows.answer(name)
@@ -59,18 +59,19 @@ class _Units:
         self._there: dict[Unit, set[tuple[str, int]]] = {}
         for config in start.configs.values():
             for failure in config.failures:
-                self._add(failure, roll)
+                self.failed(failure, roll)
 
     def narrow(self, roll: Roll) -> None:
         used = roll.used(self._plan.max_nodes)
         for unit in self._there:
             self._there[unit] &= used
 
-    def failed(self, failure: Failure, roll: Roll) -> Iterator[str]:
-        self._add(failure, roll)
-        tries = len(self._tries.get(failure.unit, ()))
-        if tries > self._plan.tries:
-            yield f"{told(failure.unit)} failed {tries} times, tries: {self._plan.tries}"
+    def failed(self, failure: Failure, roll: Roll) -> None:
+        if not failure.kind.of_node:
+            self._tries.setdefault(failure.unit, []).append(failure.node)
+            self._there[failure.unit] = roll.used(self._plan.max_nodes)
+        if failure.kind.of_config:
+            self._vain.add(failure.unit)
 
     def assigned(self, attempt: Attempt) -> Iterator[str]:
         unit, tried = attempt.unit, self._tries.get(attempt.unit, [])
@@ -81,13 +82,6 @@ class _Units:
             yield f"{told(unit)} was assigned after {len(tried)} failures"
         if unit in self._vain:
             yield f"{told(unit)} was assigned although another try was in vain"
-
-    def _add(self, failure: Failure, roll: Roll) -> None:
-        if not failure.kind.of_node:
-            self._tries.setdefault(failure.unit, []).append(failure.node)
-            self._there[failure.unit] = roll.used(self._plan.max_nodes)
-        if failure.kind.of_config:
-            self._vain.add(failure.unit)
 
 
 @dataclass
