@@ -197,7 +197,10 @@ def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
         other = first.setdefault((visit.unit.config, visit.unit.partition), visit)
         size, before = visit.skip + visit.batches, other.skip + other.batches
         if size != before and (visit.skip or other.skip):
-            yield f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}"
+            yield (
+                f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: as many "
+                "batches in parts as in one go are right"
+            )
 
 
 def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:

@@ -1,0 +1,204 @@
+"""``cerebro verify`` catches each violation that is seeded into a recorded run on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.events import Event, NodeLeft, UnitAssigned, UnitCommitted, UnitWithdrawn
+from cerebro_elastic.core.values import CheckpointRef, Plan, Spec
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.replay import verify
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.testing.world import World
+
+RECIPE = {
+    "name": "recorded",
+    "task": {"kind": "torch", "model_fn": "a:b", "loss": "mse_loss"},
+    "data": {"source": "c:d"},
+    "search": {"space": {"lr": [0.1, 0.2]}},
+}
+LEFT_AFTER = 2
+"""Batches of a unit that a node does which has to leave."""
+
+
+def take_place(world: World) -> list[Event]:
+    """A run in which node b had to leave once, in the middle of a unit."""
+
+    def settle() -> None:
+        for _ in range(10):
+            world.control()
+
+    world.elect()
+    world.join("a")
+    world.join("b")
+    settle()
+    world.drain("b")
+    world.start("b")
+    world.split(0, LEFT_AFTER)
+    world.lose("b")
+    world.join("b")
+    while not world.ledger.ended():
+        settle()
+        for name in "ab":
+            world.start(name)
+        while world.workers:
+            world.commit(0)
+    for controller in world.controllers:
+        controller.__exit__()
+    return world.trace()
+
+
+def record(events: list[Event], plan: Plan, folder: RunFolder) -> None:
+    """Write spec and history, with checkpoints on disk for those of the world."""
+    history = "".join(encode(event) + "\n" for event in events)
+    for event in commits(events):
+        url = folder.path / "checkpoints" / event.visit.unit.config / str(event.visit.attempt)
+        saved = checkpoint.save({"digest": event.visit.output.digest}, str(url))
+        history = history.replace(_json(event.visit.output), _json(saved))
+    folder.history.write_text(history)
+    spec = Spec(plan, load_recipe(RECIPE).resolved(), "", "", "", "", "", str(folder.path), "")
+    folder.spec.write_text(encode(spec))
+
+
+def _json(ref: CheckpointRef) -> str:
+    return json.dumps(asdict(ref), separators=(",", ":"), sort_keys=True)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "recorded")
+    folder.path.mkdir()
+    plan = Plan(folder.run, partitions=2, epochs=2, min_nodes=2, max_nodes=2)
+    record(take_place(World(plan, 2, LongestRemaining())), plan, folder)
+    return folder
+
+
+def commits(events: list[Event]) -> list[UnitCommitted]:
+    return [event for event in events if isinstance(event, UnitCommitted)]
+
+
+def one_in_the_middle(events: list[Event]) -> UnitCommitted:
+    """A whole visit, with others of its config before and after it."""
+    return next(e for e in commits(events) if e.visit.unit.epoch == 1 and e.visit.k == 0)
+
+
+def second_part(events: list[Event]) -> UnitCommitted:
+    return next(event for event in commits(events) if event.visit.skip)
+
+
+def exchanged(events: list[Event], old: Event, *new: Event) -> list[Event]:
+    place = events.index(old)
+    return [*events[:place], *new, *events[place + 1 :]]
+
+
+def lost_visit(events: list[Event]) -> list[Event]:
+    return exchanged(events, one_in_the_middle(events))
+
+
+def doubled_visit(events: list[Event]) -> list[Event]:
+    event = one_in_the_middle(events)
+    return exchanged(events, event, event, event)
+
+
+def forked_chain(events: list[Event]) -> list[Event]:
+    """An assignment and its commit go on from an older checkpoint of the config than the last one."""
+    event = one_in_the_middle(events)
+    older = next(e.visit.output for e in commits(events) if e.visit.unit.config == event.visit.unit.config)
+    given = next(e for e in events if isinstance(e, UnitAssigned) and e.revision == event.visit.attempt)
+    stale = replace(given, attempt=replace(given.attempt, input=older))
+    forked = exchanged(events, given, stale)
+    return exchanged(forked, event, replace(event, visit=replace(event.visit, input=older)))
+
+
+def commit_after_the_lease(events: list[Event]) -> list[Event]:
+    event = one_in_the_middle(events)
+    return exchanged(events, event, NodeLeft(event.revision, event.visit.node), event)
+
+
+def commit_after_the_withdrawal(events: list[Event]) -> list[Event]:
+    event = one_in_the_middle(events)
+    withdrawn = UnitWithdrawn(event.revision, event.visit.node, event.visit.attempt)
+    return exchanged(events, event, withdrawn, event)
+
+
+def moved_seam(events: list[Event], batches: int) -> list[Event]:
+    """The second part begins ``batches`` later than the first one ended."""
+    event = second_part(events)
+    visit = event.visit
+    moved = replace(visit, skip=visit.skip + batches, batches=visit.batches - batches)
+    return exchanged(events, event, replace(event, visit=moved))
+
+
+def overlap(events: list[Event]) -> list[Event]:
+    return moved_seam(events, -1)
+
+
+def gap(events: list[Event]) -> list[Event]:
+    return moved_seam(events, +1)
+
+
+def end_left_out(events: list[Event]) -> list[Event]:
+    """The second part says that the partition is whole, one batch before its end."""
+    event = second_part(events)
+    short = replace(event.visit, batches=event.visit.batches - 1)
+    return exchanged(events, event, replace(event, visit=short))
+
+
+SEEDED: dict[Callable[[list[Event]], list[Event]], tuple[str, str]] = {
+    lost_visit: ("isolation", "the config's head was"),
+    doubled_visit: ("completeness", "was visited twice"),
+    forked_chain: ("isolation", "the config's head was"),
+    commit_after_the_lease: ("fencing", "registration of"),
+    commit_after_the_withdrawal: ("fencing", "had no open assignment"),
+    overlap: ("completeness", "went on after 1 batches, 2 were done"),
+    gap: ("completeness", "went on after 3 batches, 2 were done"),
+    end_left_out: ("completeness", "had 3 batches, in epoch 0 it had 2"),
+}
+
+
+def test_the_record_as_it_is_breaks_nothing(recorded: RunFolder) -> None:
+    events = read_journal(recorded.history)
+    assert [event.visit.whole for event in commits(events)].count(False) == 1
+    assert verify(RunResult(recorded)) == []
+
+
+@pytest.mark.parametrize("seed", SEEDED, ids=lambda seed: seed.__name__)
+def test_a_seeded_violation_is_found(recorded: RunFolder, seed: Callable[[list[Event]], list[Event]]) -> None:
+    invariant, words = SEEDED[seed]
+    changed = seed(read_journal(recorded.history))
+    recorded.history.write_text("".join(encode(event) + "\n" for event in changed))
+    found = verify(RunResult(recorded))
+    assert any(v.invariant == invariant and words in v.story for v in found), found
+
+
+@pytest.mark.parametrize("file", ["tensors.safetensors", "tree.json", "manifest.json"])
+def test_an_altered_checkpoint_is_found(recorded: RunFolder, file: str) -> None:
+    last = commits(read_journal(recorded.history))[-1].visit.output
+    path = Path(last.url, file)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    (violation,) = verify(RunResult(recorded))
+    assert violation.invariant == "durability"
+    assert last.url in violation.story
+
+
+def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
+    quiet = CliRunner().invoke(app, ["verify", str(recorded.path)])
+    assert quiet.exit_code == 0, quiet.output
+    changed = doubled_visit(read_journal(recorded.history))
+    recorded.history.write_text("".join(encode(event) + "\n" for event in changed))
+    told = CliRunner().invoke(app, ["verify", str(recorded.path)])
+    assert told.exit_code == 1
+    assert "completeness" in told.output
