@@ -198,8 +198,8 @@ def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
         size, before = visit.skip + visit.batches, other.skip + other.batches
         if size != before and (visit.skip or other.skip):
             yield (
-                f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: as many "
-                "batches in parts as in one go are right"
+                f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: there are "
+                "as many batches in parts as in one go"
             )
 
 
