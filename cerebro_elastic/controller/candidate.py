@@ -18,7 +18,7 @@ from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.state import State
-from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, Rewound, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.lease import LeaseKeeper
 from cerebro_elastic.store.ledger import Ledger
@@ -114,7 +114,8 @@ class Candidate:
         """As long as another leads."""
         with Follower(self._ledger, since, self._record) as follower:
             while follower.state.leader is not None and follower.state.outcome is None:
-                self._took(bool(follower.step(_STEP)), follower.state)
+                follower.step(_STEP)
+                self._took(follower.state)
 
     def _stand(self, since: int) -> None:
         """Lead, if elected, to the run's end or until deposed."""
@@ -134,21 +135,19 @@ class Candidate:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():
                         raise Deposed(f"the lease of controller {self._name} has ended")
-                    self._took(controller.step(_STEP), controller.state)
+                    controller.step(_STEP)
+                    self._took(controller.state)
 
     def _record(self, events: list[Event], state: State) -> None:
         self._journal.append(events)
         self._host.observe(events, state)
 
-    def _took(self, anything: bool, state: State) -> None:
+    def _took(self, state: State) -> None:
         """After each step that went well."""
         self.state = state
         if self._away is not None:
             self._host.say("the store answers again")
             self._away = None
-        # To a watch, a store that has gone back is one in which nothing happens.
-        if not anything and self._ledger.now() < state.revision:
-            raise Rewound(f"the store was at revision {state.revision} and is behind it now")
         self._host.pause(state)
 
     def _wait(self, error: Exception) -> None:
