@@ -146,11 +146,11 @@ search:
     act: []
     decay: {loguniform: [0, 1]}
 objective: {mode: maximum}
-limits: {tries: 0}
+limits: {tries: 0, not_finite: ignore, hang_factor: 0.5, hang_seconds: 0}
 """,
     )
     lines = complaint(path).splitlines()
-    assert len(lines) == 14
+    assert len(lines) == 17
     for line, words in [
         (1, "unknown key 'epohs'; did you mean 'epochs'?"),
         (2, "nodes is '8:1': nodes is a number of at least 1, or a range"),
@@ -166,6 +166,9 @@ limits: {tries: 0}
         (18, "loguniform needs a lower bound above 0"),
         (19, "objective.mode is 'maximum': choices: 'min' or 'max'"),
         (20, "limits.tries is 0: input should be greater than or equal to 1"),
+        (20, "limits.not_finite is 'ignore': choices: 'fail' or 'go-on'"),
+        (20, "limits.hang_factor is 0.5: input should be greater than or equal to 1"),
+        (20, "limits.hang_seconds is 0: input should be greater than 0"),
     ]:
         assert any(text.startswith(f"digits.yaml:{line}: ") and words in text for text in lines), words
 

@@ -200,10 +200,16 @@ class Objective(Section):
 
 
 class Limits(Section):
-    """``tries`` attempts at a unit before its config fails; at most ``configs`` configs."""
+    """``tries`` attempts at a unit before its config fails; at most ``configs`` configs. A config with a
+    loss or parameter that is NaN or infinite fails at once (another try would give the same), or goes on.
+    A unit in which nothing happens for ``hang_factor`` times its expected seconds, and at least
+    ``hang_seconds``, hangs."""
 
     tries: Positive = 3
     configs: Positive = 1000
+    not_finite: Literal["fail", "go-on"] = "fail"
+    hang_factor: Annotated[float, Field(ge=1)] = 10.0
+    hang_seconds: Annotated[float, Field(gt=0)] = 600.0
 
 
 class NodeSection(Section):

@@ -130,11 +130,29 @@ def test_workers_give_the_same_batches_and_touch_no_generator_here(partition: Pa
 
 
 def test_a_random_transform_in_workers_is_a_function_of_the_seed(partition: Partition) -> None:
-    def drawn(seed: int) -> list[Any]:
-        settings = LoaderSettings(ROWS, transform=noise, workers=1)
-        return [batch.tolist() for batch in batches(partition, np.arange(ROWS), settings, seed=seed)]
+    def drawn(seed: int, workers: int = 1, skip: int = 0) -> list[Any]:
+        settings = LoaderSettings(4, transform=noise, workers=workers)
+        made = batches(partition, np.arange(ROWS), settings, seed=seed, skip=skip)
+        return [batch.tolist() for batch in made]
 
-    assert drawn(1) == drawn(1) != drawn(2)
+    whole = drawn(1)
+    assert len(whole) == 3
+    assert whole[0] != whole[1]
+    assert drawn(1, workers=2, skip=1) == whole[1:], "wherever one begins, with any number of workers"
+    assert drawn(2) != whole
+
+
+def test_skipped_batches_are_not_made(partition: Partition) -> None:
+    made: list[int] = []
+
+    def transform(batch: Any) -> Any:
+        made.append(int(batch[1][0]))
+        return batch[1].tolist()
+
+    settings = LoaderSettings(4, transform=transform)
+    assert list(batches(partition, np.arange(ROWS), settings, skip=1)) == [[4, 5, 6, 7], [8, 9, 10]]
+    assert made == [4, 8]
+    assert list(batches(partition, np.arange(ROWS), LoaderSettings(4, workers=2), skip=3)) == []
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -11,7 +11,7 @@ from torch import nn
 
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.testing.same import assert_same
-from cerebro_elastic.train.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import from_names, to_names
 
 
 class Tied(nn.Module):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import defaultdict, deque
 from enum import Enum
 from typing import Any, ClassVar
@@ -411,6 +412,22 @@ class Breaks(Net):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         raise {"ValueError": ValueError, "KeyboardInterrupt": KeyboardInterrupt}[self.error]("stop")
+
+
+class Terminated(Net):
+    """Its node is asked to leave in the second batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if batch_idx == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return super().training_step(batch, batch_idx)
+
+
+class Diverges(Net):
+    """Its loss, which it does not log, is NaN in every batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return F.cross_entropy(self.net(batch[0]), batch[1]) * float("nan")
 
 
 class Fetches(Net):

@@ -60,6 +60,37 @@ def test_done_says_that_the_fit_has_stopped_before_its_epochs() -> None:
     assert not any(result.done for _, result in units(Case("Net")))
 
 
+def test_stop_and_beat_are_heard_through_lightnings_loops() -> None:
+    case, asked, beats = Case("Net"), list[int](), list[None]()
+
+    def stop(done: int) -> bool:
+        asked.append(done)
+        return False
+
+    state = hop([result for _, result in units(case)][1].state)
+    last = job(case, 0, 2, state)
+    result = LightningTask(case.section, FOLDER).train(
+        dataclasses.replace(last, stop=stop, beat=lambda: beats.append(None))
+    )
+    assert result.whole
+    assert asked == [1], "two batches of training"
+    assert len(beats) == 2 + 5, "and five of validation"
+    assert task().splits
+
+
+@pytest.mark.parametrize(
+    ("case", "found"),
+    [
+        (Case("Net"), None),
+        (Case("Net", hparams={"lr": 1e38}), "the metric loss is nan"),
+        (Case("Diverges"), "the parameter net.0.weight has 48 of 48 values that are NaN or infinite"),
+    ],
+    ids=["fine", "a logged loss", "a loss that nobody logs"],
+)
+def test_what_is_not_finite_is_named(case: Case, found: str | None) -> None:
+    assert train(case).not_finite == found
+
+
 def test_the_best_module_comes_back_from_a_state() -> None:
     case = Case("Attributes", hparams={})
     *_, (unit, result) = units(case)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -126,6 +127,23 @@ def test_a_rank_beside_others_trains_on_its_own(monkeypatch: pytest.MonkeyPatch)
 def test_an_exception_of_the_module_is_its_own() -> None:
     with pytest.raises(ValueError, match="stop"):
         middle(Case("Breaks"))
+
+
+def test_the_ranks_signal_handler_is_asked_and_stops_the_unit() -> None:
+    case = Case("Terminated")
+    asked: list[int] = []
+    found = signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+    try:
+        handler = signal.getsignal(signal.SIGTERM)
+        part = task_of(case).train(replace(job(case, 0, 0, None), stop=lambda _: bool(asked)))
+        assert signal.getsignal(signal.SIGTERM) is handler
+        assert (asked, part.whole, part.batches) == ([1], False, 2)
+        rest = replace(job(case, 0, 0, part.state), skip=2)
+        whole = task_of(case).train(job(case, 0, 0, None))
+        assert not differences(whole.state, task_of(case).train(rest).state)
+        assert whole.whole, "a signal alone stops nothing"
+    finally:
+        signal.signal(signal.SIGTERM, found)
 
 
 def test_ctrl_c_stays_ctrl_c() -> None:
