@@ -1,0 +1,224 @@
+"""Whoever does something to the store ends in the middle of it: before each verb, and after each before its
+answer is heard. The others go on, the run ends as if nothing had been, and nothing is done twice."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from enum import Enum
+from itertools import product
+from typing import Any, cast
+
+import pytest
+
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.core.values import CheckpointRef, FailureKind, Phase, Plan, Status
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.store.base import Store
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.hashing import BATCHES, digest
+from cerebro_elastic.testing.world import World
+
+VERBS = ("get", "range", "txn", "grant", "keep", "revoke", "watch")
+
+
+class When(Enum):
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Ended(BaseException):
+    """The process that used the store is no more."""
+
+
+class Interrupting:
+    """A store whose user ends at its verb number ``at``, counted while it is armed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._at: tuple[int, When] | None = None
+        self._armed = False
+        self.verbs: list[str] = []
+
+    @contextmanager
+    def armed(self, at: tuple[int, When] | None) -> Iterator[None]:
+        self._at, self._armed = at, True
+        with suppress(Ended):
+            yield
+        self._armed = False
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._store, name)
+        return self._interrupted(name, verb) if name in VERBS and self._armed else verb
+
+    def _interrupted(self, name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            at, when = self._at or (-1, When.BEFORE)
+            due = len(self.verbs) == at
+            self.verbs.append(name)
+            if due and when is When.BEFORE:
+                raise Ended
+            result = verb(*arguments)
+            if due:
+                if name == "watch":
+                    result.close()
+                raise Ended
+            return result
+
+        return call
+
+
+def settle(world: World, steps: int = 12) -> None:
+    for _ in range(steps):
+        world.control()
+
+
+def of(world: World, node: str) -> int:
+    """The worker of a node."""
+    return next(at for at, worker in enumerate(world.workers) if worker.attempt.node == node)
+
+
+def commit(world: World) -> None:
+    world.commit(of(world, "a"))
+
+
+def fail(world: World) -> None:
+    world.fail(of(world, "a"), FailureKind.DISK_FULL)
+    settle(world)
+
+
+def take_over(world: World) -> None:
+    commit(world)
+    world.elect()
+    settle(world)
+
+
+def drain_and_split(world: World) -> None:
+    world.drain("a")
+    world.split(0, 1)
+    world.lose("a")
+
+
+def drain_and_finish(world: World) -> None:
+    world.drain("a")
+    commit(world)
+    world.lose("a")
+
+
+def drain_and_give_up(world: World) -> None:
+    world.drain("a")
+    world.give_up(0)
+    world.lose("a")
+
+
+def drain_idle(world: World) -> None:
+    world.drain("c")
+    world.lose("c")
+
+
+def follow_a_drain(world: World) -> None:
+    """The controller's part: homes move, and the rest of the unit goes elsewhere."""
+    world.drain("a")
+    world.split(0, 1)
+    settle(world)
+
+
+def join(world: World) -> None:
+    world.join("d")
+
+
+def join_again(world: World) -> None:
+    world.join("a")
+
+
+def follow_a_join(world: World) -> None:
+    world.join("d")
+    settle(world)
+
+
+PLANS: list[Callable[[World], None]] = [
+    *(commit, fail, take_over, drain_and_split, drain_and_finish, drain_and_give_up, drain_idle),
+    *(follow_a_drain, join, join_again, follow_a_join),
+]
+
+
+def interrupted(
+    plan: Callable[[World], None],
+    at: tuple[int, When] | None,
+    make: Callable[[Clock], Store] = MemoryStore,
+    patience: float = 0.0,
+) -> tuple[World, list[str]]:
+    """A run in whose middle ``plan`` is interrupted: then the others go on, whoever was cut off wakes up
+    late, and in the end b and c are there alone. Also the plan's verbs, as far as it came."""
+    stores: list[Interrupting] = []
+
+    def interrupting(clock: Clock) -> Store:
+        stores.append(Interrupting(make(clock)))
+        return cast(Store, stores[0])
+
+    run = Plan(uuid.uuid4().hex, partitions=4, epochs=1, evaluations=1, max_nodes=4)
+    world = World(run, 2, LongestRemaining(), store=interrupting, patience=patience)
+    world.elect()
+    for name in "abc":
+        world.join(name)
+    settle(world)
+    world.start("a")
+    world.start("b")
+    with stores[0].armed(at):
+        plan(world)
+    assert world.check() == []
+    world.check_fold()
+    settle(world)
+    world.start("c")
+    while world.workers:
+        world.commit(0)
+    assert world.finish(["b", "c"], 200), world.ledger.state()
+    return world, stores[0].verbs
+
+
+def judge(world: World) -> None:
+    """Every unit was done once, in one go or in parts that come to the same."""
+    assert world.check() == []
+    world.check_fold()
+    heads: dict[str, CheckpointRef] = {}
+    configs = world.ledger.state().configs
+    for visit in world.ledger.visits():
+        if visit.whole and visit.unit.phase is Phase.TRAIN:
+            config = visit.unit.config
+            result = digest(heads.get(config), visit.unit, configs[config].hparams, range(BATCHES))
+            heads[config] = CheckpointRef(f"mem:{result}", result, 1)
+    for config in configs.values():
+        assert (config.status, config.head) == (Status.FINISHED, heads[config.id])
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_point_of_a_plan(plan: Callable[[World], None]) -> None:
+    world, verbs = interrupted(plan, None)
+    judge(world)
+    assert verbs
+    for at in product(range(len(verbs)), When):
+        judge(interrupted(plan, at)[0])
+
+
+@pytest.mark.parametrize(
+    ("plan", "verb", "when"),
+    [
+        (drain_and_split, 1, When.AFTER),
+        (drain_and_split, 4, When.BEFORE),
+        (drain_and_split, 4, When.AFTER),
+        (join, 2, When.AFTER),
+        (join_again, 2, When.AFTER),
+    ],
+)
+def test_points_over_a_real_etcd(
+    etcd: EmbeddedEtcd, plan: Callable[[World], None], verb: int, when: When
+) -> None:
+    with closing(EtcdStore(etcd.settings)) as store:
+        world, verbs = interrupted(plan, (verb, when), lambda _clock: store, patience=0.02)
+        assert verbs[verb:] == ["txn"]
+        judge(world)
+        for controller in world.controllers:
+            controller.__exit__()
