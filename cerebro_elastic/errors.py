@@ -52,6 +52,11 @@ class MissingExtra(CerebroError):
     exit_code = 2
 
 
+class GroupBroken(CerebroError):
+    """The ranks of a unit cannot work together: one did not come, died or failed. It says nothing of the
+    config, and the process can form its next group."""
+
+
 class RunError(CerebroError):
     """A run cannot be opened, started or resumed."""
 

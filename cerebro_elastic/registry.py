@@ -22,7 +22,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "torch": "cerebro_elastic.train.functions:FunctionTask",
         "lightning": "cerebro_lightning.task:LightningTask",
     },
-    "cerebro.parallel": {"single": "cerebro_elastic.parallel.single:Single"},
+    "cerebro.parallel": {
+        "single": "cerebro_elastic.parallel.single:Single",
+        "ddp": "cerebro_elastic.parallel.ddp:Ddp",
+        "fsdp": "cerebro_elastic.parallel.fsdp:Fsdp",
+        "deepspeed": "cerebro_elastic.parallel.zero:Zero",
+    },
     "cerebro.schedulers": {
         "random": "cerebro_elastic.schedulers.randomized:Randomized",
         "longest-remaining": "cerebro_elastic.schedulers.longest_remaining:LongestRemaining",
@@ -34,7 +39,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""
 
-_EXTRAS = {"lightning": "lightning", "pyarrow": "parquet", "s3fs": "s3", "sklearn": "examples"}
+_EXTRAS = {
+    "deepspeed": "deepspeed",
+    "lightning": "lightning",
+    "pyarrow": "parquet",
+    "s3fs": "s3",
+    "sklearn": "examples",
+}
 """Importable package to the extra of ours that installs it."""
 
 

@@ -1,15 +1,18 @@
 """Parallelism: how a unit uses the ranks that it has.
 
-A parallelism is found by name (entry-point group ``cerebro.parallel``; a factory without
-arguments) and made for one unit. What goes in and comes out is *neutral*: full tensors on the
-CPU, so that the next unit may have another parallelism or number of ranks.
+A parallelism is found by name (``choose.make``; entry-point group ``cerebro.parallel``) and made
+anew for each unit, from the options that a recipe gives it. If the unit has several ranks, each of
+them makes its own, inside ``group.formed``, and every rank calls every method in the same order.
+
+What goes in and comes out is *neutral*: full tensors on the CPU by the names of the model's
+parameters, so that the next unit may have another parallelism or another number of ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -19,31 +22,94 @@ from torch.optim.lr_scheduler import LRScheduler
 
 @dataclass(frozen=True)
 class Parts:
-    """What is trained, and by what."""
+    """What is trained, and by what. ``model`` is what to call: it may wrap the user's."""
 
     model: nn.Module
     optimizer: Optimizer
     scheduler: LRScheduler | None = None
 
 
+@dataclass(frozen=True)
+class Portion:
+    """A rank's part of a global batch: the rows ``start <= row < stop``, and its weight in the mean.
+
+    A batch with fewer rows than there are ranks leaves some without: they get row 0 with ``share`` 0, since
+    every rank has to take part in every step.
+    """
+
+    start: int
+    stop: int
+    share: float
+
+
+Make: TypeAlias = Callable[[], Parts]
+"""Makes the parts on the CPU, from hyper-parameters alone: the same on every rank."""
+
+LossOf: TypeAlias = Callable[[Any, Any], Tensor]
+"""``(model(x), y)`` to the mean over the rows of ``x``."""
+
+
 class Parallelism(Protocol):
-    """One unit's way of training on one or more ranks; every rank calls every method."""
+    """One unit's way of training on one or more ranks."""
 
-    def refusal(self, ranks: int) -> str | None:
-        """Why it cannot work on so many ranks, or ``None`` if it can."""
+    def refusal(self, parts: Parts, ranks: int) -> str | None:
+        """Why these parts, as ``make`` makes them, cannot be trained on so many ranks; ``None`` if they can.
 
-    def build(self, make: Callable[[], Parts], device: torch.device) -> Parts:
-        """The parts, made by ``make`` on the CPU and spread over the ranks' devices."""
+        Needs no group: it is asked before anything is started.
+        """
 
-    def load(self, parts: Parts, model: Mapping[str, Any], optimizer: Mapping[str, Any]) -> None:
-        """Take neutral ``state_dict``s of model and optimizer; they are not written into later
-        if the optimizer's holds copies (``train.optimizer_state.from_names``)."""
+    def portion(self, rows: int) -> Portion:
+        """This rank's part of a global batch of so many rows (at least one)."""
 
-    def step(self, parts: Parts, loss: Tensor, clip: float | None) -> None:
-        """Gradients of ``loss``, their total norm clipped to ``clip``, one step of the optimizer."""
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """The parts, spread over the ranks' devices; a scheduler goes on working on its optimizer.
+
+        ``loaded`` says that a state will be loaded before anything else is done: the initial values of
+        parameters, which would be overwritten, are then not computed.
+        """
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Take the neutral state that ``export`` gave. It is copied, so that training leaves it as it is.
+
+        Each rank may hold the state, or only rank 0, the others giving ``None``; it is sent only in the
+        latter case. Raises ``CheckpointError`` if the optimizer's groups are others.
+        """
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Gradient of the loss, its total norm over all ranks clipped to ``clip``, one step of the optimizer.
+
+        ``x`` and ``y`` are this rank's ``portion`` of the batch and ``share`` that portion's. Returns this
+        rank's addend (detached) to the mean over the global batch: the sum over all ranks is the loss.
+        """
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Neutral ``state_dict``s of model and optimizer."""
+        """The neutral state, of use to nobody but rank 0 (others may get it too, or empty dicts).
+
+        The model's ``state_dict``, and the optimizer's by name (``optimizer_state.NamedState``). On the CPU
+        the tensors may be the live ones: they are to be written before anything else is trained.
+        """
 
     def close(self) -> None:
-        """Give back what the unit took, such as its process group."""
+        """Give back what the unit took. The process group is not the parallelism's: ``group.formed``."""
+
+
+@runtime_checkable
+class Sharding(Protocol):
+    """A parallelism that can hand over its shards as they are, without gathering them.
+
+    Two units whose ``layout`` is equal may exchange shards: rank ``i`` of the next loads what rank ``i``
+    exported, bit for bit. The layout has the parallelism, the number of ranks and the wrapping.
+    """
+
+    def layout(self, parts: Parts) -> str:
+        """What must be equal for shards to fit."""
+
+    def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As ``export``, but with this rank's shard in place of each tensor that is sharded."""
+
+    def load_shards(self, parts: Parts, model: Mapping[str, Any], optimizer: Mapping[str, Any]) -> None:
+        """Take what ``export_shards`` gave on this rank, under an equal ``layout``."""

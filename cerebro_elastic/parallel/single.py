@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.share import mapped
 
 
 class Single:
     """Training on one rank."""
 
-    def refusal(self, ranks: int) -> str | None:
-        """Why it cannot work on so many ranks, or ``None`` if it can."""
+    def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
+        """Anything can be trained on one rank."""
         return None if ranks == 1 else f"single takes one rank, not {ranks}"
 
-    def build(self, make: Callable[[], Parts], device: torch.device) -> Parts:
+    def portion(self, rows: int) -> Portion:
+        """The whole batch."""
+        return Portion(0, rows, 1.0)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """The parts, on ``device``; moving a module keeps its parameters the optimizer's."""
-        parts = make()
+        parts = made(make, loaded=loaded)
         parts.model.to(device)
         return parts
 
-    def load(self, parts: Parts, model: Mapping[str, Any], optimizer: Mapping[str, Any]) -> None:
-        """Take neutral ``state_dict``s of model and optimizer."""
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Take a neutral state."""
+        assert model is not None
+        assert optimizer is not None
         parts.model.load_state_dict(model)
-        parts.optimizer.load_state_dict(dict(optimizer))
+        own = mapped(optimizer, lambda _, tensor: tensor.clone())
+        parts.optimizer.load_state_dict(from_names(own, parts.optimizer, parts.model))
 
-    def step(self, parts: Parts, loss: Tensor, clip: float | None) -> None:
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
         """Backward, clip, step: what anybody writes."""
+        assert share == 1.0
+        loss = loss_of(parts.model(x), y)
         parts.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if clip is not None:
             nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
         parts.optimizer.step()
+        return loss.detach()
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Neutral ``state_dict``s of model and optimizer; on the CPU, the live tensors."""
-        return parts.model.state_dict(), parts.optimizer.state_dict()
+        """The neutral state; on the CPU, the live tensors."""
+        return parts.model.state_dict(), to_names(parts.optimizer, parts.model)
 
     def close(self) -> None:
         """Nothing was taken."""

@@ -42,7 +42,6 @@ from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed, rng
 from cerebro_elastic.train.finite import not_finite
-from cerebro_elastic.train.optimizer_state import from_names, to_names
 from cerebro_elastic.train.ready_made import Mean, evaluation_pass, train_pass
 from cerebro_elastic.train.task import State, Stopped, UnitJob, UnitResult
 from cerebro_elastic.train.user_functions import UserFunctions
@@ -132,7 +131,9 @@ class FunctionTask:
         """Parts, counters and generators as the unit before left them; fresh ones for the first unit."""
         rng.seed_all(job.seed)
         context = {"epochs": job.epochs, "steps": job.epochs * feed.epoch_batches(job)}
-        parts = parallelism.build(lambda: self._user.make_parts(job.hparams, context), device)
+        parts = parallelism.build(
+            lambda: self._user.make_parts(job.hparams, context), device, loaded=job.state is not None
+        )
         if job.state is None:
             return parts, _Progress()
         _load(parts, parallelism, job.state)
@@ -252,7 +253,7 @@ def _state(parts: Parts, parallelism: Parallelism, progress: _Progress, device: 
     model, optimizer = parallelism.export(parts)
     return {
         "model": model,
-        "optimizer": to_names(parts.optimizer, parts.model, optimizer),
+        "optimizer": optimizer,
         "scheduler": parts.scheduler and parts.scheduler.state_dict(),
         "rng": rng.capture(device),
         "step": progress.step,
@@ -263,7 +264,7 @@ def _state(parts: Parts, parallelism: Parallelism, progress: _Progress, device: 
 
 
 def _load(parts: Parts, parallelism: Parallelism, state: State) -> None:
-    parallelism.load(parts, state["model"], from_names(state["optimizer"], parts.optimizer, parts.model))
+    parallelism.load(parts, state["model"], state["optimizer"])
     if parts.scheduler is not None:
         # A copy, for a scheduler keeps the very lists and dicts that it is given.
         parts.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))

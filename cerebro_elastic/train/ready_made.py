@@ -40,8 +40,7 @@ def train_pass(
     parts.model.train()
     for batch, count in zip(batches, rows, strict=True):
         x, y = _pair(batch)
-        loss = loss_of(parts.model(x), y)
-        parallelism.step(parts, loss, clip)
+        loss = parallelism.step(parts, x, y, loss_of, clip=clip)
         if parts.scheduler is not None and step_scheduler == "step":
             parts.scheduler.step()
         mean.add(loss, count)

@@ -48,9 +48,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import MissingExtra, TaskError
+from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
-from cerebro_elastic.train.optimizer_state import to_names
 from cerebro_elastic.train.task import State, Stopped
 from cerebro_lightning.attributes import Attributes
 from cerebro_lightning.optimizers import load_named

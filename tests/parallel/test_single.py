@@ -17,15 +17,19 @@ def make() -> Parts:
     return Parts(model, torch.optim.Adam(model.parameters(), lr=0.1))
 
 
+def square(output: torch.Tensor, _: None) -> torch.Tensor:
+    return output.square().sum()
+
+
 def train(single: Parallelism, parts: Parts, clip: float | None = None) -> None:
     for seed in range(3):
         x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
-        single.step(parts, parts.model(x).square().sum(), clip)
+        single.step(parts, x, None, square, clip=clip)
 
 
 def test_it_takes_one_rank() -> None:
-    assert Single().refusal(1) is None
-    assert Single().refusal(2) == "single takes one rank, not 2"
+    assert Single().refusal(make(), 1) is None
+    assert Single().refusal(make(), 2) == "single takes one rank, not 2"
 
 
 def test_parts_go_on_from_what_was_exported() -> None:

@@ -17,11 +17,11 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.core.values import Config
 from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.order import sample_order
+from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.report.results import ConfigResult
 from cerebro_elastic.testing.same import assert_same
 from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.optimizer_state import to_names
 from cerebro_elastic.train.task import UnitJob
 from cerebro_lightning.plain import Carrier
 

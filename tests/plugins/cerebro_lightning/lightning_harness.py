@@ -21,10 +21,10 @@ from cerebro_elastic.core.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
 from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.testing.parts import in_parts
 from cerebro_elastic.train import rng
-from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.plain import Carrier

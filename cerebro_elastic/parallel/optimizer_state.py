@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -22,16 +21,13 @@ _OWN = ("params", "param_names")
 """What a group says of its parameters: always the live optimizer's, never the saved one's."""
 
 
-def to_names(
-    optimizer: Optimizer, model: nn.Module, packed: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
     """``optimizer.state_dict()`` with the names of ``model``'s parameters in place of numbers.
 
-    ``packed`` is that state if the caller has it already, gathered from other ranks. A tied
-    parameter bears the first of its names. Tensors are the live ones, not copies. Raises
+    A tied parameter bears the first of its names. Tensors are the live ones, not copies. Raises
     ``TaskError`` if the optimizer has a parameter that is not the model's.
     """
-    packed = optimizer.state_dict() if packed is None else packed
+    packed = optimizer.state_dict()
     groups = _group_names(optimizer, model)
     name_of = {
         number: name
@@ -50,7 +46,7 @@ def to_names(
 def from_names(named: NamedState, optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
     """The inverse: a state for ``optimizer.load_state_dict``, by this optimizer's own numbers.
 
-    All tensors are copies, so that training on does not write into ``named``. Raises
+    The tensors are those of ``named``, not copies: an optimizer goes on writing into what it loads. Raises
     ``CheckpointError`` if the groups are not the same, parameter by parameter.
     """
     live, saved = _group_names(optimizer, model), named["param_groups"]
@@ -66,9 +62,9 @@ def from_names(named: NamedState, optimizer: Optimizer, model: nn.Module) -> dic
         for number, name in zip(group["params"], names, strict=True)
     }
     return {
-        "state": {number_of[name]: _copied(slots) for name, slots in named["state"].items()},
+        "state": {number_of[name]: dict(slots) for name, slots in named["state"].items()},
         "param_groups": [
-            {**_copied(old), **{key: group[key] for key in _OWN if key in group}}
+            {**old, **{key: group[key] for key in _OWN if key in group}}
             for old, group in zip(saved, packed["param_groups"], strict=True)
         ],
     }
@@ -88,13 +84,3 @@ def _group_names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
 
 def _story(groups: Any) -> str:
     return "; ".join(f"[{', '.join(names)}]" for names in groups)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_copied(item) for item in value)
-    return value

@@ -1,4 +1,4 @@
-"""Optimizer state by name: nothing is lost, nothing is shared, nothing foreign is taken."""
+"""Optimizer state by name: nothing is lost, nothing foreign is taken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from cerebro_elastic.errors import CheckpointError, TaskError
-from cerebro_elastic.testing.same import assert_same
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.testing.same import assert_same
 
 
 class Tied(nn.Module):
@@ -69,7 +69,6 @@ def test_training_on_from_names_is_training_on(name: str) -> None:
     optimizer = make(whole)
     steps(whole, optimizer, range(3))
     named = copy.deepcopy(to_names(optimizer, whole))
-    untouched = copy.deepcopy(named)
 
     hopped = Tied()
     hopped.load_state_dict(whole.state_dict())
@@ -80,7 +79,6 @@ def test_training_on_from_names_is_training_on(name: str) -> None:
 
     assert_same(hopped.state_dict(), whole.state_dict())
     assert_same(to_names(resumed, hopped), to_names(optimizer, whole))
-    assert_same(named, untouched, "the input state")
 
 
 def test_names_are_independent_of_the_order_of_parameters() -> None:

@@ -1,0 +1,27 @@
+"""A parallelism by name and options; what is wrong with either is said before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cerebro_elastic import arguments, registry
+from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.parallel.base import Parallelism
+
+GROUP = "cerebro.parallel"
+
+
+def make(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
+    """The parallelism ``name`` with a recipe's options, which are the keyword arguments of its factory.
+
+    Raises ``CerebroError`` for an unknown name, ``MissingExtra`` if a package is not installed, and
+    ``RecipeError`` for options that it does not know or cannot take.
+    """
+    factory = registry.load(GROUP, name)
+    known = arguments.accepted(factory)
+    for option in options or {}:
+        if known is not None and option not in known:
+            raise RecipeError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
+    made: Parallelism = factory(**(options or {}))
+    return made

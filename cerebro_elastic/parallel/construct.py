@@ -1,0 +1,76 @@
+"""Parts whose initial values nobody will see: made without computing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from cerebro_elastic.parallel.base import Make, Parts
+
+
+def made(make: Make, *, loaded: bool) -> Parts:
+    """What ``make`` makes; if ``loaded``, with parameters whose values are whatever lay in memory.
+
+    Only where that makes no difference once a state is loaded: all else is as ever. If anything else is
+    random (the generator was drawn from), or a tensor is kept that no state has and that may come from a
+    parameter, then all is made as ever.
+    """
+    if not loaded:
+        return make()
+    before = torch.get_rng_state()
+    with _NoInitialValues():
+        parts = make()
+    if torch.equal(torch.get_rng_state(), before) and not _keeps_tensors(parts.model):
+        return parts
+    torch.set_rng_state(before)
+    return make()
+
+
+class _NoInitialValues(TorchFunctionMode):
+    """Inside it, filling a parameter with random numbers leaves it as it is.
+
+    Unlike construction on the meta device it leaves alone everything else that a model may keep: buffers,
+    ties, plain tensors, the optimizer's references.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func in _RANDOM and isinstance(args[0], nn.Parameter):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+_RANDOM = (Tensor.normal_, Tensor.uniform_)
+"""Where the functions of ``torch.nn.init`` end."""
+_KNOWN = ("_parameters", "_buffers", "_modules")
+
+
+def _keeps_tensors(model: nn.Module) -> bool:
+    """Whether the model has tensors that its ``state_dict`` lacks."""
+    for module in model.modules():
+        if module._non_persistent_buffers_set:
+            return True
+        own = {key: value for key, value in vars(module).items() if key not in _KNOWN}
+        if any(True for _ in _tensors(own)):
+            return True
+    return False
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _tensors(item)

@@ -1,0 +1,77 @@
+"""The model on every rank, gradients averaged: faster, for models that fit one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.share import averaged_step, portion, taken
+
+
+class Ddp:
+    """``torch.nn.parallel.DistributedDataParallel``.
+
+    ``find_unused_parameters``: set it if some parameters have no part in the loss of some batches.
+    """
+
+    def __init__(self, *, find_unused_parameters: bool = False) -> None:
+        self._find_unused = find_unused_parameters
+
+    def refusal(self, parts: Parts, ranks: int) -> str | None:
+        """Anything that has something to train, on two ranks or more."""
+        if ranks < 2:
+            return f"ddp takes two ranks or more, not {ranks}: on one, take single"
+        return None if any(p.requires_grad for p in parts.model.parameters()) else "nothing is trainable"
+
+    def portion(self, rows: int) -> Portion:
+        """A contiguous part."""
+        return portion(rows)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """The model on ``device``, wrapped; rank 0's initial values count."""
+        parts = made(make, loaded=loaded)
+        parts.model.to(device)
+        model = DistributedDataParallel(
+            parts.model,
+            device_ids=[device] if device.type == "cuda" else None,
+            init_sync=not loaded,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=self._find_unused,
+        )
+        return Parts(model, parts.optimizer, parts.scheduler)
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Every rank takes all of the state."""
+        plain, device = _plain(parts), next(parts.model.parameters()).device
+        plain.load_state_dict(taken(model, lambda _, full: full, device))
+        own = taken(optimizer, lambda _, full: full.clone(), device)
+        parts.optimizer.load_state_dict(from_names(own, parts.optimizer, plain))
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Each rank its portion, all ranks the same step."""
+        return averaged_step(parts, x, y, loss_of, share=share, clip=clip)
+
+    def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The neutral state, on every rank; on the CPU, the live tensors."""
+        plain = _plain(parts)
+        return plain.state_dict(), to_names(parts.optimizer, plain)
+
+    def close(self) -> None:
+        """Nothing was taken but memory."""
+
+
+def _plain(parts: Parts) -> nn.Module:
+    """The user's module within the wrapper: its names are the neutral ones."""
+    model: nn.Module = parts.model.module  # type: ignore[assignment]
+    return model

@@ -1,0 +1,225 @@
+"""Parameters, gradients and optimizer state sharded over the ranks: for models that do not fit one."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.optimizer_state import NamedState, from_names, to_names
+from cerebro_elastic.parallel.share import averaged_step, mapped, portion, taken
+from cerebro_elastic.parallel.wrapping import blocks
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Fsdp:
+    """FSDP2, ``torch.distributed.fsdp.fully_shard``.
+
+    ``wrap``: names of the classes that are sharded by themselves; by default the model's blocks
+    (``wrapping.blocks``), with ``[]`` only the whole. ``precision`` is that of the computation, ``reduce``
+    that of adding up gradients, by default those of the parameters, which with the optimizer keep theirs.
+    ``offload`` keeps both in the memory of the CPU while they are not used (without effect on a CPU).
+    """
+
+    def __init__(
+        self,
+        *,
+        wrap: Sequence[str] | None = None,
+        precision: str | None = None,
+        reduce: str | None = None,
+        offload: bool = False,
+    ) -> None:
+        self._wrap = wrap
+        self._policy = MixedPrecisionPolicy(
+            param_dtype=_dtype("precision", precision),
+            reduce_dtype=_dtype("reduce", reduce),
+            output_dtype=torch.float32 if precision else None,
+        )
+        self._offload = offload
+        self._wrapped: tuple[str, ...] = ()
+        self._versions: dict[Tensor, int] = {}
+
+    def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
+        """Whether the model can be sharded; on one rank it is of use with ``offload``."""
+        scalars = [name for name, parameter in parts.model.named_parameters() if parameter.dim() == 0]
+        if scalars:
+            return f"fsdp cannot shard parameters without dimensions: {', '.join(scalars)}; give them one"
+        strided = [name for name, p in parts.model.named_parameters() if not p.is_contiguous()]
+        if strided:
+            return f"fsdp cannot shard parameters that are not contiguous: {', '.join(strided)}"
+        if not any(p.requires_grad for p in parts.model.parameters()):
+            return "nothing is trainable"
+        try:
+            blocks(parts.model, self._wrap)
+        except TaskError as refused:
+            return str(refused)
+        return None
+
+    def portion(self, rows: int) -> Portion:
+        """A contiguous part."""
+        return portion(rows)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """The model sharded in place, and the optimizer pointed to the shards."""
+        parts = made(make, loaded=loaded)
+        initial = to_names(parts.optimizer, parts.model)
+        wrapped = blocks(parts.model, self._wrap)
+        self._wrapped = tuple(wrapped)
+        self._shard(parts.model, [*wrapped.values()], device)
+        _point(parts.optimizer, parts.model, initial)
+        return parts
+
+    def _shard(self, model: nn.Module, wrapped: Sequence[nn.Module], device: torch.device) -> None:
+        mesh = init_device_mesh(device.type, (ranks()[1],))
+        offload = CPUOffloadPolicy() if self._offload and device.type == "cuda" else OffloadPolicy()
+        for module in (*reversed(wrapped), model):
+            fully_shard(module, mesh=mesh, mp_policy=self._policy, offload_policy=offload)
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Every rank keeps its shard of each tensor that comes by."""
+        live, names = _state(parts.model), dict(parts.model.named_parameters())
+        device = next(iter(names.values())).device
+
+        def shard(path: tuple[Any, ...], full: Tensor) -> Any:
+            return _sharded(full, live.get(path[0]))
+
+        def slot(path: tuple[Any, ...], full: Tensor) -> Any:
+            return _sharded(full, names[path[1]] if path[0] == "state" else None)
+
+        parts.model.load_state_dict(taken(model, shard, device))
+        by_name = taken(optimizer, slot, device)
+        parts.optimizer.load_state_dict(from_names(by_name, parts.optimizer, parts.model))
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """Each rank its portion, all ranks the same step."""
+        addend = averaged_step(parts, x, y, loss_of, share=share, clip=clip)
+        self._agree_on_buffers(parts.model)
+        return addend
+
+    def _agree_on_buffers(self, model: nn.Module) -> None:
+        """Rank 0's statistics of normalisation count, as under ddp."""
+        for buffer in model.buffers():
+            if self._versions.get(buffer) != buffer._version:
+                dist.broadcast(buffer, src=0)
+                self._versions[buffer] = buffer._version
+
+    def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The neutral state, gathered; empty on all ranks but the first."""
+        gather = _Gather(ranks()[0])
+        model = {name: gather(tensor) for name, tensor in _state(parts.model).items()}
+        optimizer = mapped(to_names(parts.optimizer, parts.model), lambda _, tensor: gather(tensor))
+        return (model, optimizer) if ranks()[0] == 0 else ({}, {})
+
+    def layout(self, parts: Parts) -> str:  # noqa: ARG002
+        """Ranks and wrapping: shards do not depend on precision or offload."""
+        names = hashlib.sha256("\n".join(self._wrapped).encode()).hexdigest()[:12]
+        return f"fsdp ranks={ranks()[1]} wrapped={names}"
+
+    def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """This rank's shards; on the CPU, the live ones."""
+        model = {name: _local(tensor) for name, tensor in _state(parts.model).items()}
+        return model, mapped(to_names(parts.optimizer, parts.model), lambda _, tensor: _local(tensor))
+
+    def load_shards(self, parts: Parts, model: Mapping[str, Any], optimizer: Mapping[str, Any]) -> None:
+        """Take this rank's shards."""
+        live, names = _state(parts.model), dict(parts.model.named_parameters())
+
+        def slot(path: tuple[Any, ...], local: Tensor) -> Any:
+            like = names[path[1]] if path[0] == "state" else None
+            return _like(local.clone(), like)
+
+        parts.model.load_state_dict({name: _like(value, live.get(name)) for name, value in model.items()})
+        by_name = mapped(optimizer, slot)
+        parts.optimizer.load_state_dict(from_names(by_name, parts.optimizer, parts.model))
+
+    def close(self) -> None:
+        """Nothing was taken but memory."""
+        self._versions.clear()
+
+
+class _Gather:
+    """A full tensor on the CPU of rank 0, from the ranks' shards; tied ones are gathered once."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._seen: dict[int, Tensor | None] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value.detach().cpu() if isinstance(value, Tensor) else value
+        if id(value) not in self._seen:
+            full = value.full_tensor().detach()
+            self._seen[id(value)] = full.cpu() if self._rank == 0 else None
+        return self._seen[id(value)]
+
+
+def _point(optimizer: Optimizer, model: nn.Module, initial: NamedState) -> None:
+    """Give ``optimizer`` the parameters that ``model`` has now, by their names, and its state in shards."""
+    by_name = dict(model.named_parameters())
+    for group, named in zip(optimizer.param_groups, initial["param_groups"], strict=True):
+        group["params"] = [by_name[name] for name in named["params"]]
+    optimizer.state.clear()
+    for name, slots in initial["state"].items():
+        optimizer.state[by_name[name]] = {
+            key: _sharded(value, by_name[name]) if isinstance(value, Tensor) else value
+            for key, value in slots.items()
+        }
+
+
+def _state(model: nn.Module) -> dict[str, Any]:
+    """``state_dict`` with the parameters themselves, so that tied ones are seen to be one."""
+    return model.state_dict(keep_vars=True)
+
+
+def _sharded(full: Tensor, like: Any) -> Any:
+    """A copy of this rank's rows of ``full``, if ``like`` is a sharded tensor of its shape; else of all."""
+    if not isinstance(like, DTensor) or full.shape != like.shape:
+        return full.clone()
+    rows = math.ceil(len(full) / like.device_mesh.size())
+    local = like.to_local()
+    start = like.device_mesh.get_local_rank() * rows
+    return _like(full[start : start + len(local)].to(local.device, copy=True), like)
+
+
+def _local(value: Any) -> Any:
+    return value.to_local().detach() if isinstance(value, DTensor) else value
+
+
+def _like(local: Any, like: Any) -> Any:
+    """A shard as the tensor that ``like`` is, if it is one and ``local`` is as long as its shard."""
+    if not isinstance(like, DTensor) or local.shape != like.to_local().shape:
+        return local
+    return DTensor.from_local(
+        local.to(like.to_local().device),
+        like.device_mesh,
+        like.placements,
+        run_check=False,
+        shape=like.shape,
+        stride=like.stride(),
+    )
+
+
+def _dtype(option: str, name: str | None) -> torch.dtype | None:
+    if name is None:
+        return None
+    if name not in _DTYPES:
+        raise RecipeError(f"fsdp: {option} is {name!r}; {did_you_mean(name, _DTYPES)}")
+    return _DTYPES[name]

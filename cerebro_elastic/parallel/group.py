@@ -1,0 +1,108 @@
+"""Process groups that are formed in the process for one unit, and gone after it.
+
+    store = group.listen("10.0.0.1")             # rank 0; tell the others its host and store.port
+    store = group.connect("10.0.0.1", port)      # they
+    with group.formed(store, rank, size, device):
+        ...                                      # torch.distributed's default group
+
+Any number of them, one after the other, in one process. When a peer dies, the collectives of gloo fail
+at once, the block ends with ``GroupBroken``, and the process can form its next group.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from cerebro_elastic.errors import GroupBroken
+
+FORM_SECONDS = 60.0
+"""How long ranks wait for each other by default until they are all there."""
+COLLECTIVE_SECONDS = 600.0
+"""How long one collective may take by default: a peer that lives but does nothing is given up then."""
+
+_SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
+"""What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
+
+
+def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
+    """Rank 0's end of the meeting place, on a free port of ``host``: ``store.port``."""
+    with _clear(f"{host} cannot be listened at"):
+        return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+
+
+def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:
+    """The end of every other rank. Raises ``GroupBroken`` if nobody listens there in time."""
+    with _clear(f"rank 0 does not answer at {host}:{port}"):
+        return TCPStore(
+            host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout)
+        )
+
+
+@contextmanager
+def formed(
+    store: TCPStore,
+    rank: int,
+    size: int,
+    device: torch.device,
+    *,
+    timeout: float = COLLECTIVE_SECONDS,
+) -> Iterator[None]:
+    """The group of ``size`` ranks, this one being ``rank``, as torch's default group: gloo for tensors on the
+    CPU and nccl for those on ``device`` if that is a GPU.
+
+    Raises ``GroupBroken`` if a rank does not come within the store's timeout, or fails inside the block.
+    """
+    with _clear(f"rank {rank} of {size}"):
+        _meet(store, rank, size)
+        cuda = device.type == "cuda"
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
+            device_id=device if cuda else None,
+        )
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+def ranks() -> tuple[int, int]:
+    """This rank and the number of ranks of the group; (0, 1) if there is none."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def _meet(store: TCPStore, rank: int, size: int) -> None:
+    """All are there: forming the group itself would wait as long as a collective may take."""
+    store.set(f"here/{rank}", str(os.getpid()))
+    for peer in range(size):
+        with _clear(f"rank {rank} of {size}: rank {peer} did not come"):
+            store.wait([f"here/{peer}"])
+
+
+@contextmanager
+def _clear(story: str) -> Iterator[None]:
+    """The border: torch's errors of a peer's doing in our words."""
+    try:
+        yield
+    except dist.DistError as exc:
+        raise GroupBroken(f"{story}: {_first_line(exc)}; the unit can be tried again") from exc
+    except RuntimeError as exc:
+        if not any(sign in str(exc).lower() for sign in _SIGNS):
+            raise
+        raise GroupBroken(
+            f"{story}: a peer is gone: {_first_line(exc)}; the unit can be tried again"
+        ) from exc
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,95 @@
+"""What parallelisms of data have in common: a batch divided among ranks, a step on the parts, and a state
+that only rank 0 holds, brought to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from cerebro_elastic.parallel.base import LossOf, Parts, Portion
+from cerebro_elastic.parallel.group import ranks
+
+Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
+"""What becomes of the full tensor at a path of the state."""
+
+_SMALL = 16
+"""Tensors of up to so many elements, such as step counts, travel with the outline."""
+
+
+def portion(rows: int) -> Portion:
+    """This rank's contiguous part of a batch; parts differ by one row at most."""
+    rank, size = ranks()
+    each, more = divmod(rows, size)
+    start = rank * each + min(rank, more)
+    stop = start + each + (rank < more)
+    return Portion(start, stop, (stop - start) / rows) if stop > start else Portion(0, 1, 0.0)
+
+
+def averaged_step(
+    parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float, clip: float | None
+) -> Tensor:
+    """A step with a model that averages gradients over the ranks: each loss weighs by its rows, so that the
+    mean over ranks becomes the mean over rows. Returns this rank's addend to that."""
+    _, size = ranks()
+    addend = loss_of(parts.model(x), y) * share
+    parts.optimizer.zero_grad()
+    (addend * size).backward()  # type: ignore[no-untyped-call]
+    if clip is not None:
+        nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
+    parts.optimizer.step()
+    return addend.detach()
+
+
+def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -> Any:
+    """``state`` with each tensor as ``place`` puts it; one at a time, so that no rank but 0 holds all of it.
+
+    If every rank has the state, nothing is sent; else rank 0's is, through ``device``.
+    """
+    if _all_have(state):
+        return mapped(state, place)
+    outline = [None if state is None else mapped(state, _outlined)]
+    dist.broadcast_object_list(outline, src=0)
+
+    def receive(path: tuple[Any, ...], sketch: Tensor) -> Any:
+        if not sketch.is_meta:
+            return place(path, sketch)
+        full = torch.empty_like(sketch, device=device) if state is None else _at(state, path).to(device)
+        dist.broadcast(full, src=0)
+        return place(path, full)
+
+    return mapped(outline[0], receive)
+
+
+def _all_have(state: object) -> bool:
+    _, size = ranks()
+    if size == 1:
+        return True
+    has = torch.tensor(state is not None)
+    dist.all_reduce(has, dist.ReduceOp.MIN)
+    return bool(has)
+
+
+def _outlined(_path: tuple[Any, ...], tensor: Tensor) -> Tensor:
+    return tensor.cpu() if tensor.numel() <= _SMALL else tensor.to("meta")
+
+
+def _at(state: Any, path: tuple[Any, ...]) -> Tensor:
+    for key in path:
+        state = state[key]
+    tensor: Tensor = state
+    return tensor.contiguous()
+
+
+def mapped(value: Any, place: Place, path: tuple[Any, ...] = ()) -> Any:
+    """The tree ``value`` with ``place`` applied to its tensors, in the order of its keys."""
+    if isinstance(value, Tensor):
+        return place(path, value)
+    if isinstance(value, Mapping):
+        return {key: mapped(item, place, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(item, place, (*path, index)) for index, item in enumerate(value))
+    return value
