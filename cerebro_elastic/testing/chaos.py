@@ -1,8 +1,8 @@
 """``python -m cerebro_elastic.testing.chaos --seed 7 --faults 60``: a storm, and the verdict on it.
 
-3 nodes, 2 candidates for the lead and an etcd on this machine train 12 configs for 3 epochs, while faults of
-all kinds strike. What is left, and the plan, lie in ``--folder``; ``--plan FILE`` strikes with that plan again,
-``--shrink`` looks for the few faults of a failing plan that it takes to fail (a storm for each try).
+3 nodes, 2 candidates for the lead and an etcd on this machine train 12 configs for 3 epochs, while faults
+of all kinds strike. What is left, and the plan, lie in ``--folder``; ``--plan FILE`` strikes with that plan
+again, ``--shrink`` looks for the few faults of a failing plan that it takes to fail (a storm for each try).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from cerebro_elastic.testing.faults import (
     random_plan,
     shrink,
 )
+from cerebro_elastic.testing.lead import record_of
 from cerebro_elastic.testing.storm import Storm
 from cerebro_elastic.testing.storm_task import BATCH, PARTITIONS
 from cerebro_elastic.testing.verdict import fate, judge, wasted
@@ -55,7 +56,7 @@ def recipe(configs: int, epochs: int) -> dict[str, Any]:
 
 
 def storm(
-    folder: Path, plan: FaultPlan, *, configs: int, epochs: int, deadline: float, out: Console
+    folder: Path, plan: FaultPlan, *, configs: int, epochs: int, members: int, deadline: float, out: Console
 ) -> list[str]:
     """Strike a fresh run in ``folder`` with ``plan``; what is wrong afterwards."""
     began = time.monotonic()
@@ -64,7 +65,11 @@ def storm(
         out.print(f"{time.monotonic() - began:6.1f} s  {text}", highlight=False)
 
     with Cluster(
-        recipe(configs, epochs), RunFolder(folder / "storm"), nodes=NODES, candidates=CANDIDATES
+        recipe(configs, epochs),
+        RunFolder(folder / "storm"),
+        nodes=NODES,
+        candidates=CANDIDATES,
+        members=members,
     ) as cluster:
         (folder / "plan.jsonl").write_text(plan_to_json(plan))
         raging = Storm(cluster, plan, say)
@@ -78,7 +83,7 @@ def storm(
 
 
 def _report(cluster: Cluster, raging: Storm, lasted: float, out: Console) -> None:
-    events = RunResult(cluster.folder).events
+    events = RunResult(record_of(cluster.folder, next(iter(cluster.candidates)))).events
     fates: dict[Kind, Counter[str]] = {}
     for strike in raging.strikes:
         fates.setdefault(strike.fault.kind, Counter())[fate(strike, events)] += 1
@@ -101,6 +106,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=60)
+    parser.add_argument("--etcd", type=int, default=1, metavar="MEMBERS", help="of the etcd cluster")
     parser.add_argument("--plan", type=Path, help="a plan.jsonl instead of one from a seed")
     parser.add_argument(
         "--folder", type=Path, help="where to leave everything (by default a temporary folder)"
@@ -112,7 +118,9 @@ def main() -> int:
     options = parser.parse_args()
     out = Console()
     units = options.configs * options.epochs * PARTITIONS
-    plan = random_plan(options.seed, options.faults, nodes=NODES, commits=int(units * LAST))
+    plan = random_plan(
+        options.seed, options.faults, nodes=NODES, commits=int(units * LAST), members=options.etcd
+    )
     if options.plan:
         plan = plan_from_json(options.plan.read_text())
     folder = options.folder or Path(tempfile.mkdtemp(prefix="cerebro-storm-"))
@@ -128,6 +136,7 @@ def main() -> int:
             plan,
             configs=options.configs,
             epochs=options.epochs,
+            members=options.etcd,
             deadline=options.deadline,
             out=out,
         )

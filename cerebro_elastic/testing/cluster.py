@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.launch import Watcher, _new_spec
-from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.runs.opening import new_spec
+from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.testing.etcd_cluster import EtcdCluster
 from cerebro_elastic.testing.faults.inject import FOLDER, FaultFolder
 
 FAULTY = "cerebro_elastic.testing.faulty"
@@ -73,13 +74,17 @@ class Process:
 
 
 class Cluster:
-    """``recipe`` as run ``folder.run`` on ``nodes`` nodes, with ``candidates`` that lead one after the other.
-    Its parts are started by whoever needs them; the context ends whatever is left of them."""
+    """``recipe`` as run ``folder.run`` on ``nodes`` nodes, with ``candidates`` that lead one after the other,
+    and an etcd of ``members`` members, which runs at once. The rest is started by whoever needs it; the
+    context ends whatever is left."""
 
-    def __init__(self, recipe: Mapping[str, Any], folder: RunFolder, *, nodes: int, candidates: int) -> None:
+    def __init__(
+        self, recipe: Mapping[str, Any], folder: RunFolder, *, nodes: int, candidates: int, members: int = 1
+    ) -> None:
         self.folder = folder
         self._recipe = load_recipe(dict(recipe), root=folder.path.parent)
         self._names = ([f"node-{i}" for i in range(nodes)], [f"candidate-{i}" for i in range(candidates)])
+        self._members = members
         self._stack = ExitStack()
         self.faults = FaultFolder(folder.path / "faults")
 
@@ -87,13 +92,10 @@ class Cluster:
         with self._stack as stack:
             self.folder.logs.mkdir(parents=True)
             self.faults.make()
-            self.etcd = EmbeddedEtcd(self.folder.etcd)
-            self.etcd.__enter__()
-            stack.callback(lambda: self.etcd.__exit__(None, None, None))
-            self.store = EtcdStore(self.etcd.settings)
-            stack.callback(self.store.close)
-            self.ledger = Ledger(self.store, self.folder.run)
-            self.spec = _new_spec(self.folder, self._recipe, Watcher())
+            self.etcd = stack.enter_context(EtcdCluster(self.folder.etcd, self._members))
+            store = stack.enter_context(closing(EtcdStore(self.etcd.settings)))
+            self.ledger = Ledger(store, self.folder.run)
+            self.spec = new_spec(self.folder, self._recipe, Watcher())
             self.ledger.open(self.spec)
             nodes, candidates = self._names
             self.nodes = {name: self._process(name, self._node(name)) for name in nodes}
@@ -113,17 +115,10 @@ class Cluster:
     def rank(self, node: str) -> int | None:
         """The pid of a node's rank, if it lives and is ready for units."""
         ranks = self.faults.ranks(node)
-        return ranks[-1] if ranks and Path(f"/proc/{ranks[-1]}").exists() else None
-
-    def restart_etcd(self) -> None:
-        """An etcd on the same port, over the same data."""
-        self.etcd.__exit__(None, None, None)
-        self.etcd = EmbeddedEtcd(self.folder.etcd, self.etcd.port)
-        self.etcd.__enter__()
+        return ranks[-1] if ranks and _alive(ranks[-1]) else None
 
     def _node(self, name: str) -> list[str]:
-        (endpoint,) = self.etcd.settings.endpoints
-        command = agent_command(self.folder.run, endpoint, name, 1)
+        command = agent_command(self.folder.run, ",".join(self.etcd.settings.endpoints), name, 1)
         return [FAULTY if part == "cerebro_elastic.worker" else part for part in command]
 
     def _candidate(self, name: str) -> list[str]:
@@ -135,6 +130,15 @@ class Cluster:
             FOLDER: str(self.folder.path / "faults"),
             "CEREBRO_CACHE": str(self.folder.cache),
             "CEREBRO_PARENT": str(os.getpid()),
+            "CEREBRO_GRACE": "5",
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "10",
         }
         return Process(command, self.log_of(name), env)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs, also one that is not our child; the dead may wait for their parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.process import die_with_parent
 from cerebro_elastic.testing.faults.inject import FOLDER, FaultFolder, reach
 from cerebro_elastic.testing.faults.plan import Point
 
@@ -22,16 +21,22 @@ Around = Callable[..., Any]
 
 def main() -> int:
     if len(sys.argv) > 1:
-        wrap_controller()
         from cerebro_elastic.cli import main as cerebro
 
+        wrap_controller()
         cerebro()
         return 0
-    die_with_parent(int(os.environ["CEREBRO_AGENT"]))
-    wrap_rank()
-    from cerebro_elastic.worker.__main__ import main as rank
+    from cerebro_elastic.worker import __main__ as rank
 
-    return rank()
+    # Behind the first that a rank does, and before it imports what takes seconds.
+    _wrap(rank, "_leave_when_asked", _wrap_rank_behind)
+    return rank.main()
+
+
+def _wrap_rank_behind(leave_when_asked: Around) -> Any:
+    leaving = leave_when_asked()
+    wrap_rank()
+    return leaving
 
 
 def wrap_rank() -> None:

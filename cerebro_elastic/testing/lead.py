@@ -1,11 +1,12 @@
-"""``python -m cerebro_elastic.testing.lead FOLDER NAME``: a candidate for the lead of the run in FOLDER, with
-a journal of its own."""
+"""``python -m cerebro_elastic.testing.lead FOLDER NAME``: a candidate for the lead of the run in FOLDER, without
+a node; what it has seen is on record below ``FOLDER/records/NAME``."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
@@ -21,20 +22,30 @@ from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.testing.faulty import wrap_controller
 
 
+def record_of(folder: RunFolder, candidate: str) -> RunFolder:
+    """What a candidate has seen of the run in ``folder``, as the folder of a run."""
+    return RunFolder(folder.path / "records" / candidate)
+
+
 def main() -> None:
     watch_parent(int(os.environ["CEREBRO_PARENT"]), lambda: os.kill(os.getpid(), signal.SIGTERM))
     wrap_controller()
     folder, name = RunFolder(Path(sys.argv[1])), sys.argv[2]
-    spec = folder.read_spec()
+    record = record_of(folder, name)
+    record.path.mkdir(parents=True, exist_ok=True)
+    record.spec.write_bytes(folder.spec.read_bytes())
+    spec = record.read_spec()
     recipe = load_recipe(spec.recipe, root=spec.root)
-    Candidate(
-        Ledger(EtcdStore(StoreSettings.from_env()), folder.run),
-        load("cerebro.schedulers", recipe.scheduler)(),
-        make_search(recipe),
-        Journal(folder.path / f"{name}.jsonl"),
-        Host(say=lambda text: print(text, flush=True)),
-        name=name,
-    ).run()
+    with closing(EtcdStore(StoreSettings.from_env())) as store:
+        Candidate(
+            Ledger(store, folder.run),
+            load("cerebro.schedulers", recipe.scheduler)(),
+            make_search(recipe),
+            Journal(record.history),
+            Host(say=lambda text: print(text, flush=True)),
+            name=name,
+        ).run()
 
 
-main()
+if __name__ == "__main__":
+    main()

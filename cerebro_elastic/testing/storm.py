@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cerebro_elastic.core.events import (
@@ -148,9 +149,9 @@ class Storm:
         self._armed.append(strike)
         match fault.point:  # these places are on a way that somebody has to be sent
             case Point.JOIN:
-                self._signal(self._cluster.nodes[target], signal.SIGKILL)
+                self._cluster.nodes[target].send(signal.SIGKILL)
             case Point.DRAIN:
-                self._signal(self._cluster.nodes[target], signal.SIGTERM)
+                self._cluster.nodes[target].send(signal.SIGTERM)
             case Point.TAKEOVER:
                 self._hit(fault)
 
@@ -178,6 +179,9 @@ class Storm:
 
     def _hit(self, fault: Fault) -> None:
         """Strike from outside."""
+        if fault.whom is Whom.ETCD and fault.what is What.KILL:
+            self._cluster.etcd.kill(fault.index)
+            return
         number = {
             What.KILL: signal.SIGKILL,
             What.PAUSE: signal.SIGSTOP,
@@ -189,7 +193,7 @@ class Storm:
     def _recover(self, fault: Fault) -> None:
         """What time brings: the paused wake; an etcd is started again. (The rest is supervised.)"""
         if fault.whom is Whom.ETCD and fault.what is What.KILL:
-            self._cluster.restart_etcd()
+            self._cluster.etcd.start(fault.index)
         elif fault.what is What.PAUSE:
             everybody = [*self._processes().values()] if fault.whom is Whom.CONTROLLER else []
             for pid in [*(p.pid for p in everybody), *self._pids(fault)]:
@@ -199,7 +203,8 @@ class Storm:
         """Whose processes ``fault`` hits now."""
         cluster = self._cluster
         if fault.whom is Whom.ETCD:
-            return [cluster.etcd.pid]
+            process = cluster.etcd.members[fault.index].process
+            return [process.pid] if process else []
         if fault.whom is Whom.CONTROLLER:
             leader = self._leader()
             return [leader.pid] if leader else []
@@ -228,15 +233,7 @@ class Storm:
     def _processes(self) -> dict[str, Process]:
         return {**self._cluster.candidates, **self._cluster.nodes}
 
-    def _signal(self, process: Process, number: signal.Signals) -> None:
-        process.send(number)
-
 
 def _kill(pid: int, number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
-
-
-__all__: Iterable[str] = ["Seen", "Storm", "Strike"]

@@ -22,18 +22,21 @@ from cerebro_elastic.runs.replay import replay, verify
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.testing.cluster import Cluster
 from cerebro_elastic.testing.faults.plan import Point, Whom
+from cerebro_elastic.testing.lead import record_of
 from cerebro_elastic.testing.storm import Strike
 
 
 def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     """A sentence for each thing that is not as it should be; none if the run has survived."""
-    result = RunResult(cluster.folder)
-    for violation in verify(result):
-        yield f"{violation.invariant}: {violation.story}"
+    results = {name: RunResult(record_of(cluster.folder, name)) for name in cluster.candidates}
+    for name, result in results.items():
+        for violation in verify(result):
+            yield f"{name} has on record: {violation.invariant}: {violation.story}"
+    result = next(iter(results.values()))
     yield from _unlike_their_replay(result)
     yield from _restarted_unharmed(cluster, result.events, strikes)
     yield from _wasted(cluster, result.events, strikes)
-    yield from _left_behind(result)
+    yield from _left_behind(cluster.folder.path, result)
     for strike in strikes:
         if not strike.revision:
             yield f"the fault did not strike: {strike.fault}"
@@ -120,18 +123,18 @@ def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
             yield f"{node} began {units} units that it did not commit, but was hit {hit[node]} times"
 
 
-def _left_behind(result: RunResult) -> Iterator[str]:
-    for command in processes_below(result.folder.path):
+def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:
+    for command in processes_below(folder):
         yield f"a process is left: {command}"
     objective, plan = result.recipe.objective, result.spec.plan
     kept = set()
     for row in result.leaderboard:
         superfluous = collectable(row.visits, plan, objective.metric, objective.mode)
         kept |= {visit.output.url for visit in row.visits} - {ref.url for ref in superfluous}
-    for folder in Path(result.spec.storage, "checkpoints").glob("*/*"):
-        if str(folder) not in kept:
-            yield f"an orphaned checkpoint is left: {folder}"
-    for file in result.folder.path.rglob("*.tmp"):
+    for checkpoint in Path(result.spec.storage, "checkpoints").glob("*/*"):
+        if str(checkpoint) not in kept:
+            yield f"an orphaned checkpoint is left: {checkpoint}"
+    for file in folder.rglob("*.tmp"):
         yield f"a temporary file is left: {file}"
 
 

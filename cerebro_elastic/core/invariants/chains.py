@@ -198,7 +198,7 @@ def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
         size, before = visit.skip + visit.batches, other.skip + other.batches
         if size != before and (visit.skip or other.skip):
             yield (
-                f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: there are "
+                f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: it has "
                 "as many batches in parts as in one go"
             )
 
