@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.controller.controller import Controller
-from cerebro_elastic.core.events import Event, LeaderChanged, NodeJoined, NodeLeft, RunOpened, UnitCommitted
+from cerebro_elastic.controller.follower import Follower
+from cerebro_elastic.core.events import Event, NodeLeft, UnitCommitted
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Instance
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Node, Plan, Spec, Unit
-from cerebro_elastic.errors import RunError
-from cerebro_elastic.store.base import Delete, Put
+from cerebro_elastic.errors import Rewound, RunError
+from cerebro_elastic.store.base import Delete
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import Journal, read_journal
 from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.testing.world import World
 
 
@@ -62,6 +62,13 @@ def append_all(journal: Journal, events: list[Event]) -> None:
         journal.append([event])
 
 
+def follow(world: World, journal: Journal, since: int) -> None:
+    """Append what the store has from ``since`` on."""
+    with Follower(world.ledger, since, lambda events, _: journal.append(events)) as follower:
+        while follower.step(0):
+            pass
+
+
 def folded(events: list[Event]) -> State:
     state = State()
     for event in events:
@@ -95,27 +102,34 @@ def test_a_file_of_half_a_line_is_empty(path: Path) -> None:
     assert read_journal(path) == []
 
 
-@pytest.mark.parametrize("known", [0, 1, 4, 9])
-def test_what_was_missed_is_caught_up_with(world: World, path: Path, known: int) -> None:
+@pytest.mark.parametrize("known", [1, 4, 9])
+def test_what_was_missed_is_appended(world: World, path: Path, known: int) -> None:
+    """Behind what is there, however much of the last revision that is."""
     events = play(world, 3)
     append_all(Journal(path), events[:known])
     world.lose("a")
     world.elect()
     journal = Journal(path)
-    journal.catch_up(world.ledger, world.controllers[-1].state, leader(world))
+    since = journal.resume(world.ledger.read())
+    assert since == events[known - 1].revision
+    follow(world, journal, since)
     assert read_journal(path) == world.trace()
-    assert isinstance(read_journal(path)[-1], LeaderChanged)
 
 
-def test_catching_up_does_not_wait_for_what_others_write_into_the_store(world: World, path: Path) -> None:
-    """A shared store's revision is not the run's."""
-    play(world, 3)
-    world.elect()
-    world.store.txn([], [Put("/cerebro/another/event", b"")])
-    state = world.ledger.state()
-    assert state.revision > leader(world)
-    Journal(path).catch_up(world.ledger, state, leader(world))
-    assert read_journal(path) == world.trace()
+def test_a_revision_of_which_a_part_was_written_is_completed(path: Path) -> None:
+    """Two nodes that leave with one lease are one revision of two lines."""
+    world = World(Plan("r", partitions=1, epochs=1), 1, FirstUnit())
+    lease = world.store.grant(10)
+    world.ledger.register(Node("a", "host"), lease)
+    world.ledger.register(Node("b", "host"), lease)
+    world.store.revoke(lease)
+    events = world.trace()
+    assert [type(event) for event in events[-2:]] == [NodeLeft, NodeLeft]
+    assert events[-1].revision == events[-2].revision
+    append_all(Journal(path), events[:-1])
+    journal = Journal(path)
+    follow(world, journal, journal.resume(world.ledger.read()))
+    assert read_journal(path) == events
 
 
 def test_nothing_is_left_out_between_the_election_and_the_taking_over(path: Path) -> None:
@@ -125,26 +139,24 @@ def test_nothing_is_left_out_between_the_election_and_the_taking_over(path: Path
     while not world.workers:
         world.control()
         world.start("a")
+    journal = Journal(path)
+    since = journal.resume(world.ledger.read())
     world.elect()
-    elected, seen = leader(world), list[Event]()
     world.commit(0)
     with Controller(
         *(world.ledger, world.policy, world.search),
         name="controller-2",
-        leader=elected,
-        observe=lambda events, _: seen.extend(events),
+        leader=leader(world),
+        since=since,
+        observe=lambda events, _: journal.append(events),
     ) as controller:
-        journal = Journal(path)
-        journal.catch_up(world.ledger, controller.state, elected)
-        assert controller.step(0)
-    append_all(journal, seen)
-    assert isinstance(seen[0], UnitCommitted)
+        while not isinstance(read_journal(path)[-1], UnitCommitted) or journal.revision < leader(world):
+            assert controller.step(0)
     recorded = read_journal(path)
     assert recorded == world.trace()[: len(recorded)]
-    assert recorded[-1] == seen[-1]
 
 
-def test_a_new_run_begins_with_who_is_there(path: Path, etcd: EmbeddedEtcd) -> None:
+def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None:
     """On an etcd that remembers a deleted run of the same id, a node that came and went, or nothing at
     all any more."""
     run = uuid.uuid4().hex
@@ -157,28 +169,60 @@ def test_a_new_run_begins_with_who_is_there(path: Path, etcd: EmbeddedEtcd) -> N
         store.txn([], [Delete(ledger.keys.spec)])
         assert ledger.open(Spec(plan, {"another": 1}, "", "", "", "", "", "", ""))
         store.revoke(gone)
-        elected = ledger.lead("me", lease)
-        assert elected is not None
-        state = ledger.state()
+        read = ledger.read()
         journal = Journal(path)
-        journal.catch_up(ledger, state, elected)
+        assert not journal
+        since = journal.resume(read)
         store.revoke(lease)
-    events = read_journal(path)
-    assert [type(event) for event in events] == [NodeJoined, RunOpened, LeaderChanged]
-    assert folded(events) == state
-    assert state.nodes == {"staying": staying}
-    assert journal.revision == Journal(path).revision == state.revision
-    journal.append([NodeLeft(state.revision, "gone")])
-    assert read_journal(path) == events, "what came before is not added"
+    assert journal
+    assert read_journal(path) == [read]
+    assert read.state.nodes == {"staying": staying}
+    assert read.state.plan == plan
+    assert since == read.revision + 1
+    journal.append([NodeLeft(read.revision, "gone")])
+    assert read_journal(path) == [read], "what came before is not added"
+    assert Journal(path).resume(read) == since, "and nothing is asked for that only this file knows"
 
 
-def test_a_history_that_the_store_has_forgotten_is_an_error(world: World, path: Path) -> None:
-    append_all(Journal(path), play(world, 2)[:5])
-    world.elect()
-    assert isinstance(world.store, MemoryStore)
-    world.store.compact(leader(world))
-    with pytest.raises(RunError, match=r"compacted.*complete record"):
-        Journal(path).catch_up(world.ledger, world.controllers[-1].state, leader(world))
+def test_where_the_store_has_forgotten_it_goes_on_from_the_state(world: World, path: Path) -> None:
+    events = play(world, 3)
+    append_all(Journal(path), events[:5])
+    read = world.ledger.read()
+    since = Journal(path).resume(read, afresh=True)
+    assert since == read.revision + 1
+    assert read_journal(path) == [*events[:5], read]
+    assert len(read.visits) == 3
+    assert folded(read_journal(path)) == world.ledger.state()
+
+
+def test_a_store_that_is_behind_goes_on_from_its_state(world: World, path: Path) -> None:
+    """Restored from a snapshot: later lines have lower revisions than those before."""
+    events = play(world, 3)
+    append_all(Journal(path), events)
+    early = World(Plan("r", partitions=2, epochs=2), 2, FirstUnit())
+    known = len(play(early, 1))
+    journal, read = Journal(path), early.ledger.read()
+    since = journal.resume(read)
+    early.lose("a")
+    follow(early, journal, since)
+    assert journal.revision < events[-1].revision
+    assert read_journal(path) == [*events, read, *early.trace()[known:]]
+    assert Journal(path).revision == journal.revision
+
+
+@pytest.mark.parametrize("another", ["event", "gap"])
+def test_a_store_with_another_history_is_found_out(world: World, path: Path, another: str) -> None:
+    """It was restored, and has gone on: the revision of the last line is no sign."""
+    events = play(world, 3)
+    append_all(Journal(path), events[:8])
+    journal = Journal(path)
+    since = journal.resume(world.ledger.read())
+    assert since == events[7].revision
+    before = path.read_bytes()
+    forged: Event = NodeLeft(since, "b") if another == "event" else events[8]
+    with pytest.raises(Rewound, match=f"ends at revision {since}"):
+        journal.append([forged])
+    assert path.read_bytes() == before
 
 
 def test_a_damaged_line_is_named(world: World, path: Path) -> None:

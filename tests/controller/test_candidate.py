@@ -1,0 +1,296 @@
+"""Candidates for a run's lead: they follow, lead, and outlive what their store does. The nodes' work is done
+in the candidate's pauses."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cerebro_elastic.controller.candidate import PATIENCE, Candidate, Host
+from cerebro_elastic.core.events import Event, LeaderChanged, RunEnded, StateRead, UnitCommitted
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Plan
+from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.store.base import Store
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.journal import Journal, read_journal
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.clocks import HandClock
+from cerebro_elastic.testing.world import World
+
+UNITS = 8
+At = dict[int, Callable[[], object]]
+
+
+class Away:
+    """A store, out of reach while ``away``."""
+
+    def __init__(self, store: Store) -> None:
+        self.away = False
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if self.away and name != "close":
+            raise StoreUnavailable("nobody answers")
+        return getattr(self._store, name)
+
+
+class Stage:
+    """A run of two configs, two epochs and two partitions on one node, which works whenever the candidate
+    pauses; ``at[n]`` happens in between, when n units are done."""
+
+    def __init__(self, journal: Path, store: Store | None = None, at: At | None = None) -> None:
+        plan = Plan(uuid.uuid4().hex, partitions=2, epochs=2)
+        made: Callable[..., Store] = (lambda _clock: store) if store else MemoryStore
+        self.world = World(plan, 2, LongestRemaining(), store=made)
+        self.world.join("a")
+        self.journal = journal
+        self.at = dict(at or {})
+        self.said: list[str] = []
+        self.pauses = 0
+
+    def candidate(self, ledger: Ledger | None = None, **arguments: Any) -> Candidate:
+        world = self.world
+        host = Host(say=self.said.append, pause=self.pause)
+        journal = Journal(self.journal)
+        return Candidate(ledger or world.ledger, world.policy, world.search, journal, host, **arguments)
+
+    def pause(self, _state: State) -> None:
+        self.pauses += 1
+        assert self.pauses < 1000, self.said
+        world = self.world
+        happens = self.at.pop(len(world.acknowledged), None)
+        if happens is not None:
+            happens()
+        world.start("a")
+        while world.workers:
+            world.commit(0)
+
+    def verdict(self) -> list[Event]:
+        """The journal's events, after they were judged."""
+        events, state = read_journal(self.journal), State()
+        for event in events:
+            state = fold(state, event)
+        now = self.world.ledger.state()
+        assert state.outcome == "finished"
+        assert replace(state, revision=0, leader=None) == replace(now, revision=0, leader=None)
+        assert check(events, readable=lambda ref: ref.digest in self.world.saved) == []
+        return events
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.jsonl"
+
+
+def count(events: list[Event], kind: type) -> int:
+    return sum(isinstance(event, kind) for event in events)
+
+
+def test_it_leads_to_the_runs_end(path: Path) -> None:
+    stage = Stage(path)
+    stage.candidate(name="me").run()
+    events = stage.verdict()
+    assert isinstance(events[0], StateRead)
+    assert set(events[0].state.nodes) == {"a"}
+    assert count(events, UnitCommitted) == UNITS
+    assert [e.leader for e in events if isinstance(e, LeaderChanged)] == ["me"]
+    assert stage.said == []
+
+
+def test_after_the_end_there_is_nothing_to_do(path: Path) -> None:
+    stage = Stage(path)
+    stage.candidate().run()
+    before = path.read_bytes()
+    stage.candidate().run()
+    assert path.read_bytes() == before
+
+
+def test_it_follows_while_another_leads_and_takes_over_when_nobody_does(path: Path) -> None:
+    stage = Stage(path)
+    world = stage.world
+    world.elect()
+    leads = [True]
+
+    def work(state: State) -> None:
+        """The other leads for three units, and then is gone."""
+        if leads and len(world.acknowledged) < 3:
+            world.control()
+        elif leads:
+            leads.clear()
+            world.store.revoke(world.leader_lease)
+        stage.pause(state)
+
+    host = Host(say=stage.said.append, pause=work)
+    Candidate(world.ledger, world.policy, world.search, Journal(path), host, name="me").run()
+    events = stage.verdict()
+    assert [e.leader for e in events if isinstance(e, LeaderChanged)] == [None, "me"]
+    assert count(events, UnitCommitted) == UNITS
+
+
+def test_of_two_one_leads_and_both_record_the_same(path: Path, tmp_path: Path) -> None:
+    stage = Stage(path)
+    world = stage.world
+    other = Journal(tmp_path / "other.jsonl")
+    follower = Candidate(world.ledger, world.policy, world.search, other, Host(), name="other")
+    led: list[threading.Thread] = []
+
+    def begin() -> None:
+        led.append(threading.Thread(target=follower.run))
+        led[0].start()
+
+    stage.at[0] = begin
+    stage.candidate(name="me").run()
+    led[0].join(30)
+    assert not led[0].is_alive()
+    mine, others = stage.verdict(), read_journal(other.path)
+    assert {e.leader for e in [*mine, *others] if isinstance(e, LeaderChanged)} <= {"me", "other", None}
+    assert others[1:] == mine[len(mine) - len(others) + 1 :]
+    assert isinstance(others[0], StateRead)
+
+
+def test_who_lost_the_lead_stands_again(path: Path) -> None:
+    stage = Stage(path)
+    store, key = stage.world.store, stage.world.ledger.keys.leader
+    stage.at[3] = lambda: store.revoke(store.get(key).lease)  # type: ignore[union-attr]
+    stage.candidate(name="me").run()
+    assert [e.leader for e in stage.verdict() if isinstance(e, LeaderChanged)] == ["me", None, "me"]
+    assert stage.said == ["controller me no longer leads the run (leader: None): standing for election again"]
+
+
+def test_a_store_that_is_away_is_waited_for_and_said_once(path: Path) -> None:
+    stage = Stage(path)
+    real, key = stage.world.store, stage.world.ledger.keys.leader
+    store = Away(real)
+    pauses = []
+
+    class Clock(HandClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            pauses.append(seconds)
+            if len(pauses) == 20:
+                store.away = False
+                real.revoke(real.get(key).lease)  # type: ignore[union-attr]  # which had ended long ago
+
+    def cut_off() -> None:
+        store.away = True
+
+    stage.at[3] = cut_off
+    ledger = Ledger(cast(Store, store), stage.world.plan.run)
+    stage.candidate(ledger, clock=Clock()).run()
+    assert len(pauses) == 20
+    assert stage.said == [
+        "nobody answers. Waiting for it; units that have begun go on",
+        "the store answers again",
+    ]
+    assert count(stage.verdict(), UnitCommitted) == UNITS
+
+
+def test_a_store_that_stays_away_is_given_up(path: Path) -> None:
+    stage = Stage(path)
+    store, clock = Away(stage.world.store), HandClock()
+    store.away = True
+    began = clock.now()
+    stage.at.clear()
+    ledger = Ledger(cast(Store, store), stage.world.plan.run)
+    with pytest.raises(StoreUnavailable, match="nobody answers"):
+        stage.candidate(ledger, clock=clock).run()
+    assert PATIENCE < clock.now() - began < PATIENCE + 10
+    assert len(stage.said) == 1
+
+
+def test_it_goes_on_from_the_state_where_the_history_is_compacted(path: Path) -> None:
+    """Another led to the end of the first epoch, and nobody else was there to see it."""
+    stage = Stage(path)
+    world = stage.world
+    Journal(path).resume(world.ledger.read())
+    world.elect()
+    while len(world.acknowledged) < 5:
+        world.control()
+        world.start("a")
+        while world.workers:
+            world.commit(0)
+    assert isinstance(world.store, MemoryStore)
+    world.store.compact(world.ledger.revision())
+    world.store.revoke(world.leader_lease)
+    stage.candidate(name="me").run()
+    events = stage.verdict()
+    first, second = (event for event in events if isinstance(event, StateRead))
+    assert first.visits == ()
+    assert len(second.visits) == 5
+    assert count(events, UnitCommitted) == UNITS - 5
+    assert "compacted" in stage.said[0]
+
+
+def test_what_happens_after_an_interruption_can_be_recorded(path: Path) -> None:
+    stage = Stage(path)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    stage.at[3] = interrupt
+    candidate = stage.candidate(name="me")
+    with pytest.raises(KeyboardInterrupt):
+        candidate.run()
+    before = count(read_journal(path), UnitCommitted)
+    stage.world.start("a")
+    stage.world.commit(0)
+    candidate.catch_up()
+    recorded = read_journal(path)
+    assert count(recorded, UnitCommitted) == before + 1
+    stage.candidate(name="again").run()
+    assert read_journal(path)[: len(recorded)] == recorded
+    stage.verdict()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedEtcd]:
+    """One that can be stopped and started again on its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with EmbeddedEtcd(tmp_path / "etcd" / "data", port) as server:
+        yield server
+
+
+def test_it_goes_on_in_an_etcd_that_was_restored(path: Path, server: EmbeddedEtcd, tmp_path: Path) -> None:
+    """While it leads, from a backup that knows nothing of the last units: they are done again."""
+    backup, data = tmp_path / "backup", server.data_dir
+
+    def stopped(act: Callable[[], object]) -> None:
+        server.__exit__(None, None, None)
+        act()
+        server.__enter__()
+
+    def restore() -> None:
+        shutil.rmtree(data)
+        backup.rename(data)
+
+    with closing(EtcdStore(server.settings)) as store:
+        stage = Stage(path, store)
+        stage.at = {
+            3: lambda: stopped(lambda: shutil.copytree(data, backup)),
+            6: lambda: stopped(restore),
+        }
+        stage.candidate(name="me").run()
+        events = stage.verdict()
+    assert count(events, UnitCommitted) > UNITS
+    reads = [event for event in events if isinstance(event, StateRead)]
+    assert len(reads) == 2
+    assert len(reads[1].visits) == 3
+    assert any("restored" in text for text in stage.said)
+    assert count(events, RunEnded) == 1
