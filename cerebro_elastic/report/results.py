@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from cerebro_elastic.core.events import Event, UnitCommitted
+from cerebro_elastic.core.events import Event, StateRead, UnitCommitted
 from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import CheckpointRef, HParams, Status, Visit
+from cerebro_elastic.core.values import CheckpointRef, Config, HParams, Plan, Status, Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,51 +35,55 @@ class ConfigResult:
     best_checkpoint: CheckpointRef | None = None
 
 
-@dataclass
-class _Epochs:
-    """What is gathered of a config while its events go by."""
-
-    curve: list[Mapping[str, float]] = field(default_factory=list)
-    ends: list[CheckpointRef] = field(default_factory=list)
-    visits: list[Visit] = field(default_factory=list)
-
-
-def gather(events: Sequence[Event]) -> tuple[State, dict[str, _Epochs]]:
-    """The state after ``events``, and each config's epochs and visits."""
+def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
+    """The state after ``events``, and each config's visits."""
     state = State()
-    epochs: dict[str, _Epochs] = {}
+    visits: dict[str, list[Visit]] = {}
     for event in events:
-        before, state = state, fold(state, event)
-        if isinstance(event, UnitCommitted):
-            config = state.configs[event.visit.unit.config]
-            story = epochs.setdefault(config.id, _Epochs())
-            story.visits.append(event.visit)
-            if config.epoch > before.configs[config.id].epoch:
-                story.curve.append(config.metrics)
-                story.ends.append(event.visit.output)
-    return state, epochs
+        state = fold(state, event)
+        match event:
+            case StateRead(visits=known):
+                visits = {}
+                for visit in known:
+                    visits.setdefault(visit.unit.config, []).append(visit)
+            case UnitCommitted(visit=visit):
+                visits.setdefault(visit.unit.config, []).append(visit)
+    return state, visits
+
+
+def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tuple[Config, CheckpointRef]]:
+    """The config as it stood at the end of each full epoch, with its checkpoint."""
+    ends = []
+    at = Config(config.id, config.hparams)
+    for visit in visits:
+        before, at = at, advance(at, visit, plan)
+        if at.epoch > before.epoch:
+            ends.append((at, visit.output))
+    return ends
 
 
 def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigResult]:
     """All configs, the best first by the best value of ``metric`` over their epochs; those without
     any value last, in the order of their ids."""
-    state, epochs = gather(events)
+    state, visits = gather(events)
     rows = []
     for config in state.configs.values():
-        story = epochs.get(config.id, _Epochs())
-        best = best_epoch([metrics.get(metric) for metrics in story.curve], mode)
+        assert state.plan is not None
+        ends = epoch_ends(config, visits.get(config.id, ()), state.plan)
+        curve = [end.metrics for end, _ in ends]
+        best = best_epoch([metrics.get(metric) for metrics in curve], mode)
         rows.append(
             ConfigResult(
                 config=config.id,
                 hparams=config.hparams,
                 status=config.status,
                 reason=config.reason,
-                curve=story.curve,
-                visits=story.visits,
+                curve=curve,
+                visits=visits.get(config.id, ()),
                 best_epoch=best,
-                best=None if best is None else story.curve[best][metric],
+                best=None if best is None else curve[best][metric],
                 checkpoint=config.head,
-                best_checkpoint=None if best is None else story.ends[best],
+                best_checkpoint=None if best is None else ends[best][1],
             )
         )
     sign = -1.0 if mode == "max" else 1.0

@@ -33,7 +33,8 @@ class ReplayedVisit:
 def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
     """Train ``config`` from its beginning in this process, in the order of its visits (imports torch).
 
-    Nothing of the recorded states is used: each unit continues from the one replayed before.
+    Nothing of the recorded states is used: each unit continues from the one replayed before. A unit that was
+    split is done in one go: it makes the same state.
     """
     from cerebro_elastic import checkpoint
     from cerebro_elastic.train.bench import Bench
@@ -43,7 +44,7 @@ def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
     bench.use_threads()
     with tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch:
         at, head = Config(config, row.hparams), None
-        for number, visit in enumerate(row.visits):
+        for number, visit in enumerate(visit for visit in row.visits if visit.whole):
             done = bench.perform(bench.job(at, visit.unit, checkpoint.load(head) if head else None))
             if visit.unit.phase is Phase.TRAIN:
                 head = checkpoint.save(done.state, str(Path(scratch, str(number))))
