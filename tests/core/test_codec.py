@@ -7,15 +7,18 @@ import json
 import pytest
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, encode, kind_of
-from cerebro_elastic.core.events import KINDS, Placed, UnitCommitted
+from cerebro_elastic.core.events import KINDS, Placed, StateRead, UnitCommitted
+from cerebro_elastic.core.state import Pace, State, Streak
 from cerebro_elastic.core.values import (
     Attempt,
+    Begun,
     CheckpointRef,
     Config,
     Failure,
     FailureKind,
     Node,
     Phase,
+    Plan,
     Prefetch,
     Status,
     Unit,
@@ -34,6 +37,24 @@ VALUES = [
     Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
     Placed(7, {0: "a", 1: "b"}),
     UnitCommitted(8, VISIT),
+    StateRead(
+        9,
+        State(
+            Plan("r", 2, 1),
+            {"c0": Config("c0", {"lr": 0.1}, begun=Begun(1, 3), parts=1, revision=8)},
+            {"n": Node("n", "h", registration=3, drain=2.5)},
+            {0: "n", 1: "n"},
+            {"n": Attempt(UNIT, "n", 3, 8, REF, skip=3, expected=1.5, token=9)},
+            {"n": Streak(2, 7, FailureKind.STORAGE, "boom")},
+            {"n": "why"},
+            {"n": 7},
+            {"c0": 1.25},
+            {"n": Pace(2.0, 4)},
+            "controller",
+            revision=9,
+        ),
+        (VISIT,),
+    ),
 ]
 
 

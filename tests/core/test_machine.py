@@ -10,21 +10,26 @@ from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
     Event,
+    NodeDraining,
+    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeSetAside,
     Placed,
     RunEnded,
     RunOpened,
+    StateRead,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.progress import advance
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.progress import advance, next_units, position, units_left
+from cerebro_elastic.core.state import State, Streak
 from cerebro_elastic.core.values import (
     Attempt,
+    Begun,
     CheckpointRef,
     Config,
     Failure,
@@ -84,7 +89,80 @@ def test_a_failure_is_remembered_and_does_not_advance() -> None:
     assert (config.failures, config.visited, config.revision) == ((failure,), (), 9)
 
 
-FAILURE = Failure(UNIT, "b", 7, FailureKind.EXCEPTION, "boom")
+PART = replace(visit(), batches=5, whole=False)
+
+
+def failed(token: int = 8, kind: FailureKind = FailureKind.CRASH) -> Failure:
+    return Failure(UNIT, "b", token, kind, "boom")
+
+
+def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
+    config = state([*HISTORY, UnitCommitted(9, PART)]).configs["c0"]
+    assert (config.begun, config.visited, config.head, config.pending) == (Begun(1, 5), (), REF, {})
+    assert next_units(config, PLAN) == (UNIT,)
+    assert position(config) == 1
+    assert units_left(config, PLAN) == 4
+    rest = replace(visit(), k=1, skip=5, batches=2)
+    config = advance(config, rest, PLAN)
+    assert (config.begun, config.visited, config.parts) == (None, (1,), 1)
+    assert position(config) == 2
+    assert units_left(config, PLAN) == 3
+    config = advance(config, replace(visit(Unit("c0", 0, 0)), k=2), PLAN)
+    assert (config.epoch, config.parts, position(config)) == (1, 0, 0)
+
+
+def test_the_rest_of_a_unit_is_assigned_with_what_is_to_be_skipped() -> None:
+    before = state([*HISTORY, UnitCommitted(9, PART)])
+    rest = Attempt(UNIT, "a", registration=3, config_revision=9, input=REF, skip=5)
+    after = fold(before, UnitAssigned(10, rest))
+    assert after.attempts["a"].skip == 5
+    for wrong in (replace(rest, skip=0), replace(rest, skip=6), replace(rest, unit=Unit("c0", 0, 0))):
+        with pytest.raises(IllegalEvent, match="completeness"):
+            fold(before, UnitAssigned(10, wrong))
+    done = Visit(UNIT, 1, "a", 10, REF, REF, 1, 2, 2.0, 0.5, 0.0, skip=5)
+    assert fold(after, UnitCommitted(11, done)).configs["c0"].visited == (1,)
+    with pytest.raises(IllegalEvent, match="began after 5 batches"):
+        fold(after, UnitCommitted(11, replace(done, skip=0)))
+
+
+def test_a_node_asked_to_leave_may_still_commit() -> None:
+    draining = state([*HISTORY, NodeDraining(9, "b", 30.0)])
+    assert draining.nodes["b"].drain == 30.0
+    assert draining.stands(draining.attempts["b"])
+    left = fold(fold(draining, UnitCommitted(10, PART)), NodeLeft(11, "b"))
+    back = fold(left, NodeJoined(12, Node("b", "h", registration=12)))
+    assert back.nodes["b"].drain is None
+
+
+def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
+    failing = state([*HISTORY, UnitFailed(9, failed())])
+    assert failing.streaks == {"b": Streak(1, 8, FailureKind.CRASH, "boom")}
+    aside = fold(failing, NodeSetAside(10, "b", "it fails", 8, 60.0))
+    assert (aside.aside, aside.judged) == ({"b": "it fails"}, {"b": 8})
+    forgiven = fold(aside, NodeForgiven(11, "b"))
+    assert (forgiven.aside, forgiven.judged) == ({}, {"b": 8})
+    again = fold(forgiven, UnitAssigned(12, Attempt(UNIT, "b", registration=4, config_revision=9)))
+    assert fold(again, UnitFailed(13, failed(12))).streaks["b"].failures == 2
+    well = fold(again, UnitCommitted(13, visit(attempt=12)))
+    assert (well.streaks, well.judged) == ({}, {})
+
+
+def test_what_is_the_configs_own_trouble_is_not_the_nodes() -> None:
+    after = state([*HISTORY, UnitFailed(9, failed(kind=FailureKind.NOT_FINITE))])
+    assert after.streaks == {}
+    assert after.configs["c0"].failures
+
+
+def test_a_state_read_afresh_takes_the_place_of_all_before() -> None:
+    before, read = state(HISTORY), state([*HISTORY, UnitCommitted(9, visit())])
+    assert fold(before, StateRead(20, read)) == replace(read, revision=20)
+    assert fold(State(), StateRead(20, read)) == replace(read, revision=20)
+    restored = fold(read, StateRead(3, before))
+    assert restored == replace(before, revision=3), "an etcd restored from a snapshot counts from before"
+    assert fold(restored, NodeLeft(4, "a")).revision == 4
+
+
+FAILURE = failed(token=7)
 IMPOSSIBLE: dict[str, Event] = {
     "opened twice": RunOpened(9, PLAN),
     "an old revision": NodeLeft(7, "a"),
@@ -105,6 +183,15 @@ IMPOSSIBLE: dict[str, Event] = {
     "a commit of another unit": UnitCommitted(9, visit(unit=Unit("c0", 0, 0))),
     "a commit from another input": UnitCommitted(9, visit(source=REF)),
     "a failure of an old attempt": UnitFailed(9, FAILURE),
+    "a part without a batch": UnitCommitted(9, replace(visit(), batches=0, whole=False)),
+    "a part that ends its config": UnitCommitted(9, replace(PART, done=True)),
+    "a commit that skips": UnitCommitted(9, replace(visit(), skip=5)),
+    "an assignment that skips": UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, skip=5)),
+    "draining a node that is not there": NodeDraining(9, "z", 1.0),
+    "setting aside a busy node": NodeSetAside(9, "b", "why", 8, 60.0),
+    "setting aside a node that did not fail": NodeSetAside(9, "a", "why", 8, 60.0),
+    "forgiving a node that is not aside": NodeForgiven(9, "a"),
+    "a state of another run": StateRead(9, State(plan=Plan("other", 2, 2))),
     "a withdrawal of an old attempt": UnitWithdrawn(9, "b", 7),
     "an end with live configs": RunEnded(9, "finished"),
 }
@@ -117,6 +204,15 @@ def test_what_cannot_be_raises_and_changes_nothing(why: str) -> None:
     with pytest.raises(IllegalEvent):
         fold(before, IMPOSSIBLE[why])
     assert before == same
+
+
+def test_a_node_is_asked_to_leave_once_and_set_aside_once() -> None:
+    draining = state([*HISTORY, NodeDraining(9, "a", 30.0)])
+    with pytest.raises(IllegalEvent, match="asked to leave before"):
+        fold(draining, NodeDraining(10, "a", 5.0))
+    aside = state([*HISTORY, UnitFailed(9, failed()), NodeSetAside(10, "b", "why", 8, 60.0)])
+    with pytest.raises(IllegalEvent, match="set aside already"):
+        fold(aside, NodeSetAside(11, "b", "why", 8, 60.0))
 
 
 def test_nothing_but_nodes_comes_before_the_run() -> None:

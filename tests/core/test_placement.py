@@ -57,5 +57,26 @@ def test_a_node_that_gives_away_keeps_what_it_holds() -> None:
     assert placed == {0: "b", 1: "a", 2: "a", 3: "b"}
 
 
+factors = st.sampled_from([0.25, 0.5, 1.0, 1.0, 2.0, 5.0])
+speeds = st.fixed_dictionaries(dict.fromkeys(NAMES, factors))
+
+
+@given(homes, nodes, held, partitions, speeds)
+def test_no_other_shares_are_done_earlier(homes, nodes, held, partitions, speeds):
+    placed = rebalance(homes, nodes, held, partitions, speeds)
+    assert list(placed) == list(range(partitions))
+    longest = max(count * speeds[name] for name, count in Counter(placed.values()).items())
+    # In less time, all nodes together could not do that many.
+    less = longest - 1e-9
+    assert sum(int(less / speeds[node.name]) for node in nodes) < partitions
+
+
+@given(homes, nodes, held, partitions, speeds)
+def test_who_gets_nothing_would_hold_all_up(homes, nodes, held, partitions, speeds):
+    loads = Counter(rebalance(homes, nodes, held, partitions, speeds).values())
+    longest = max(count * speeds[name] for name, count in loads.items())
+    assert all(loads[node.name] or speeds[node.name] >= longest for node in nodes)
+
+
 def test_without_nodes_nothing_is_placed() -> None:
     assert rebalance({0: "a"}, [], {}, 3, {}) == {}

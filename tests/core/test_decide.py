@@ -1,0 +1,212 @@
+"""What is decided in a state: who gets units, what is given up, who is set aside, what moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.actions import Action, Assign, EndConfig, Place, SetAside
+from cerebro_elastic.core.decide import decide
+from cerebro_elastic.core.membership import used_nodes
+from cerebro_elastic.core.ports import Trial
+from cerebro_elastic.core.state import Pace, State, Streak
+from cerebro_elastic.core.values import (
+    Attempt,
+    Begun,
+    CheckpointRef,
+    Config,
+    Failure,
+    FailureKind,
+    HParams,
+    Node,
+    Plan,
+    Status,
+    Unit,
+)
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+
+REF = CheckpointRef("u", "d", 1)
+UNIT = Unit("c0", 0, 0)
+
+
+class NoSearch:
+    def propose(self, _trials: Sequence[Trial]) -> Sequence[HParams]:
+        return ()
+
+
+def state(
+    names: str = "ab",
+    partitions: int = 4,
+    homes: Mapping[int, str] | None = None,
+    most: int = 8,
+    **more: object,
+) -> State:
+    """One config that has begun, on nodes with these names, the first one longest there."""
+    even = {j: names[j % len(names)] for j in range(partitions)}
+    known = State(
+        plan=Plan("r", partitions, 2, max_nodes=most),
+        configs={"c0": Config("c0", {}, head=REF, revision=9)},
+        nodes={name: Node(name, "h", registration=at + 1) for at, name in enumerate(names)},
+        homes=even if homes is None else homes,
+        revision=20,
+    )
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def decided(given: State) -> list[Action]:
+    return decide(given, LongestRemaining(), NoSearch())
+
+
+def failing(
+    kind: FailureKind = FailureKind.CRASH,
+    times: int = 3,
+    node: str = "a",
+    aside: bool = False,
+    **more: object,
+) -> State:
+    streak = Streak(times, 15, kind, "boom")
+    return state(streaks={node: streak}, aside={node: "why"} if aside else {}, **more)
+
+
+def used(given: State) -> list[str]:
+    assert given.plan is not None
+    return [node.name for node in used_nodes(given, given.plan)]
+
+
+def drained(given: State, *names: str) -> State:
+    return replace(
+        given, nodes={n: replace(node, drain=9.0 if n in names else None) for n, node in given.nodes.items()}
+    )
+
+
+def test_who_leaves_or_is_set_aside_gets_nothing_and_takes_nobodys_place() -> None:
+    three = state("abc", most=2)
+    assert used(three) == ["a", "b"]
+    assert used(drained(three, "a")) == ["b", "c"]
+    assert used(replace(three, aside={"b": "why"})) == ["a", "c"]
+    assert used(drained(three, "a", "b", "c")) == []
+
+
+def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() -> None:
+    crashed, full = (failing(kind, aside=True) for kind in (FailureKind.CRASH, FailureKind.DISK_FULL))
+    assert used(crashed) == used(full) == ["b"]
+    assert used(drained(crashed, "b")) == ["a"]
+    assert used(drained(full, "b")) == []
+    assert decided(drained(full, "b")) == [], "homes stay, and the config waits"
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "seconds"),
+    [
+        (FailureKind.CRASH, 2, None),
+        (FailureKind.CRASH, 3, 60.0),
+        (FailureKind.CRASH, 5, 240.0),
+        (FailureKind.CRASH, 2000, 3600.0),
+        (FailureKind.STORAGE, 1, 60.0),
+        (FailureKind.DISK_FULL, 3, 240.0),
+    ],
+)
+def test_a_node_on_which_units_keep_failing_is_set_aside_longer_each_time(
+    kind: FailureKind, times: int, seconds: float | None
+) -> None:
+    asides = [a for a in decided(failing(kind, times)) if isinstance(a, SetAside)]
+    assert [(a.node, a.failure, a.seconds) for a in asides] == ([("a", 15, seconds)] if seconds else [])
+    assert all("boom" in a.why for a in asides)
+
+
+def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:
+    def asides(given: State) -> list[float]:
+        return [a.seconds for a in decided(given) if isinstance(a, SetAside)]
+
+    assert asides(failing(judged={"a": 15})) == []
+    assert asides(failing(times=4, judged={"a": 11})) == [120.0]
+    assert asides(failing(times=2, judged={"a": 11})) == [60.0], "on probation"
+    assert asides(failing(aside=True)) == []
+    assert asides(failing(node="gone")) == []
+    busy = {"a": Attempt(UNIT, "a", registration=1, config_revision=9, token=19)}
+    assert asides(failing(attempts=busy)) == [], "it is judged when it is idle"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        ("crash crash", None),
+        ("crash crash hang", "3 times (on n, n, n), at last with hang: boom"),
+        ("crash storage disk-full crash storage", None),
+        ("not-finite", "failed on n with not-finite: boom"),
+    ],
+)
+def test_tries_are_bounded_and_what_is_in_vain_is_not_tried_again(kinds: str, told: str | None) -> None:
+    failures = tuple(Failure(UNIT, "n", at, FailureKind(k), "boom") for at, k in enumerate(kinds.split()))
+    config = Config("c0", {}, head=REF, failures=failures, revision=9)
+    actions = decided(state(configs={"c0": config}))
+    ends = [a for a in actions if isinstance(a, EndConfig)]
+    assert [(a.config, a.status) for a in ends] == ([(config, Status.FAILED)] if told else [])
+    assert all(told is not None and told in a.reason for a in ends)
+
+
+def test_an_attempt_says_what_to_skip_and_how_long_it_will_take() -> None:
+    config = Config("c0", {}, head=REF, begun=Begun(1, 7), revision=9)
+    (first,) = decided(state(configs={"c0": config}))
+    assert isinstance(first, Assign)
+    assert (first.attempt.unit, first.attempt.node) == (Unit("c0", 0, 1), "b")
+    assert (first.attempt.skip, first.attempt.expected) == (7, None)
+    slow = state(configs={"c0": config}, timings={"c0": 2.0}, paces={"b": Pace(1.5, 9)})
+    (second,) = decided(slow)
+    assert isinstance(second, Assign)
+    assert second.attempt.expected == 3.0
+
+
+def test_a_units_next_node_may_have_been_in_trouble_of_its_own_before() -> None:
+    failures = (
+        Failure(UNIT, "b", 11, FailureKind.DISK_FULL, "boom"),
+        Failure(UNIT, "a", 12, FailureKind.CRASH, "boom"),
+    )
+    config = Config("c0", {}, head=REF, failures=failures, begun=Begun(0, 1), revision=9)
+    (action,) = decided(state(configs={"c0": config}))
+    assert isinstance(action, Assign)
+    assert action.attempt.node == "b"
+
+
+# What moves.
+
+
+def moved(given: State) -> Counter[str] | None:
+    """How many partitions each node is home to afterwards, if any move."""
+    placed = [a for a in decided(given) if isinstance(a, Place)]
+    return Counter(placed[0].homes.values()) if placed else None
+
+
+def paced(**factors: float) -> dict[str, Pace]:
+    return {name: Pace(factor, 9) for name, factor in factors.items()}
+
+
+def test_partitions_leave_who_leaves_or_is_set_aside_and_come_to_who_comes() -> None:
+    assert moved(state()) is None
+    assert moved(drained(state(), "a")) == {"b": 4}
+    assert moved(replace(state(), aside={"b": "why"})) == {"a": 4}
+    assert moved(replace(state(), nodes={"a": Node("a", "h", registration=1)})) == {"a": 4}
+    assert moved(state("abc", homes=dict.fromkeys(range(4), "a"))) == {"a": 2, "b": 1, "c": 1}
+    six = {j: "abc"[j % 3] for j in range(6)}
+    assert moved(state("abcd", partitions=6, homes=six)) == {"a": 2, "b": 2, "c": 1, "d": 1}
+    assert moved(state("abc", partitions=2, homes={0: "a", 1: "b"})) is None, "there are not enough"
+    assert moved(drained(state(), "a", "b")) is None
+
+
+def test_partitions_move_for_speed_only_if_it_is_worth_while() -> None:
+    eight = state(partitions=8)
+    assert moved(state(partitions=16, paces=paced(a=1.0, b=1.5))) is None, "10 instead of 12"
+    assert moved(replace(eight, paces=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
+    uneven = {**dict.fromkeys(range(6), "a"), 6: "b", 7: "b"}
+    assert moved(state(partitions=8, homes=uneven, paces=paced(a=1.0, b=3.0))) is None
+    assert moved(state(partitions=8, homes=uneven, paces=paced(a=1.0, b=1.0))) == {"a": 4, "b": 4}
+    assert moved(replace(eight, paces={"b": Pace(9.0, 2)})) is None, "two units are no pace"
+
+
+def test_who_joins_takes_a_share_by_its_speed() -> None:
+    homes = dict.fromkeys(range(8), "a")
+    assert moved(state(partitions=8, homes=homes, paces=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
+    assert moved(state(partitions=8, homes=homes, paces=paced(a=1.0, b=20.0))) is None, "it would hold all up"

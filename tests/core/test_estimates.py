@@ -1,0 +1,94 @@
+"""Seconds of units, taken apart into what is the config's and what is the node's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.estimates import KNOWN, learn, pace, unit_seconds
+from cerebro_elastic.core.state import Pace, State
+from cerebro_elastic.core.values import CheckpointRef, Phase, Unit, Visit
+
+REF = CheckpointRef("u", "d", 1)
+
+
+def visit(config: str, node: str, seconds: float) -> Visit:
+    return Visit(Unit(config, 0, 0), 0, node, 1, None, REF, 1, 1, seconds, 0.0, 0.0)
+
+
+def learned(visits: Iterable[Visit]) -> State:
+    timings: Mapping[str, float] = {}
+    paces: Mapping[str, Pace] = {}
+    for each in visits:
+        timings, paces = learn(timings, paces, each)
+    return State(timings=timings, paces=paces)
+
+
+CONFIGS = {"c0": 1.0, "c1": 4.0, "c2": 10.0}
+NODES = {"a": 1.0, "b": 1.0, "c": 3.0}
+
+
+def work(units: int, seed: int = 0, noise: float = 0.0) -> list[Visit]:
+    rng = random.Random(seed)
+    made = []
+    for _ in range(units):
+        config, node = rng.choice(list(CONFIGS)), rng.choice(list(NODES))
+        made.append(visit(config, node, CONFIGS[config] * NODES[node] * rng.uniform(1 - noise, 1 + noise)))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_slow_node_is_told_from_large_configs(seed: int) -> None:
+    state = learned(work(120, seed))
+    for node, factor in NODES.items():
+        assert pace(state, node) / pace(state, "a") == pytest.approx(factor, rel=0.05)
+        for config, seconds in CONFIGS.items():
+            expected = unit_seconds(state, config) * pace(state, node)
+            assert expected == pytest.approx(seconds * factor, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_moves_no_factor_far(seed: int) -> None:
+    state = learned(work(120, seed, noise=0.2))
+    assert pace(state, "c") / pace(state, "a") == pytest.approx(3.0, rel=0.4)
+    assert pace(state, "b") / pace(state, "a") == pytest.approx(1.0, rel=0.4)
+
+
+def test_a_nodes_first_unit_does_not_count_for_it() -> None:
+    state = learned([visit("c0", "a", 1.0), visit("c0", "b", 50.0)])
+    assert state.paces["b"] == Pace(1.0, 1)
+
+
+def test_a_pace_is_believed_after_some_units_and_till_then_it_is_that_of_the_others() -> None:
+    slow = [visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN - 1))]
+    assert pace(learned(slow), "b") == 1.0
+    assert pace(learned([*slow, visit("c0", "b", 8.0)]), "b") > 1.0
+    state = State(paces={"a": Pace(2.0, KNOWN), "b": Pace(8.0, KNOWN), "c": Pace(9.0, 1)})
+    assert pace(state, "c") == pace(state, "new") == pytest.approx(4.0)
+
+
+def test_only_whole_training_units_teach_anything() -> None:
+    known = learned(work(20))
+    usual = visit("c0", "a", 99.0)
+    for other in (
+        replace(usual, whole=False),
+        replace(usual, skip=2),
+        replace(usual, unit=Unit("c0", 0, 0, Phase.EVALUATE)),
+    ):
+        assert learn(known.timings, known.paces, other) == (known.timings, known.paces)
+
+
+def test_what_cannot_be_is_bounded() -> None:
+    state = learned(
+        [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "a", 1e12) for _ in range(9))]
+    )
+    assert 1 <= state.paces["a"].factor <= 32
+    assert learned([visit("c0", "a", 0.0) for _ in range(9)]).timings == {"c0": 0.0}
+
+
+def test_a_config_without_a_visit_is_like_the_others() -> None:
+    assert unit_seconds(State(timings={"c0": 1.0, "c1": 3.0}), "c2") == 2.0
+    assert unit_seconds(State(), "c2") == 1.0
