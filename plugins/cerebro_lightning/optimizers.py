@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning.pytorch.core.optimizer import _MockOptimizer
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cerebro_elastic.train.optimizer_state import from_names
+from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+
+
+class NamedStateStrategy(SingleDeviceStrategy):
+    """One device; optimizer states by the names of parameters."""
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        assert self.lightning_module is not None
+        return {} if isinstance(optimizer, _MockOptimizer) else to_names(optimizer, self.lightning_module)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        module = self.lightning_module
+        assert module is not None
+        for optimizer, named in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            if named:
+                load_named(optimizer, module, named)
 
 
 def load_named(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
-    """Give a freshly built optimizer the state ``named`` (see ``train/optimizer_state.py``)."""
+    """Give a freshly built optimizer the state ``named`` (see ``parallel/optimizer_state.py``)."""
     _add_groups(optimizer, module, named)
     optimizer.load_state_dict(from_names(named, optimizer, module))
     _undo_casts(optimizer, module, named)

@@ -2,8 +2,9 @@
 
 Every unit has a fresh ``Trainer`` with the ``max_epochs`` of the whole config, and a loader that is as
 long as the whole epoch but yields one partition. It begins like any fit; after ``on_train_start``
-everything is put to where the last unit left it. When the partition is used up the fit is left
-quietly, in the middle of the epoch or before the next one. The last epoch ends normally.
+everything is put to where the last unit left it. When the partition is used up, or the unit is asked to
+stop, the fit is left quietly: after any batch of the epoch, or before the next one. The last epoch ends
+normally.
 
 Hooks that fire exactly as in an ordinary fit: all from ``on_train_epoch_start`` to
 ``on_train_epoch_end`` with validation, ``on_train_end``, ``on_fit_end``. Anew in every unit, because its
@@ -12,15 +13,14 @@ what they do to the state is overwritten and what they log is dropped in all uni
 first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
 the validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
-This file alone relies on what is private to Lightning, hence the pinned minor version; the identity
-tests guard it.
+This file, with ``results.py`` and ``optimizers.py``, relies on what is private to Lightning, hence the
+pinned minor version; the identity tests guard it.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any, NoReturn
 
 import lightning
@@ -28,33 +28,24 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import WeightAveraging
-from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
 from lightning.pytorch.loops.fetchers import _DataFetcher
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
-from lightning.pytorch.strategies import SingleDeviceStrategy
-from lightning.pytorch.trainer.connectors.logger_connector.result import (
-    _Metadata,
-    _ResultCollection,
-    _ResultMetric,
-    _Sync,
-)
 from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
-from torch.optim import Optimizer
 
 from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.task import State, Stopped
 from cerebro_lightning.attributes import Attributes
-from cerebro_lightning.optimizers import load_named
+from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
+from cerebro_lightning.results import put_results, results_tree
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import refuse_callbacks
 
@@ -88,12 +79,6 @@ _CONNECTOR = (
     "_first_loop_iter",
     "_current_fx",
 )
-_RESULT = ("value", "cumulated_batch_size", "_forward_cache", "_computed", "_update_count", "has_reset")
-_METADATA = [field.name for field in fields(_Metadata) if field.name not in ("reduce_fx", "_sync")]
-_REDUCTIONS: dict[str, Callable[..., Any]] = {
-    **{f"torch.{name}": getattr(torch, name) for name in ("mean", "sum", "max", "min")},
-    **{function.__name__: function for function in (sum, max, min)},
-}
 
 
 class EpochLoader:
@@ -125,7 +110,7 @@ def make_trainer(
         logger=logger,
         accelerator=device.type,
         devices=1 if device.type == "cpu" else [device.index or 0],
-        strategy=_NamedStateStrategy(device),
+        strategy=NamedStateStrategy(device),
         plugins=[LightningEnvironment()],
         num_sanity_val_steps=0,
         enable_checkpointing=False,
@@ -227,7 +212,7 @@ class SubEpoch:
             "seen": dict(self._validation._seen_batches_per_dataloader),
             "trainer": {name: getattr(trainer, name) for name in _TRAINER},
             "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
-            "results": _results_tree(trainer.fit_loop.epoch_loop._results),
+            "results": results_tree(trainer.fit_loop.epoch_loop._results),
             "grads": self._grads(),
         }
         attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
@@ -271,9 +256,7 @@ class SubEpoch:
             setattr(trainer, name, value)
         for name, value in carried["connector"].items():
             setattr(trainer._logger_connector, name, value)
-        results = trainer.fit_loop.epoch_loop._results
-        for key, tree in carried["results"].items():
-            results[key] = _result(tree, self._module, trainer)
+        put_results(trainer.fit_loop.epoch_loop._results, carried["results"], self._module, trainer)
         parameters = dict(self._module.named_parameters())
         for name, grad in carried["grads"].items():
             parameters[name].grad = grad
@@ -359,21 +342,6 @@ class _UnitEpochLoop(_TrainingEpochLoop):
         ) from None
 
 
-class _NamedStateStrategy(SingleDeviceStrategy):
-    """One device; optimizer states by the names of parameters."""
-
-    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        assert self.lightning_module is not None
-        return {} if isinstance(optimizer, _MockOptimizer) else to_names(optimizer, self.lightning_module)
-
-    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        module = self.lightning_module
-        assert module is not None
-        for optimizer, named in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            if named:
-                load_named(optimizer, module, named)
-
-
 class _NoSignals(_SignalConnector):
     """Signals are the rank's business."""
 
@@ -396,36 +364,6 @@ def _scheduler_tree(carrier: Carrier, scheduler: Any) -> Tree:
             f"the state of {type(scheduler).__name__} holds a {exc}, which cannot hop to another node: keep "
             "plain values in its state_dict"
         ) from None
-
-
-def _results_tree(results: _ResultCollection) -> Tree:
-    return {
-        key: {
-            **{name: getattr(result, name) for name in _RESULT if _is_kept(result, name)},
-            "is_tensor": result.is_tensor,
-            "metadata": {name: getattr(result.meta, name) for name in _METADATA},
-            "reduction": next(n for n, function in _REDUCTIONS.items() if function is result.meta.reduce_fx),
-            "rank_zero_only": result.meta.sync.rank_zero_only,
-        }
-        for key, result in results.items()
-    }
-
-
-def _is_kept(result: _ResultMetric, name: str) -> bool:
-    """A logged torchmetrics object is part of the module; it is found again by its name."""
-    return hasattr(result, name) and (result.is_tensor or name != "value")
-
-
-def _result(tree: Tree, module: pl.LightningModule, trainer: pl.Trainer) -> _ResultMetric:
-    metadata = _Metadata(**tree["metadata"], reduce_fx=_REDUCTIONS[tree["reduction"]])
-    metadata.sync = _Sync(fn=trainer.strategy.reduce, rank_zero_only=tree["rank_zero_only"])
-    result = _ResultMetric(metadata, tree["is_tensor"])
-    for name in _RESULT:
-        if name in tree:
-            setattr(result, name, tree[name])
-    if not result.is_tensor and metadata.metric_attribute is not None:
-        result.value = module.get_submodule(metadata.metric_attribute)
-    return result
 
 
 def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
