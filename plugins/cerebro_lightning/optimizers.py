@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_lightning.plain import cloned
 
 
 class NamedStateStrategy(SingleDeviceStrategy):
@@ -29,9 +30,9 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
 
 def load_named(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
-    """Give a freshly built optimizer the state ``named`` (see ``parallel/optimizer_state.py``)."""
+    """Give a freshly built optimizer a copy of the state ``named`` (see ``parallel/optimizer_state.py``)."""
     _add_groups(optimizer, module, named)
-    optimizer.load_state_dict(from_names(named, optimizer, module))
+    optimizer.load_state_dict(from_names(cloned(named), optimizer, module))
     _undo_casts(optimizer, module, named)
 
 
