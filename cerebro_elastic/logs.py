@@ -48,6 +48,9 @@ class EventLog:
     def warning(self, event: str, **fields: Any) -> None:
         _log.warning(event, extra={"fields": {**self._fields, **fields}})
 
+    def error(self, event: str, **fields: Any) -> None:
+        _log.error(event, extra={"fields": {**self._fields, **fields}})
+
     def exception(self, event: str, **fields: Any) -> None:
         """With the traceback of the exception being handled."""
         _log.exception(event, extra={"fields": {**self._fields, **fields}})

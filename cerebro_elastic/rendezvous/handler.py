@@ -13,8 +13,10 @@ import atexit
 import os
 import signal
 import socket
+import tempfile
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import Store as TorchStore
@@ -28,18 +30,19 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from cerebro_elastic import logs
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic import __version__, logs
+from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import watch_parent
+from cerebro_elastic.rendezvous.admission import check_version
+from cerebro_elastic.rendezvous.dumps import take_death
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.patient import PATIENCE
 
 LEASE_SECONDS = 5.0
-JOIN_TIMEOUT = 600
-"""Seconds to register anew in while etcd is out of reach, as torch's own rendezvous have it."""
 
 _RANK_ENV = {
     # Without these glibc maps and unmaps every large tensor, 15 to 30 % of a CPU step (design, section 8).
@@ -50,7 +53,7 @@ _RANK_ENV = {
 
 class NodeRendezvous(RendezvousHandler):
     """One node. ``--rdzv-conf`` may give ``node`` (its name, by default the host's with a random
-    suffix), ``lease`` and ``join_timeout`` (seconds)."""
+    suffix) and ``lease`` (seconds)."""
 
     def __init__(
         self,
@@ -60,14 +63,18 @@ class NodeRendezvous(RendezvousHandler):
         address: str,
         *,
         lease: float = LEASE_SECONDS,
-        join_timeout: float = JOIN_TIMEOUT,
+        patience: float = PATIENCE,
     ) -> None:
         self._run = run
         self._lease = lease
-        self._join_timeout = join_timeout
-        self._node = Node(name, host=socket.gethostname(), address=address, boot=uuid.uuid4().hex)
+        self._patience = patience
+        self._node = Node(
+            name, host=socket.gethostname(), address=address, boot=uuid.uuid4().hex, version=__version__
+        )
         self._settings = settings
         self._registration: Registration | None = None
+        # Removes itself at the end of this process, at the latest.
+        self._dumps = tempfile.TemporaryDirectory(prefix="cerebro-dumps-")
         self._torch_store: TorchStore | None = None
         self._log = logs.EventLog(run=run, node=name)
 
@@ -79,6 +86,8 @@ class NodeRendezvous(RendezvousHandler):
         name = params.get("node") or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
         try:
             settings = StoreSettings.from_env(env)
+            patience = seconds_from(env, "CEREBRO_PATIENCE")
+            seconds_from(env, "CEREBRO_GRACE")  # for the ranks, which cannot tell as well
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
         address = params.local_addr or "127.0.0.1" if settings.loopback else socket.gethostname()
@@ -88,7 +97,7 @@ class NodeRendezvous(RendezvousHandler):
             name,
             address,
             lease=float(params.get("lease", LEASE_SECONDS)),
-            join_timeout=float(params.get("join_timeout", JOIN_TIMEOUT)),
+            patience=PATIENCE if patience is None else patience,
         )
 
     def get_backend(self) -> str:
@@ -124,22 +133,31 @@ class NodeRendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         if self._registration is not None:
             self._registration.close()
+        self._dumps.cleanup()
         return True
 
     def _register(self) -> None:
         if self._registration is not None:
-            self._registration.renew(self._join_timeout)
+            kind, story = take_death(Path(self._dumps.name))
+            self._registration.renew(kind, story, self._patience)
             return
         ledger = Ledger(EtcdStore(self._settings), self._run)
         if ledger.ended():
             raise RendezvousClosedError(
                 f"run {self._run!r} has ended: a node cannot join it; see `cerebro status {self._run}`"
             )
+        spec = ledger.spec()
+        if spec is not None:
+            check_version(spec)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
-        self._registration = Registration(
-            ledger, replace(self._node, devices=devices), self._lease, self._log
-        )
+        node = replace(self._node, devices=devices)
+        self._registration = Registration(ledger, node, self._lease, self._log, unable=self._end)
+        # After a signal torchrun does not call ``shutdown``.
         atexit.register(self._registration.close)
+
+    def _end(self, error: CerebroError) -> None:
+        self._log.error("this machine can no longer be a node of the run", error=str(error))
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _prepare_ranks(self) -> None:
         """What ranks inherit, and whom this agent must not outlive."""
@@ -151,6 +169,7 @@ class NodeRendezvous(RendezvousHandler):
             CEREBRO_NODE=self._node.name,
             CEREBRO_BOOT=self._node.boot,
             CEREBRO_AGENT=str(os.getpid()),
+            CEREBRO_DUMPS=self._dumps.name,
         )
         parent = os.environ.pop("CEREBRO_PARENT", None)
         if parent is not None:

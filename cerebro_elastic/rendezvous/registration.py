@@ -3,48 +3,68 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.core.values import Failure, FailureKind, Node
-from cerebro_elastic.errors import LeaseLost, StoreError, StoreUnavailable
+from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.store.lease import LeaseKeeper
 from cerebro_elastic.store.ledger import Ledger
+
+_MARGIN = 3.0
+"""Seconds that etcd may take to end a lease whose time is over."""
+_POLL = 0.2
 
 
 class Registration:
-    """Registers ``node`` under a lease of ``ttl`` seconds, and anew when that lease is lost: an agent
-    that was cut off comes back as a new registration, and what its rank did meanwhile is
-    judged at its commit."""
+    """Registers ``node`` under a lease of ``ttl`` seconds, and anew when that lease has ended: an agent
+    that was cut off comes back as a new registration, and what its rank did meanwhile is judged at
+    its commit. A store that is away is no lost lease: only the store says that one has ended.
+
+    Raises ``NameTaken`` if another node of its name stays alive. ``unable`` is called, in a thread of its
+    own, if that comes out later.
+    """
 
     def __init__(
-        self, ledger: Ledger, node: Node, ttl: float, log: EventLog, clock: Clock | None = None
+        self,
+        ledger: Ledger,
+        node: Node,
+        ttl: float,
+        log: EventLog,
+        *,
+        clock: Clock | None = None,
+        unable: Callable[[NameTaken], None] = lambda _error: None,
     ) -> None:
         self._ledger = ledger
         self._clock = clock or SystemClock()
         self._ttl = ttl
         self._log = log
+        self._unable = unable
         self._closed = threading.Event()
         self._lock = threading.Lock()
+        self._away = False
+        self._lease = 0
         self.node = node
-        self._keeper = self._register()
+        self._take_name()
         self._thread = threading.Thread(target=self._stay, name="registration", daemon=True)
         self._thread.start()
 
-    def renew(self, patience: float) -> None:
-        """The ranks died and will be started again: give their attempt up, register anew. Tries for
-        ``patience`` seconds while the store is out of reach, and then raises what it says."""
+    def renew(self, kind: FailureKind, story: str, patience: float) -> None:
+        """The ranks died and will be started again: give their attempt up with this failure, register anew.
+        Tries for ``patience`` seconds while the store is out of reach, and then raises what it says."""
         deadline = self._clock.now() + patience
         while True:
             try:
                 with self._lock:
-                    self._renew()
+                    self._renew(kind, story)
                 return
             except (StoreUnavailable, LeaseLost) as error:
                 if self._clock.now() > deadline:
                     raise
                 self._log.warning("cannot register", why=str(error))
+            self._closed.wait(_POLL)
 
     def close(self) -> None:
         """End the registration at once, instead of by its lease's end."""
@@ -53,37 +73,74 @@ class Registration:
                 return
             self._closed.set()
             with suppress(StoreError):  # then it ends by its own time
-                self._keeper.revoke()
-        self._thread.join()
+                self._ledger.store.revoke(self._lease)
+        self._thread.join(timeout=1.0)  # a request to a store that is away may take longer
 
-    def _renew(self) -> None:
-        # A rank that ended when the store was away did not die of its unit.
-        attempt = None if self._keeper.lost.is_set() else self._ledger.assignment(self.node.name)
+    def _take_name(self) -> None:
+        """Register; first wait for the lease of a dead node of this name to end: this one's, if it was
+        killed and comes back."""
+        began = self._clock.now()
+        told = False
+        while True:
+            try:
+                return self._register()
+            except NameTaken as error:
+                if self._clock.now() - began > self._ttl + _MARGIN:
+                    raise
+                if not told:
+                    self._log.info("waiting for the name", why=str(error))
+                told = True
+            self._clock.sleep(_POLL)
+
+    def _renew(self, kind: FailureKind, story: str) -> None:
+        present, attempt = self._ledger.node(self.node.name), self._ledger.assignment(self.node.name)
+        if present is not None and present.registration == self.node.registration:
+            self.node = replace(self.node, drain=present.drain)
         if attempt is not None and attempt.registration == self.node.registration:
             config = self._ledger.config(attempt.unit.config)
-            story = "the rank died (killed, out of memory, or crashed in native code); see the node's log"
             if config is not None:
-                failure = Failure(attempt.unit, attempt.node, attempt.token, FailureKind.CRASH, story)
+                failure = Failure(attempt.unit, attempt.node, attempt.token, kind, story)
                 self._ledger.fail(attempt, config, failure)
-        self._keeper.revoke()
-        self._keeper = self._register()
+        self._ledger.store.revoke(self._lease)
+        self._register()
 
-    def _register(self) -> LeaseKeeper:
-        with ExitStack() as stack:
-            keeper = stack.enter_context(LeaseKeeper(self._ledger.store, self._ttl))
-            self.node = self._ledger.register(self.node, keeper.lease)
-            stack.pop_all()
+    def _register(self) -> None:
+        lease = self._ledger.store.grant(self._ttl)
+        try:
+            self.node = self._ledger.register(self.node, lease)
+        except BaseException:
+            with suppress(StoreError):
+                self._ledger.store.revoke(lease)
+            raise
+        self._lease = lease
         self._log.info("registered", registration=self.node.registration)
-        return keeper
 
     def _stay(self) -> None:
-        """The store may be out of reach for long; the node stays willing."""
-        while not self._closed.wait(0.2):
+        """Keep the lease, for ever: the store may be out of reach for long."""
+        wait = self._ttl / 3
+        while not self._closed.wait(wait):
+            try:
+                wait = self._keep(self._lease)
+            except NameTaken as error:
+                self._unable(error)
+                return
+            except StoreError as error:
+                wait = self._ttl / 10
+                if not self._away:
+                    self._log.warning("store out of reach, the node stays", why=str(error))
+                self._away = True
+
+    def _keep(self, lease: int) -> float:
+        """Renew the lease or, if it has ended, the registration; when to do so again, in seconds."""
+        try:
+            # Not under the lock: a store that is away must keep nobody from closing.
+            self._ledger.store.keep(lease)
+        except LeaseLost:
             with self._lock:
-                if self._closed.is_set() or not self._keeper.lost.is_set():
-                    continue
-                self._log.warning("registration lost", registration=self.node.registration)
-                try:
-                    self._keeper = self._register()
-                except StoreError as error:
-                    self._log.warning("cannot register", why=str(error))
+                if not self._closed.is_set() and self._lease == lease:
+                    self._log.warning("registration lost", registration=self.node.registration)
+                    self._register()
+        if self._away:
+            self._log.info("store in reach again")
+        self._away = False
+        return self._ttl / 3

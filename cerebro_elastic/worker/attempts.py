@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint.retention import collectable
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.progress import position
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Visit
@@ -15,17 +14,30 @@ from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.train import feed
 from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import UnitResult
-from cerebro_elastic.worker.failure import failure_of
+from cerebro_elastic.train.task import Stopped, UnitJob, UnitResult
+from cerebro_elastic.worker.failure import NotFinite, failure_of
 from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.repair import Repairs
+from cerebro_elastic.worker.sweep import Sweeper, name_of
+from cerebro_elastic.worker.watchdog import Watchdog
 
 
 class Attempts:
     """Performs the attempts of the node with this ``boot`` id, one after the other."""
 
     def __init__(
-        self, ledger: Ledger, spec: Spec, bench: Bench, clock: Clock, log: EventLog, boot: str
+        self,
+        ledger: Ledger,
+        spec: Spec,
+        bench: Bench,
+        clock: Clock,
+        log: EventLog,
+        boot: str,
+        leaving: Leaving,
+        watchdog: Watchdog,
     ) -> None:
         self._ledger = ledger
         self._spec = spec
@@ -33,7 +45,12 @@ class Attempts:
         self._clock = clock
         self._log = log
         self._boot = boot
-        self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition))
+        self._leaving = leaving
+        self._watchdog = watchdog
+        repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
+        self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition), repairs.repair)
+        self._sweeper = Sweeper(ledger, spec.storage, spec.plan, bench.recipe, log)
+        self._save_seconds = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -60,36 +77,52 @@ class Attempts:
 
     def _perform(self, attempt: Attempt, config: Config, log: EventLog) -> None:
         log.info("began")
+        limits = self._bench.recipe.limits
         try:
-            visit = self._visit(attempt, config)
-        except (Exception, SystemExit) as error:  # whatever the user's code raises
+            with self._watchdog.watching(
+                max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
+            ):
+                visit = self._visit(attempt, config)
+        except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises
+            self._give_up(attempt, config, error, log)
+            return
+        told = {"seconds": visit.seconds, "hop_seconds": visit.hop_seconds, "metrics": visit.metrics}
+        if self._ledger.commit(attempt, config, visit, self._spec.plan):
+            log.info("committed" if visit.whole else "committed in part", **told)
+            self._sweeper.committed(visit)
+        else:
+            log.warning("refused: the assignment was withdrawn")
+            self._sweeper.refused(visit)
+
+    def _give_up(self, attempt: Attempt, config: Config, error: BaseException, log: EventLog) -> None:
+        """When leaving, an exception says nothing: SIGTERM ends the processes that the unit uses, too."""
+        if self._leaving.asked:
+            log.warning("given up", why=f"{type(error).__name__}: {error}")
+            self._ledger.give_up(attempt)
+        else:
             failure = failure_of(attempt, error)
             log.exception("failed", kind=failure.kind.value)
             self._ledger.fail(attempt, config, failure)
-            return
-        if self._ledger.commit(attempt, config, visit, self._spec.plan):
-            log.info("committed", seconds=visit.seconds, hop_seconds=visit.hop_seconds, metrics=visit.metrics)
-            self._collect(config, log)
-        else:
-            log.warning("refused: the assignment was withdrawn")
-            if visit.output != attempt.input:
-                self._remove([visit.output], log)
 
     def _visit(self, attempt: Attempt, config: Config) -> Visit:
         """Everything but the commit."""
         unit, clock = attempt.unit, self._clock
         started, began = clock.wall(), clock.now()
-        job = self._bench.job(config, unit, self._hopper.load(attempt.input))
+        state = self._hopper.load(attempt.input)
+        job = self._bench.job(config, unit, state, beat=self._watchdog.beat)
         self._hopper.prefetch(attempt.prefetch)
         loaded = clock.now()
-        result = self._bench.perform(job)
+        result = self._bench.perform(self._stoppable(job, loaded - began))
+        self._check_finite(result)
         trained = clock.now()
-        name = f"{unit.config}/{unit.epoch:05d}-{position(config):05d}-{attempt.token}"
+        place = position(config)
+        name = f"{unit.config}/{name_of(unit.epoch, place, attempt.token)}"
         output = self._save(attempt, result, name)
         log = self._save_log(result, name)
+        self._save_seconds = clock.now() - trained
         return Visit(
             unit=unit,
-            k=position(config),
+            k=place,
             node=attempt.node,
             attempt=attempt.token,
             input=attempt.input,
@@ -97,13 +130,30 @@ class Attempts:
             samples=result.samples,
             batches=result.batches,
             seconds=trained - loaded,
-            hop_seconds=(loaded - began) + (clock.now() - trained),
+            hop_seconds=(loaded - began) + self._save_seconds,
             started=started,
             metrics=result.metrics,
             parallelism=attempt.parallelism,
             log=log,
             done=result.done,
+            skip=job.skip,
+            whole=result.whole,
         )
+
+    def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
+        """The job, which from now on stops when the rank is to leave and what is left does not fit."""
+        size = feed.loader_settings(job).batch_size
+        total = feed.unit_batches(job) + sum(-(-part.rows // size) for part in job.validation)
+        # Before the first save, a load says best what one takes.
+        save = self._save_seconds or load_seconds
+        return replace(job, stop=self._leaving.stop(total, job.skip, save))
+
+    def _check_finite(self, result: UnitResult) -> None:
+        if result.not_finite is not None and self._bench.recipe.limits.not_finite == "fail":
+            raise NotFinite(
+                f"{result.not_finite}: change the hyper-parameters that lead there, or let such configs go "
+                "on with `limits: {not_finite: go-on}`"
+            )
 
     def _save(self, attempt: Attempt, result: UnitResult, name: str) -> CheckpointRef:
         """An evaluation changes nothing: its output is its input."""
@@ -119,24 +169,6 @@ class Attempts:
         with translated(CheckpointError, f"cannot write the log {url}"):
             write(locate(url), [_line(row) for row in result.log])
         return url
-
-    def _collect(self, config: Config, log: EventLog) -> None:
-        """Delete what no config needs any more."""
-        self._remove(self._newly_collectable(self._ledger.visits_of(config.id)), log)
-
-    def _newly_collectable(self, visits: Sequence[Visit]) -> list[CheckpointRef]:
-        """What the last visit made superfluous; what was so before is gone already."""
-        objective, plan = self._bench.recipe.objective, self._spec.plan
-        before = set(collectable(visits[:-1], plan, objective.metric, objective.mode))
-        return [r for r in collectable(visits, plan, objective.metric, objective.mode) if r not in before]
-
-    def _remove(self, refs: Sequence[CheckpointRef], log: EventLog) -> None:
-        """Delete checkpoints; a failure to do so costs space, not the run."""
-        try:
-            for ref in refs:
-                checkpoint.remove(ref)
-        except CheckpointError as error:
-            log.warning("cannot delete a checkpoint", why=str(error))
 
 
 def _line(row: Any) -> bytes:

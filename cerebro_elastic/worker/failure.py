@@ -1,15 +1,31 @@
-"""An exception in a unit, told as a failure's kind and story."""
+"""What went wrong in a unit, told as a failure's kind and story."""
 
 from __future__ import annotations
 
+import errno
 import traceback
 
 import torch
 
 from cerebro_elastic.core.values import Attempt, Failure, FailureKind
-from cerebro_elastic.errors import CerebroError, DiskFull
+from cerebro_elastic.errors import CerebroError, DataError, DiskFull, StorageError
 
 _FRAMES = 6
+
+
+class NotFinite(CerebroError):
+    """A loss or a weight is NaN or infinite, and the recipe does not want to go on so."""
+
+
+_KINDS: dict[type[BaseException], FailureKind] = {
+    DiskFull: FailureKind.DISK_FULL,
+    StorageError: FailureKind.STORAGE,
+    # Data missing or damaged at their source are nobody's fault in the run, and it cannot go on without them.
+    DataError: FailureKind.STORAGE,
+    NotFinite: FailureKind.NOT_FINITE,
+    MemoryError: FailureKind.OUT_OF_MEMORY,
+    torch.OutOfMemoryError: FailureKind.OUT_OF_MEMORY,
+}
 
 
 def failure_of(attempt: Attempt, error: BaseException) -> Failure:
@@ -18,13 +34,12 @@ def failure_of(attempt: Attempt, error: BaseException) -> Failure:
 
 
 def _kind(error: BaseException) -> FailureKind:
-    if isinstance(error, DiskFull):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # of the user's own files
         return FailureKind.DISK_FULL
     # On CPU torch raises a plain RuntimeError when its allocator gets no memory.
-    cpu_oom = isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or cpu_oom:
+    if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error):
         return FailureKind.OUT_OF_MEMORY
-    return FailureKind.EXCEPTION
+    return next((kind for what, kind in _KINDS.items() if isinstance(error, what)), FailureKind.EXCEPTION)
 
 
 def _story(error: BaseException) -> str:

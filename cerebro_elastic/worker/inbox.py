@@ -1,83 +1,126 @@
-"""What a node's rank is told: its assignments, and the end of the run."""
+"""What a node's rank is told: its assignments, to leave, and the end of the run."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from contextlib import ExitStack
+from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 from cerebro_elastic.core.values import Attempt
 from cerebro_elastic.errors import Compacted
-from cerebro_elastic.store.base import KeyValue
-from cerebro_elastic.store.history import attempt_of
+from cerebro_elastic.store.base import KeyValue, Watch
+from cerebro_elastic.store.history import attempt_of, node_of
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.worker.leaving import Leaving
 
 
-class Ended:
-    """The run has ended."""
+class GoHome:
+    """The run has ended, or the rank was asked to leave."""
 
 
-Message = Attempt | Ended | Exception
+Message = Attempt | GoHome | Exception
 
 
 class Inbox:
-    """Assignments of one node, each once, in order, whatever happens to the connection."""
+    """What is told to the node of this name and ``boot`` id: assignments each once, in order, whatever
+    happens to the connection. A drain of the node asks ``leaving``, and who asks ``leaving`` drains the node.
+    """
 
-    def __init__(self, ledger: Ledger, node: str) -> None:
+    def __init__(self, ledger: Ledger, node: str, boot: str, leaving: Leaving) -> None:
         self._ledger = ledger
         self._node = node
+        self._boot = boot
+        self._leaving = leaving
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._last = 0
-        self._stack = ExitStack()
+        self._threads: list[threading.Thread] = []
+        self._watches: dict[str, Watch] = {}
         self._closed = threading.Event()
 
     def __enter__(self) -> Self:
-        for key in (self._ledger.keys.assign(self._node), self._ledger.keys.outcome):
-            thread = threading.Thread(target=self._follow, args=(key,), name=f"inbox {key}", daemon=True)
-            thread.start()
-            self._stack.callback(thread.join)
-        self._stack.callback(self._closed.set)
+        keys = self._ledger.keys
+        readers = {
+            keys.assign(self._node): self._assigned,
+            keys.node(self._node): self._registered,
+            keys.outcome: self._ended,
+        }
+        for key, read in readers.items():
+            self._start(partial(self._follow, key, read), key)
+        self._start(self._drain, "leaving")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._closed.set()
+        self._leaving.close()
+        for watch in list(self._watches.values()):
+            watch.close()
+        for thread in self._threads:
+            thread.join(timeout=1.0)  # a request to a store that is away may take longer
 
     def next(self) -> Attempt | None:
-        """The next assignment, ``None`` when the run has ended; raises what the threads met."""
+        """The next assignment, ``None`` when the run has ended or the rank is to leave; raises what the
+        threads met."""
+        if self._leaving.asked:
+            return None
         message = self._messages.get()
         if isinstance(message, Exception):
             raise message
         return message if isinstance(message, Attempt) else None
 
-    def _follow(self, key: str) -> None:
-        try:
-            while not self._closed.is_set():
-                self._read_and_watch(key)
-        except Exception as error:  # whatever it is, it belongs to who waits in next()
-            self._messages.put(error)
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # whatever it is, it belongs to who waits in next()
+                self._messages.put(error)
 
-    def _read_and_watch(self, key: str) -> None:
+        thread = threading.Thread(target=guarded, name=f"inbox {name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _follow(self, key: str, read: Callable[[KeyValue], None]) -> None:
+        while not self._closed.is_set():
+            try:
+                self._read_and_watch(key, read)
+            except Compacted:
+                continue
+
+    def _read_and_watch(self, key: str, read: Callable[[KeyValue], None]) -> None:
         """The key as it is, then its changes; afresh if they were compacted away."""
         snapshot = self._ledger.store.range(key)
-        for item in snapshot.items:
-            self._take(key, item)
-        try:
-            with self._ledger.store.watch(key, snapshot.revision + 1) as watch:
-                while not self._closed.is_set():
-                    batch = watch.next(0.5)
-                    for change in batch.changes if batch else ():
-                        if change.item is not None:
-                            self._take(key, change.item)
-        except Compacted:
-            return
+        items: list[KeyValue | None] = list(snapshot.items)
+        with self._ledger.store.watch(key, snapshot.revision + 1) as watch:
+            self._watches[key] = watch
+            while not self._closed.is_set():
+                for item in items:
+                    # ``node-1`` is a prefix of ``node-10``.
+                    if item is not None and item.key == key:
+                        read(item)
+                batch = watch.next()
+                items = [change.item for change in batch.changes] if batch else []
 
-    def _take(self, key: str, item: KeyValue) -> None:
-        """Pass on what is new: a key may be read twice, and ``node-1`` is a prefix of ``node-10``."""
-        if item.key != key:
-            return
-        if key == self._ledger.keys.outcome:
-            self._messages.put(Ended())
-        elif item.mod_revision > self._last:
+    def _assigned(self, item: KeyValue) -> None:
+        """A key may be read twice: pass on what is new."""
+        if item.mod_revision > self._last:
             self._last = item.mod_revision
             self._messages.put(attempt_of(item))
+
+    def _registered(self, item: KeyValue) -> None:
+        node = node_of(item)
+        if node.boot == self._boot and node.drain is not None:
+            self._leaving.ask(node.drain)
+
+    def _ended(self, _item: KeyValue) -> None:
+        self._messages.put(GoHome())
+
+    def _drain(self) -> None:
+        """Let an idle rank go at once; tell the others that the node takes no more units."""
+        grace = self._leaving.wait()
+        if grace is None:
+            return
+        self._messages.put(GoHome())
+        node = self._ledger.node(self._node)
+        if node is not None and node.boot == self._boot:
+            self._ledger.drain(self._node, grace)

@@ -11,57 +11,71 @@ from pathlib import Path
 
 import torch
 
-from cerebro_elastic import __version__, logs
+from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import CerebroError, RunError, StoreError
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.rendezvous.admission import check_version
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.patient import PATIENCE, PatientStore
 from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.inbox import Inbox
+from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.watchdog import Watchdog
 
 
-def serve(env: Mapping[str, str]) -> int:
-    """Serve the node and run that ``env`` names until the run has ended; the exit code."""
+def serve(env: Mapping[str, str], leaving: Leaving) -> int:
+    """Serve the node and run that ``env`` names until the run has ended, or until ``leaving`` is asked and
+    what had to be done is done. The exit code; with 0 the agent ends, too."""
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
-    ledger = Ledger(EtcdStore(StoreSettings.from_env(env)), env["CEREBRO_RUN"])
     try:
-        if env.get("LOCAL_RANK", "0") == "0":
-            _serve(ledger, env, log)
-        else:
-            _wait_for_end(ledger, env)
-    except StoreError:
-        log.exception("rank ends, to be started anew")
-        return 1
-    except CerebroError:
+        patience = seconds_from(env, "CEREBRO_PATIENCE")
+        store = PatientStore(
+            EtcdStore(StoreSettings.from_env(env)), PATIENCE if patience is None else patience, log
+        )
+        try:
+            _serve(Ledger(store, env["CEREBRO_RUN"]), env, leaving, log)
+        finally:
+            store.close()
+    except CerebroError as error:
         # Starting anew would not help: this machine has not what the run needs.
-        log.exception("this machine cannot be a node of the run")
+        log.error("this machine cannot be a node of the run", error=f"{type(error).__name__}: {error}")
         os.kill(int(env["CEREBRO_AGENT"]), signal.SIGTERM)
         return 1
-    finally:
-        ledger.store.close()
-    log.info("run ended")
+    log.info("left" if leaving.asked else "run ended")
     return 0
 
 
-def _serve(ledger: Ledger, env: Mapping[str, str], log: logs.EventLog) -> None:
-    node = env["CEREBRO_NODE"]
-    with Inbox(ledger, node) as inbox:
-        warm_up()
-        spec = wait_for_spec(ledger)
-        if spec.version != __version__:
-            raise RunError(
-                f"the run was started by cerebro-elastic {spec.version}, this node has {__version__}: "
-                "install the same version on all nodes"
-            )
-        cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
-        device = f"cuda:{env.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
-        bench = Bench(spec, cache, device)
+def _serve(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog) -> None:
+    with Inbox(ledger, env["CEREBRO_NODE"], env["CEREBRO_BOOT"], leaving) as inbox:
+        if env.get("LOCAL_RANK", "0") == "0":
+            _work(ledger, env, leaving, inbox, log)
+        else:
+            # Further ranks of a node have nothing to do in units on one rank.
+            while inbox.next() is not None:
+                pass
+
+
+def _work(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, inbox: Inbox, log: logs.EventLog) -> None:
+    warm_up()
+    spec = wait_for_spec(ledger, leaving, log)
+    if spec is None or leaving.asked:
+        return
+    check_version(spec)
+    cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+    device = f"cuda:{env.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+    clock = SystemClock()
+    with (Path(env["CEREBRO_DUMPS"]) / env.get("LOCAL_RANK", "0")).open("w") as dump:
+        bench, watchdog = Bench(spec, cache, device), Watchdog(dump, clock)
         bench.use_threads()
-        with Attempts(ledger, spec, bench, SystemClock(), log, env["CEREBRO_BOOT"]) as attempts:
+        with (
+            watchdog.catching_crashes(),
+            Attempts(ledger, spec, bench, clock, log, env["CEREBRO_BOOT"], leaving, watchdog) as attempts,
+        ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)
@@ -72,20 +86,14 @@ def warm_up() -> None:
     threading.Thread(target=importlib.import_module, args=("torch._dynamo",), daemon=True).start()
 
 
-def wait_for_spec(ledger: Ledger) -> Spec:
-    """The run's spec; a node may be there before the run is opened."""
-    snapshot = ledger.store.range(ledger.keys.spec)
+def wait_for_spec(ledger: Ledger, leaving: Leaving, log: logs.EventLog) -> Spec | None:
+    """The run's spec: a node may be there before the run is opened. ``None`` if it is to leave before."""
+    revision = ledger.store.range(ledger.keys.spec).revision
     spec = ledger.spec()
     if spec is None:
-        with ledger.store.watch(ledger.keys.spec, snapshot.revision + 1) as watch:
-            while spec is None:
-                watch.next()
+        log.info("waiting for the run to be opened: if that does not come, is this its id?")
+        with ledger.store.watch(ledger.keys.spec, revision + 1) as watch:
+            while spec is None and not leaving.asked:
+                watch.next(0.2)
                 spec = ledger.spec()
     return spec
-
-
-def _wait_for_end(ledger: Ledger, env: Mapping[str, str]) -> None:
-    """Further ranks of a node have nothing to do in units on one rank."""
-    with Inbox(ledger, env["CEREBRO_NODE"]) as inbox:
-        while inbox.next() is not None:
-            pass

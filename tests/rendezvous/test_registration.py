@@ -10,12 +10,12 @@ from contextlib import contextmanager
 import pytest
 
 from cerebro_elastic.core.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
-from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.world import HandClock
+from cerebro_elastic.testing.clocks import HandClock
 
 SOON = 10.0
 
@@ -91,19 +91,46 @@ def test_it_lasts_from_the_start_to_the_close(ledger: Ledger) -> None:
     registration.close()
 
 
+def lose(ledger: Ledger, registration: Registration) -> None:
+    """The lease ends: its time was over before the agent came round to renew it."""
+    ledger.store.revoke(registration._lease)
+
+
+def test_a_lost_lease_is_a_new_registration(ledger: Ledger) -> None:
+    with registered(ledger, ttl=1.0) as registration:
+        before = registration.node
+        lose(ledger, registration)
+        wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
+    assert ledger.node("n") is None
+
+
+def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger) -> None:
+    """The lease is still there when the store is: the same registration goes on, its unit may commit."""
+    store = ledger.store
+    assert isinstance(store, Away)
+    with registered(ledger, ttl=1.0) as registration:
+        before = ledger.node("n")
+        store.away = True
+        for _ in range(20):
+            assert store.refusals.acquire(timeout=SOON)
+        store.away = False
+        wait_for(lambda: not registration._away)
+        assert ledger.node("n") == before == registration.node
+
+
 def test_it_is_willing_while_the_store_is_away_and_leaks_nothing(ledger: Ledger) -> None:
-    """Each try that fails half-way ends its lease's threads; the room is checked after the test."""
     store = ledger.store
     assert isinstance(store, Away)
     with registered(ledger, ttl=1.0) as registration:
         before = registration.node
         store.away = True
-        wait_for(registration._keeper.lost.is_set)
         for _ in range(5):
             assert store.refusals.acquire(timeout=SOON)
         store.away = False
+        lose(ledger, registration)
         wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
     assert ledger.node("n") is None
+    assert "0 leases" in repr(store)
 
 
 def test_a_half_made_registration_keeps_no_lease() -> None:
@@ -122,40 +149,97 @@ def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) 
     with registered(ledger) as registration:
         before = registration.node
         assign(ledger, registration)
-        registration.renew(patience=SOON)
+        registration.renew(FailureKind.HANG, "no progress", SOON)
         assert ledger.assignment("n") is None
         config = ledger.config("c")
         assert config is not None
-        assert [failure.kind for failure in config.failures] == [FailureKind.CRASH]
+        assert [(failure.kind, failure.story) for failure in config.failures] == [
+            (FailureKind.HANG, "no progress")
+        ]
         assert registration.node.registration > before.registration
 
 
-def test_a_rank_that_ended_while_the_store_was_away_did_not_die_of_its_unit(ledger: Ledger) -> None:
-    store = ledger.store
-    assert isinstance(store, Away)
-    with registered(ledger, ttl=1.0) as registration:
+def test_a_node_that_was_asked_to_leave_is_so_when_its_ranks_are_started_anew(ledger: Ledger) -> None:
+    with registered(ledger) as registration:
+        assert ledger.drain("n", 7.0)
+        registration.renew(FailureKind.CRASH, "gone", SOON)
+        node = ledger.node("n")
+        assert node is not None
+        assert node.drain == 7.0
+
+
+def test_the_unit_of_a_registration_that_was_lost_is_not_blamed(ledger: Ledger) -> None:
+    """It could not have committed either; the controller takes it back."""
+    with registered(ledger) as registration:
         assign(ledger, registration)
-        store.away = True
-        wait_for(registration._keeper.lost.is_set)
-        renewing = threading.Thread(target=registration.renew, args=(SOON,))
-        renewing.start()
-        for _ in range(3):
-            assert store.refusals.acquire(timeout=SOON)
-        store.away = False
-        renewing.join(SOON)
+        lose(ledger, registration)
+        registration.renew(FailureKind.CRASH, "gone", SOON)
         config = ledger.config("c")
         assert config is not None
         assert config.failures == ()
         assert ledger.node("n") == registration.node
 
 
-def test_renewing_gives_up_after_its_patience(ledger: Ledger) -> None:
+def test_renewing_waits_for_the_store_and_gives_up_after_its_patience(ledger: Ledger) -> None:
     store = ledger.store
     assert isinstance(store, Away)
     with registered(ledger) as registration:
         store.away = True
         with pytest.raises(StoreUnavailable):
-            registration.renew(patience=0.05)
+            registration.renew(FailureKind.CRASH, "gone", patience=0.05)
+        renewing = threading.Thread(target=registration.renew, args=(FailureKind.CRASH, "gone", SOON))
+        renewing.start()
+        assert store.refusals.acquire(timeout=SOON)
         store.away = False
-        registration.renew(patience=SOON)
+        renewing.join(SOON)
         assert ledger.node("n") == registration.node
+
+
+def other(boot: str = "another") -> Node:
+    return Node("n", "elsewhere", boot=boot)
+
+
+def test_the_name_of_a_living_node_is_refused(ledger: Ledger) -> None:
+    """Its lease is kept for longer than that of a dead one would last, whatever the wall clock says."""
+
+    class Jumping(HandClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            self.jumped = 1e9 - self.jumped
+
+    clock = Jumping()
+    with registered(ledger) as registration:
+        with pytest.raises(NameTaken, match="alive on host: give this one another name"):
+            Registration(ledger, other(), 30.0, EventLog(), clock=clock)
+        assert 130.0 < clock.now() < 135.0
+        assert ledger.node("n") == registration.node
+
+
+def test_the_name_of_a_dead_node_is_taken_when_its_lease_ends(ledger: Ledger) -> None:
+    """As after a crash: nobody revokes, nobody keeps."""
+    lease = ledger.store.grant(30)
+    dead = ledger.register(Node("n", "host", boot="dead"), lease)
+    ending = threading.Timer(0.3, ledger.store.revoke, (lease,))
+    ending.start()
+    registration = Registration(ledger, other(), 30.0, EventLog())
+    try:
+        assert registration.node.registration > dead.registration
+        assert ledger.node("n") == registration.node
+    finally:
+        registration.close()
+        ending.join()
+
+
+def test_a_zombie_whose_name_was_taken_meanwhile_says_so_and_ends(ledger: Ledger) -> None:
+    errors: list[NameTaken] = []
+    zombie = Registration(ledger, Node("n", "host"), 1.0, EventLog(), unable=errors.append)
+    try:
+        lease = ledger.store.grant(30)
+        with zombie._lock:  # asleep
+            lose(ledger, zombie)
+            heir = ledger.register(other(), lease)
+        wait_for(lambda: errors)
+        assert ledger.node("n") == heir
+    finally:
+        zombie.close()
+    assert ledger.node("n") == heir, "only its own registration goes with it"

@@ -1,0 +1,78 @@
+"""Leaving on purpose: until when this rank may stay, and whether what is left of its unit fits."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.config import seconds_from
+
+_TORCHRUN_NOTICE = 30.0
+_SPARE = 1.25
+_SLACK = 0.5
+
+
+def grace_of(env: Mapping[str, str], wall: float) -> float:
+    """Seconds that a SIGTERM which comes at ``wall`` leaves: ``CEREBRO_GRACE``, else a bit less than
+    torchrun's own time until it kills its ranks; a Slurm job's end, which is wall-clock time, cuts it short.
+    """
+    grace = seconds_from(env, "CEREBRO_GRACE")
+    if grace is None:
+        notice = seconds_from(env, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+        notice = _TORCHRUN_NOTICE if notice is None else notice
+        grace = notice - max(1.0, notice / 10)
+    end = seconds_from(env, "SLURM_JOB_END_TIME")
+    return max(0.0, grace if end is None else min(grace, end - wall))
+
+
+def fits(rest: float, save: float, left: float) -> bool:
+    """Whether a unit that needs ``rest`` seconds for its batches and ``save`` for its checkpoint will
+    probably be committed within ``left`` seconds: a quarter more than that, and a bit."""
+    return _SPARE * (rest + save) + _SLACK <= left
+
+
+class Leaving:
+    """Whether this rank was asked to leave. Who asks may be a signal handler: ``ask`` takes no lock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadline: float | None = None
+        self._notices: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+
+    def ask(self, grace: float) -> None:
+        """Leave within ``grace`` seconds. Asked several times, the earliest deadline counts."""
+        deadline = self._clock.now() + grace
+        if self._deadline is None or deadline < self._deadline:
+            self._deadline = deadline
+        self._notices.put(grace)
+
+    @property
+    def asked(self) -> bool:
+        return self._deadline is not None
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; infinite if there is none."""
+        return float("inf") if self._deadline is None else self._deadline - self._clock.now()
+
+    def wait(self) -> float | None:
+        """Wait until asked: the grace; ``None`` after ``close``."""
+        return self._notices.get()
+
+    def close(self) -> None:
+        """Let go who waits."""
+        self._notices.put(None)
+
+    def stop(self, total: int, skip: int, save: float) -> Callable[[int], bool]:
+        """What a unit asks at each batch boundary (``UnitJob.stop``), from its beginning on: it has ``total``
+        batches to do, without the ``skip`` first, and then needs ``save`` seconds."""
+        began = self._clock.now()
+
+        def stop(done: int) -> bool:
+            if not self.asked:
+                return False
+            seconds_per_batch = (self._clock.now() - began) / max(1, done - skip)
+            return not fits((total - done) * seconds_per_batch, save, self.left)
+
+        return stop

@@ -1,0 +1,79 @@
+"""Sweeping: what no config needs any more is deleted by the rank that made it superfluous, and with it what
+attempts that were killed or refused have left. Names tell: ``<epoch>-<k>-<token>``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+from cerebro_elastic import files
+from cerebro_elastic.checkpoint.retention import Shelf
+from cerebro_elastic.core.progress import position
+from cerebro_elastic.core.values import Plan, Visit
+from cerebro_elastic.errors import CerebroError, CheckpointError
+from cerebro_elastic.files import expand, locate, translated
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.store.ledger import Ledger
+
+
+def name_of(epoch: int, k: int, token: int) -> str:
+    """What an attempt writes at this place of a config's visits; the token makes it this attempt's own."""
+    return f"{epoch:05d}-{k:05d}-{token}"
+
+
+class Sweeper:
+    """Deletes below the URL ``storage``. It remembers of each config what is to be kept, so that it reads
+    each visit once."""
+
+    def __init__(self, ledger: Ledger, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
+        self._ledger = ledger
+        self._storage = storage
+        self._empty = Shelf(plan, recipe.objective.metric, recipe.objective.mode)
+        self._log = log
+        self._shelves: dict[str, Shelf] = {}
+
+    def committed(self, visit: Visit) -> None:
+        """Delete the checkpoints up to this visit, the config's last, that are not to be kept, and the logs
+        of other attempts at its place."""
+        config, place = visit.unit.config, name_of(visit.unit.epoch, visit.k, 0)[:-1]
+        kept = {PurePosixPath(url).name for url in self._shelf(visit).kept}
+        self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
+        ours = name_of(visit.unit.epoch, visit.k, visit.attempt)
+        self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
+
+    def refused(self, visit: Visit) -> None:
+        """Delete what an attempt has written that did not become this visit."""
+        config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.k, visit.attempt)
+        self._delete(f"checkpoints/{config}", lambda name: name == ours)
+        self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
+
+    def _shelf(self, visit: Visit) -> Shelf:
+        """The config's shelf with all its visits up to this one, those of other nodes too."""
+        config = visit.unit.config
+        shelf = self._shelves.get(config, self._empty)
+        visits = self._since(config, shelf, visit.unit.epoch) if config in self._shelves else []
+        if not visits or visits[0].input != shelf.at.head or visits[-1].attempt != visit.attempt:
+            # None is known yet, or the store has gone back since.
+            shelf, visits = self._empty, self._ledger.visits_of(config)
+        for each in visits:
+            shelf = shelf.put(each)
+        self._shelves[config] = shelf
+        return shelf
+
+    def _since(self, config: str, shelf: Shelf, epoch: int) -> list[Visit]:
+        at = (shelf.at.epoch, position(shelf.at))
+        epochs = range(shelf.at.epoch, epoch + 1)
+        visits = [visit for each in epochs for visit in self._ledger.visits_of(config, each)]
+        return [visit for visit in visits if (visit.unit.epoch, visit.k) >= at]
+
+    def _delete(self, folder: str, drop: Callable[[str], bool]) -> None:
+        """A failure to do so costs space, not the run."""
+        url = f"{self._storage}/{folder}"
+        try:
+            with translated(CheckpointError, f"cannot delete in {url}"):
+                for place in expand(locate(url), lambda _path: True):
+                    if drop(PurePosixPath(place.path).name):
+                        files.remove(place)
+        except CerebroError as error:
+            self._log.warning("cannot delete what is superfluous", why=str(error))
