@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -10,13 +11,20 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec.config
 import pytest
+import requests
+from moto.server import ThreadedMotoServer
+from s3fs import S3FileSystem
 
 from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.testing.proxy import BadProxy
 
 _SECONDS_TO_END = 5.0
 # Started once by multiprocessing for the life of the process.
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+# The loop of fsspec's asynchronous file systems, and its helpers.
+_STAYING_THREADS = ("fsspecIO", "asyncio_")
 # Set once by pytest, and by torch and lightning when something is first imported.
 _NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK")
 
@@ -32,6 +40,36 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
 def store_prefix() -> str:
     """A prefix of keys for one test alone."""
     return f"/test/{uuid.uuid4().hex}/"
+
+
+@pytest.fixture(scope="session")
+def _s3_server() -> Iterator[BadProxy]:
+    """An S3 server on loopback that knows no credentials and takes any, behind a proxy. One endpoint for all
+    tests, so that they can share s3fs's client, which takes most of a second to make."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    with BadProxy(server.get_host_and_port()[1]) as proxy:
+        yield proxy
+    S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+@pytest.fixture
+def s3(_s3_server: BadProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadProxy]:
+    """The proxy to which s3:// URLs lead in this test; the bucket ``bucket`` is there, and empty."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", _s3_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    # As a user would set it; our own tries are enough to wait for.
+    client = {"read_timeout": 0.5, "retries": {"total_max_attempts": 1}}
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": client})
+    server = f"http://127.0.0.1:{_s3_server.target}"
+    requests.post(f"{server}/moto-api/reset", timeout=10)
+    requests.put(f"{server}/bucket", timeout=10)
+    yield _s3_server
+    _s3_server.reset()
 
 
 @pytest.fixture
@@ -61,7 +99,11 @@ def _nothing_leaks() -> Iterator[None]:
 
 def _left_over(threads: set[threading.Thread], children: set[int]) -> list[str]:
     return [
-        *(f"thread {thread.name!r}" for thread in set(threading.enumerate()) - threads),
+        *(
+            f"thread {thread.name!r}"
+            for thread in set(threading.enumerate()) - threads
+            if not thread.name.startswith(_STAYING_THREADS)
+        ),
         *(f"process {pid} ({_command(pid)})" for pid in _children() - children if not _stays(pid)),
     ]
 

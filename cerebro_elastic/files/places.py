@@ -11,6 +11,7 @@ stores have that property by themselves: an object exists once its upload has be
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import uuid
@@ -166,8 +167,8 @@ class _Requests(io.RawIOBase):
 def write(place: Place, data: Iterable[Chunk]) -> Content:
     """Write a whole file, seen under its name when this returns. Its bytes are durable then, a local
     file's name once ``settle`` was called for its folder. ``data`` is gone over again at every try."""
-    assert iter(data) is not data, "an iterator can be gone over once only"
     if not place.local:
+        assert iter(data) is not data, "an iterator can be gone over once only"
         return _do(place, lambda fs: _upload(fs, place.path, data))
     with _told(place), replacing(place.path) as temporary, open(temporary, "xb") as file:
         written = pour(data, file)
@@ -250,7 +251,7 @@ def _patiently(verb: Callable[[FileSystem], T], fs: FileSystem) -> T:
 
     retrying = tenacity.Retrying(
         stop=tenacity.stop_after_delay(PATIENCE),
-        wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=10),
         retry=tenacity.retry_if_exception(passes),
         reraise=True,
     )
@@ -280,12 +281,15 @@ def _present(fs: FileSystem) -> FileSystem:
 
 def _renewed(fs: FileSystem) -> FileSystem:
     """The file system with credentials read afresh, for everybody who asks for it from now on."""
-    type(fs).clear_instance_cache()
+    if _present(fs) is fs:  # and has not been renewed by another thread
+        type(fs).clear_instance_cache()
     return _present(fs)
 
 
 def _tuned(fs: FileSystem) -> FileSystem:
-    """s3fs repeats what botocore has repeated already (see ``s3.options``): one of them is enough."""
-    if "s3" in _protocols(fs):
+    """An s3fs that does not repeat what botocore has repeated already (see ``s3.options``), and knows its own
+    options even when botocore has changed them."""
+    if "s3" in _protocols(fs) and fs.retries > 1:
         fs.retries = 1
+        fs.storage_options = copy.deepcopy(fs.storage_options)
     return fs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fsspec.config
-from botocore.exceptions import BotoCoreError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from cerebro_elastic.files.trouble import Trouble
@@ -30,7 +31,7 @@ _PASSING = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256M
 def options() -> dict[str, Any]:
     """Timeouts and tries of each request; what the user's fsspec configuration says goes before."""
     users = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
-    return {"config_kwargs": {**_CLIENT, **users}}
+    return {"config_kwargs": copy.deepcopy({**_CLIENT, **users})}
 
 
 def trouble_of(error: Exception) -> Trouble | None:
@@ -42,7 +43,7 @@ def trouble_of(error: Exception) -> Trouble | None:
                 str(answer.get("Error", {}).get("Code", "")),
                 int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
             )
-        if isinstance(link, HTTPClientError | ResponseParserError) or _of_aiohttp(link):
+        if isinstance(link, ConnectionError | HTTPClientError | ResponseParserError) or _of_aiohttp(link):
             return Trouble.PASSING
         if isinstance(link, BotoCoreError):  # no credentials, no region, ...
             return Trouble.REFUSED
