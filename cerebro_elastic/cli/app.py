@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic import __version__
+from cerebro_elastic.cli.shown import outcome_json, state_json
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import UnitCommitted
-from cerebro_elastic.core.values import Attempt, Config
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.tables import leaderboard_table, progress_view, unit_text
+from cerebro_elastic.runs.agents import GRACE
+from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
-from cerebro_elastic.runs.result import RunResult
 
 app = typer.Typer(
     name="cerebro",
@@ -38,9 +41,24 @@ Etcd = Annotated[
 ]
 
 
+Grace = Annotated[float, typer.Option(min=0, help="Seconds for nodes to leave in, when they are stopped.")]
+
+
 def _store(etcd: str | None) -> StoreSettings | None:
     """An external etcd, if one is named."""
-    return StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": etcd}) if etcd else None
+    from cerebro_elastic.runs.attach import store_at
+
+    return store_at(etcd) if etcd else None
+
+
+@contextmanager
+def _stopped_as_by_ctrl_c() -> Iterator[None]:
+    """SIGTERM, as batch systems send it, does what Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @app.command()
@@ -56,11 +74,12 @@ def run(
     ] = False,
     home: Home = None,
     etcd: Etcd = None,
+    grace: Grace = GRACE,
     as_json: Json = False,
 ) -> None:
     """Run a recipe on this machine, or go on with an unfinished run of it.
 
-    Ctrl-C stops it cleanly; the same command goes on where it stood. More nodes may join at any time.
+    Ctrl-C or SIGTERM stops it cleanly; the same command goes on where it stood. Nodes may join at any time.
     """
     from cerebro_elastic.runs.launch import run as launch
 
@@ -68,20 +87,21 @@ def run(
     checked = load_recipe(recipe, **overrides)
     view = LiveView(checked.objective.metric, Console(stderr=as_json))
     try:
-        with view:
+        with _stopped_as_by_ctrl_c(), view:
             result = launch(
                 checked,
                 run_id=run_id,
                 home=home,
                 fresh=fresh,
                 store=_store(etcd),
+                grace=grace,
                 watcher=view.watcher,
             )
     except KeyboardInterrupt:
         typer.echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps(_outcome_json(result)))
+        typer.echo(json.dumps(outcome_json(result)))
         return
     console = Console()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
@@ -100,6 +120,51 @@ def run(
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG", highlight=False)
     if failed and len(failed) == len(result.leaderboard):
         raise typer.Exit(1)
+
+
+@app.command()
+def join(
+    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    name: Annotated[
+        str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
+    ] = None,
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+) -> None:
+    """Make this machine a node of a run that goes on, and a candidate for its lead.
+
+    It ends with the run. Ctrl-C or SIGTERM lets the node leave: it finishes its unit or hands it on part-way.
+    """
+    from cerebro_elastic.runs.join import join as take_part
+
+    view = LiveView("", Console(), moving=False)
+    try:
+        with _stopped_as_by_ctrl_c(), view:
+            result = take_part(
+                run, name=name, home=home, store=_store(etcd), grace=grace, watcher=view.watcher
+            )
+    except KeyboardInterrupt:
+        typer.echo("left the run; nothing that was committed is lost, and others go on.")
+        return
+    typer.echo(f"a record of the run is at {result.folder.path}")
+
+
+@app.command()
+def drain(
+    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    node: Annotated[str, typer.Argument(help="The node, as `cerebro status` names it.")],
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds; what takes longer is handed on part-way.")
+    ] = A_DAY,
+    home: Home = None,
+    etcd: Etcd = None,
+) -> None:
+    """Ask a node to leave: it gets no more units, finishes its present one, and ends."""
+    from cerebro_elastic.runs.drain import drain as ask
+
+    ask(run, node, grace=grace, home=home, store=_store(etcd))
+    typer.echo(f"{node} leaves run {run} when its unit is done, or part-way through it after {grace:g} s")
 
 
 @app.command()
@@ -145,58 +210,14 @@ def status(
 
     spec, state, live = ask(run, home=home, store=_store(etcd))
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "run": spec.plan.run,
-                    "live": live,
-                    "outcome": state.outcome,
-                    "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
-                    "configs": {name: _config_json(c) for name, c in state.configs.items()},
-                }
-            )
-        )
+        typer.echo(json.dumps(state_json(spec.plan.run, state, live)))
         return
     console = Console()
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
-    console.print(f"run {spec.plan.run}: {how}", highlight=False)
+    led = f", led by {state.leader}" if state.leader else ""
+    console.print(f"run {spec.plan.run}: {how}{led}", highlight=False, soft_wrap=True)
     metric = str(spec.recipe.get("objective", {}).get("metric", "val_loss"))
     console.print(progress_view(state, metric, None))
-
-
-def _outcome_json(result: RunResult) -> dict[str, Any]:
-    """A finished run for machines."""
-    return {
-        "run": result.run,
-        "folder": str(result.folder.path),
-        "objective": result.recipe.objective.model_dump(),
-        "leaderboard": [
-            {
-                "config": row.config,
-                "hparams": dict(row.hparams),
-                "status": row.status,
-                "reason": row.reason,
-                "best": row.best,
-                "best_epoch": row.best_epoch,
-                "metrics": dict(row.curve[-1]) if row.curve else {},
-                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
-            }
-            for row in result.leaderboard
-        ],
-    }
-
-
-def _config_json(config: Config) -> dict[str, Any]:
-    return {
-        "status": config.status,
-        "epoch": config.epoch,
-        "visited": config.visited,
-        "metrics": dict(config.metrics),
-    }
-
-
-def _unit(attempt: Attempt | None) -> str | None:
-    return unit_text(attempt.unit) if attempt else None
 
 
 @app.command()

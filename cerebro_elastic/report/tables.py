@@ -121,11 +121,20 @@ def _left_out(what: str, doing: Iterable[str]) -> list[str]:
 
 def _nodes_table(state: State, names: Sequence[str]) -> Table:
     table = _plain_table("node", "unit", "home of partitions")
+    table.add_column("")  # gives way
     for name in names:
         attempt = state.attempts.get(name)
         homes = " ".join(str(j) for j, home in state.homes.items() if home == name)
-        table.add_row(name, unit_text(attempt.unit) if attempt else "idle", homes)
+        note = Text(node_note(state, name), "yellow", no_wrap=True, overflow="ellipsis")
+        table.add_row(name, unit_text(attempt.unit) if attempt else "idle", homes, note)
     return table
+
+
+def node_note(state: State, name: str) -> str:
+    """What is out of the ordinary about a node, if anything is."""
+    if state.nodes[name].drain is not None:
+        return "leaving"
+    return f"set aside: {state.aside[name]}" if name in state.aside else ""
 
 
 def _configs_table(state: State, plan: Plan, metric: str, configs: Sequence[Config]) -> Table:

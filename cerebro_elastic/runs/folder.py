@@ -101,6 +101,17 @@ class RunFolder:
                 if not self.spec.exists():
                     shutil.rmtree(self.path)
 
+    def is_locked(self) -> bool:
+        """Whether another process takes part in the run from this folder."""
+        try:
+            with (self.path / _LOCK).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
     def throw_away(self) -> None:
         """Remove all that the run has left, but for the lock that we hold."""
         for path in self.path.iterdir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,14 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.folder import find_run
+from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.runs.attach import known_spec, store_at
+from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import read_journal
 from cerebro_elastic.store.ledger import Ledger
+
+_PATIENCE = 2.0
 
 
 def status(
@@ -25,23 +29,27 @@ def status(
         return _from_store(store, str(run))
     folder = find_run(run, Path(home) if home is not None else None)
     if folder.endpoint.exists():
-        settings = StoreSettings(endpoints=tuple(folder.endpoint.read_text().split(",")), patience=2.0)
-        return _from_store(settings, folder.run)
+        settings = replace(store_at(folder.endpoint.read_text()), patience=_PATIENCE)
+        try:
+            return _from_store(settings, folder.read_spec().plan.run)
+        except StoreUnavailable:
+            if folder.is_locked():
+                raise
+            # Whoever took part here was killed.
+    return _from_history(folder)
+
+
+def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
     state = State()
     for event in read_journal(folder.history):
         state = fold(state, event)
     # Whoever ended in a hurry is still in the record.
-    return folder.read_spec(), replace(state, nodes={}, attempts={}), False
+    return folder.read_spec(), replace(state, nodes={}, attempts={}, leader=None), False
 
 
 def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:
-    store = EtcdStore(settings)
-    try:
+    with closing(EtcdStore(settings)) as store:
         ledger = Ledger(store, run)
-        spec = ledger.spec()
-        if spec is None:
-            raise RunError(f"the store at {', '.join(settings.endpoints)} knows no run {run!r}")
+        spec = known_spec(ledger, settings)
         state = ledger.state()
         return spec, state, state.outcome is None
-    finally:
-        store.close()

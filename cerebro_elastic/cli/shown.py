@@ -1,0 +1,59 @@
+"""Runs as JSON, for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Attempt, Config
+from cerebro_elastic.report.tables import unit_text
+from cerebro_elastic.runs.result import RunResult
+
+
+def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
+    """How a run stands."""
+    return {
+        "run": run,
+        "live": live,
+        "outcome": state.outcome,
+        "leader": state.leader,
+        "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
+        "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
+        "aside": dict(state.aside),
+        "configs": {name: _config_json(c) for name, c in state.configs.items()},
+    }
+
+
+def outcome_json(result: RunResult) -> dict[str, Any]:
+    """A finished run for machines."""
+    return {
+        "run": result.run,
+        "folder": str(result.folder.path),
+        "objective": result.recipe.objective.model_dump(),
+        "leaderboard": [
+            {
+                "config": row.config,
+                "hparams": dict(row.hparams),
+                "status": row.status,
+                "reason": row.reason,
+                "best": row.best,
+                "best_epoch": row.best_epoch,
+                "metrics": dict(row.curve[-1]) if row.curve else {},
+                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+            }
+            for row in result.leaderboard
+        ],
+    }
+
+
+def _config_json(config: Config) -> dict[str, Any]:
+    return {
+        "status": config.status,
+        "epoch": config.epoch,
+        "visited": config.visited,
+        "metrics": dict(config.metrics),
+    }
+
+
+def _unit(attempt: Attempt | None) -> str | None:
+    return unit_text(attempt.unit) if attempt else None

@@ -1,0 +1,68 @@
+"""Finding a live run from outside: by the folder of its id, or in an etcd that is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.values import Spec
+from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.runs.folder import find_run
+from cerebro_elastic.store.base import Store
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.keys import ROOT
+from cerebro_elastic.store.ledger import Ledger
+
+
+def store_at(endpoints: str) -> StoreSettings:
+    """The etcd at ``endpoints`` (HOST:PORT, several separated by commas); login, TLS and patience come from
+    the environment (``CEREBRO_ETCD_*``)."""
+    return StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": endpoints})
+
+
+def locate(
+    run: str | Path, home: str | Path | None, store: StoreSettings | None
+) -> tuple[str, StoreSettings]:
+    """The run's id and its store: ``store`` if it is given, else that of the run's folder in ``home``. Raises
+    ``RunError`` if the run is not live there."""
+    if store is not None:
+        return str(run), store
+    folder = find_run(run, Path(home) if home is not None else None)
+    if not folder.endpoint.exists():
+        raise RunError(
+            f"run {folder.run!r} is not live on this machine; if it is elsewhere, name its etcd with --etcd"
+        )
+    return folder.read_spec().plan.run, store_at(folder.endpoint.read_text())
+
+
+@contextmanager
+def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Ledger, Spec]]:
+    """The record of a run that goes on in the store. Raises ``RunError`` if there is no such run, or it has
+    ended."""
+    with closing(EtcdStore(settings)) as store:
+        ledger = Ledger(store, run)
+        spec = known_spec(ledger, settings)
+        if ledger.ended():
+            raise RunError(f"run {run!r} has ended: nobody can join or leave it; see `cerebro status {run}`")
+        yield ledger, spec
+
+
+def known_spec(ledger: Ledger, settings: StoreSettings) -> Spec:
+    """The run's spec. Raises ``RunError`` with the runs that there are if it has none."""
+    spec = ledger.spec()
+    if spec is None:
+        run = ledger.keys.run
+        raise RunError(
+            f"the store at {', '.join(settings.endpoints)} knows no run {run!r}; "
+            f"{did_you_mean(run, runs_in(ledger.store))}"
+        )
+    return spec
+
+
+def runs_in(store: Store) -> list[str]:
+    """The ids of all runs in ``store``."""
+    keys = (item.key.removeprefix(ROOT) for item in store.range(ROOT).items)
+    return sorted(key.removesuffix("/spec") for key in keys if key.count("/") == 1 and key.endswith("/spec"))

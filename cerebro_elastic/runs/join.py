@@ -1,0 +1,127 @@
+"""``cerebro join``: this machine becomes a node of a run that goes on, and a candidate for its lead."""
+
+from __future__ import annotations
+
+import re
+import socket
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+from cerebro_elastic import __version__
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Spec
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.recipes import RUN_ID, load_recipe
+from cerebro_elastic.report.curves import write_curves
+from cerebro_elastic.runs.agents import GRACE, LocalAgents
+from cerebro_elastic.runs.attach import live_run, locate
+from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.part import published, take_part
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.ledger import Ledger
+
+
+class Left(Exception):
+    """The node has left the run as it was asked to."""
+
+
+def join(
+    run: str | Path,
+    *,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
+    name: str | None = None,
+    grace: float = GRACE,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Make this machine a node of ``run`` and a candidate for its lead, until the run has ended or the node
+    was asked to leave; the run's result, as far as it has come then.
+
+    ``store`` is the run's etcd; by default that of the run in ``home``, on this machine. ``name`` is the
+    node's, by default the host's with a random suffix. What the node leaves on this machine, and a record of
+    the run, lie in a folder of its own in ``home``. ``grace`` is how many seconds the node has to leave when
+    it is stopped.
+
+    Raises ``RunError`` before anything is started if this machine cannot join, and when its node cannot
+    work; ``KeyboardInterrupt`` lets the node leave.
+    """
+    watcher = watcher or Watcher()
+    node = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
+    run_id, settings = locate(run, home, store)
+    with ExitStack() as stack:
+        ledger, spec = stack.enter_context(live_run(run_id, settings))
+        _check(ledger, spec, node)
+        folder = _folder(spec, node, home)
+        stack.enter_context(folder.locked())
+        _keep(folder, spec)
+        stack.enter_context(published(folder, settings))
+        recipe = load_recipe(spec.recipe, root=spec.root)
+        agents = LocalAgents(
+            spec.plan.run,
+            folder,
+            settings,
+            [node],
+            ranks=recipe.node.ranks,
+            grace=grace,
+            since=ledger.now(),
+            say=watcher.say,
+        )
+
+        def judge(_events: list[Event], _state: State) -> None:
+            if agents.left:
+                raise Left
+            if agents.gone:
+                raise RunError(f"this machine cannot be a node of the run: {agents.last_words()}")
+
+        watcher.say(f"joining run {spec.plan.run!r} as {node} (importing torch takes a few seconds)")
+        try:
+            take_part(ledger, recipe, Journal(folder.history), agents, watcher, judge)
+        except Left:
+            watcher.say(f"{node} has left the run")
+        result = RunResult(folder)
+        write_curves(result.leaderboard, folder.curves)
+    return result
+
+
+def _check(ledger: Ledger, spec: Spec, node: str) -> None:
+    """Whether this machine can be the run's ``node``, as far as that is known without torch."""
+    run = spec.plan.run
+    if re.fullmatch(RUN_ID, node) is None:
+        raise RunError(
+            f"the node's name {node!r} is a part of keys and files: use letters, digits, '.', '_', '-'"
+        )
+    if spec.version != __version__:
+        raise RunError(
+            f"run {run!r} was started by cerebro-elastic {spec.version}, this is {__version__}: "
+            "install the same version on all machines of a run"
+        )
+    if not Path(spec.root).is_dir():
+        raise RunError(
+            f"run {run!r} imports its modules from {spec.root}, which is not on this machine: put the "
+            "project there, as it is on the machine that started the run"
+        )
+    taken = ledger.node(node)
+    if taken is not None:
+        raise RunError(
+            f"run {run!r} has a node {node!r} already, on {taken.host}: choose another --name; if it has "
+            "just died, its name is free in some seconds"
+        )
+
+
+def _folder(spec: Spec, node: str, home: str | Path | None) -> RunFolder:
+    """The run's folder; one beside it if somebody on this machine keeps the run's record there."""
+    folder = run_folder(spec.plan.run, home)
+    return run_folder(f"{spec.plan.run}.{node}", home) if folder.is_locked() else folder
+
+
+def _keep(folder: RunFolder, spec: Spec) -> None:
+    """Make ``folder`` one of the run's."""
+    if folder.spec.exists() and folder.read_spec() != spec:
+        raise RunError(f"{folder.path} holds another run of the id {spec.plan.run!r}: choose another --home")
+    folder.spec.write_text(encode(spec))
