@@ -8,13 +8,18 @@ from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.values import CheckpointRef, Prefetch
+from cerebro_elastic.errors import DamagedCheckpoint
+
+Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
+"""Gives the state of a checkpoint that was found damaged; see ``worker/repair.py``."""
 
 
 class Hopper:
     """Loads states; holds at most one that was fetched ahead."""
 
-    def __init__(self, fetch_partition: Callable[[int], object]) -> None:
+    def __init__(self, fetch_partition: Callable[[int], object], repair: Repair) -> None:
         self._fetch_partition = fetch_partition
+        self._repair = repair
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ahead: tuple[CheckpointRef, Future[Any]] | None = None
 
@@ -28,13 +33,17 @@ class Hopper:
             self._ahead = (hint.input, self._thread.submit(checkpoint.load, hint.input))
 
     def load(self, ref: CheckpointRef | None) -> Any:
-        """The state at ``ref``, checked by its digest; ``None`` for a config's first unit."""
+        """The state at ``ref``, checked by its digest, repaired if it is damaged; ``None`` for a config's
+        first unit."""
         ahead, self._ahead = self._ahead, None
         if ref is None:
             return None
         if ahead is not None and ahead[0] == ref and ahead[1].exception() is None:
             return ahead[1].result()
-        return checkpoint.load(ref)
+        try:
+            return checkpoint.load(ref)
+        except DamagedCheckpoint as damage:
+            return self._repair(ref, damage)
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

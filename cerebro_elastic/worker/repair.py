@@ -1,0 +1,118 @@
+"""Repair: a checkpoint that was damaged at rest is made again by doing its visit again.
+
+A visit's result is a function of its input, and the input is there: retention keeps the last checkpoint of a
+config and the one before it. If that is damaged, too, the way back goes on, to the config's beginning if it
+must. Each state that is made again has to have the digest that was recorded (purity), so that the history
+knows nothing of all this, and the log a warning. What was needed on the way only, the next commit collects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Plan, Spec, Visit
+from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
+from cerebro_elastic.files import exists, locate
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.train.task import nothing
+
+
+class Repairs:
+    """Repairs the checkpoints of a run; ``beat`` is called at least once a batch meanwhile."""
+
+    def __init__(
+        self, ledger: Ledger, spec: Spec, bench: Bench, log: EventLog, beat: Callable[[], None] = nothing
+    ) -> None:
+        self._ledger = ledger
+        self._spec = spec
+        self._bench = bench
+        self._log = log
+        self._beat = beat
+
+    def repair(self, ref: CheckpointRef, damage: DamagedCheckpoint) -> Any:
+        """The state of ``ref``, which is whole again in its place when this returns.
+
+        Raises ``CheckpointError`` with the story if it cannot be made again, ``StorageError`` if the whole
+        folder of checkpoints has gone: a disk that is not mounted is no damage.
+        """
+        self._check_storage()
+        visits = self._visits_to(ref, damage)
+        source, todo = self._way_back(visits, damage)
+        self._log.warning("repairing a damaged checkpoint", url=ref.url, why=str(damage), visits=len(todo))
+        state = checkpoint.load(source) if source else None
+        for at, visit in todo:
+            state = self._again(at, visit, state, damage)
+        self._log.warning("repaired a damaged checkpoint", url=ref.url, digest=ref.digest)
+        return state
+
+    def _check_storage(self) -> None:
+        folder = locate(f"{self._spec.storage}/checkpoints")
+        if not exists(folder):
+            raise StorageError(
+                f"{folder} is not there, with all checkpoints of the run: look whether its disk is mounted "
+                "on this machine, or restore it"
+            )
+
+    def _visits_to(self, ref: CheckpointRef, damage: DamagedCheckpoint) -> list[Visit]:
+        """The config's visits up to the one that wrote ``ref``."""
+        visits = self._ledger.visits()
+        author = next((v for v in visits if v.output == ref and v.unit.phase is Phase.TRAIN), None)
+        if author is None:
+            raise CheckpointError(f"{damage}; and no visit is recorded that wrote it") from damage
+        mine = [v for v in visits if v.unit.config == author.unit.config]
+        return mine[: mine.index(author) + 1]
+
+    def _way_back(
+        self, visits: Sequence[Visit], damage: DamagedCheckpoint
+    ) -> tuple[CheckpointRef | None, list[tuple[Config, Visit]]]:
+        """The last state before the damage that can be read (``None``: the beginning), and what to do again
+        from there, in order."""
+        config = self._ledger.config(visits[0].unit.config)
+        assert config is not None
+        todo: list[tuple[Config, Visit]] = []
+        for at, visit in reversed(list(_trained(config, visits, self._spec.plan))):
+            todo.insert(0, (at, visit))
+            if visit.input is None or _readable(visit.input):
+                return visit.input, todo
+        raise CheckpointError(
+            f"{damage}; nor can any state be read from which it could be made again"
+        ) from damage
+
+    def _again(self, at: Config, visit: Visit, state: Any, damage: DamagedCheckpoint) -> Any:
+        """The state after ``visit``, done again and put back in its place."""
+        end = visit.skip + visit.batches
+        stop = (lambda _done: False) if visit.whole else (lambda done: done >= end)
+        job = self._bench.job(at, visit.unit, state, beat=self._beat, stop=stop)
+        result = self._bench.perform(job)
+        try:
+            checkpoint.restore(result.state, visit.output)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{damage}; doing epoch {visit.unit.epoch}, partition {visit.unit.partition} of "
+                f"{visit.unit.config} again did not help: {error}. The machine, its number of threads or the "
+                "code is not what it was"
+            ) from error
+        # As every other unit gets its input: from the storage, read and checked.
+        return checkpoint.load(visit.output)
+
+
+def _trained(config: Config, visits: Sequence[Visit], plan: Plan) -> Iterator[tuple[Config, Visit]]:
+    """Each training visit, and the config as it stood before it."""
+    at = Config(config.id, config.hparams)
+    for visit in visits:
+        if visit.unit.phase is Phase.TRAIN:
+            yield at, visit
+        at = advance(at, visit, plan)
+
+
+def _readable(ref: CheckpointRef) -> bool:
+    try:
+        checkpoint.verify(ref)
+    except DamagedCheckpoint:
+        return False
+    return True
