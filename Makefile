@@ -3,14 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The package etcd3 wants an older protobuf than others do: an environment that differs from .venv in that.
+ETCD3 := .venv-etcd3
 
 .PHONY: run test check clean
 
 run: $(STAMP)
 	$(BIN)/cerebro run recipes/digits.yaml
 
-test: $(STAMP)
+test: $(STAMP) $(ETCD3)/.installed
 	$(BIN)/python -m pytest
+	$(ETCD3)/bin/python -m pytest tests/store -k grpc
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -25,5 +28,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
 	touch $@
 
+$(ETCD3)/.installed: $(STAMP)
+	$(PYTHON) -m venv $(ETCD3)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(ETCD3)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(ETCD3)/bin/python -m pip install --quiet -c constraints.txt 'cerebro-elastic[etcd3]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ETCD3) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

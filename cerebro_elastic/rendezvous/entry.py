@@ -1,4 +1,4 @@
-"""The entry point of group ``torchrun.handlers``. torch loads it whenever its rendezvous package is
+"""The entry points of group ``torchrun.handlers``. torch loads it whenever its rendezvous package is
 imported, in every process: nothing is imported here before a node is really made."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousHandlerCreator, RendezvousParameters
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
     from cerebro_elastic.rendezvous.handler import NodeRendezvous
 
@@ -20,3 +21,14 @@ def _create(params: RendezvousParameters) -> NodeRendezvous:
     from cerebro_elastic.rendezvous.handler import NodeRendezvous
 
     return NodeRendezvous.from_parameters(params)
+
+
+def dynamic_creator() -> RendezvousHandlerCreator:
+    """What torch registers under ``etcd-v3``."""
+    return _create_dynamic
+
+
+def _create_dynamic(params: RendezvousParameters) -> DynamicRendezvousHandler:
+    from cerebro_elastic.rendezvous.dynamic import create
+
+    return create(params)

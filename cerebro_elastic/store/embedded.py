@@ -165,7 +165,7 @@ class EmbeddedEtcd:
         name = f"cerebro-{uuid.uuid4().hex}"
         with self.log.open("ab") as log:
             log_start = log.tell()
-            self._process = _launch([str(binary), *self._arguments(name)], log.fileno())
+            self._process = launch([str(binary), *self._arguments(name)], log.fileno())
         try:
             ours = self._wait_healthy(self._process, name, log_start)
         except BaseException:
@@ -178,7 +178,7 @@ class EmbeddedEtcd:
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            _stop(process)
+            stop(process)
 
     def _arguments(self, name: str) -> list[str]:
         client = f"http://127.0.0.1:{self.port}"
@@ -221,7 +221,8 @@ class EmbeddedEtcd:
             return log.read().decode(errors="replace")
 
 
-def _launch(command: list[str], log: int) -> subprocess.Popen[bytes]:
+def launch(command: list[str], log: int) -> subprocess.Popen[bytes]:
+    """An etcd that writes to the open file ``log`` and ends with the thread that calls this."""
     # etcd takes settings from ETCD_* too; only those of the command are meant.
     env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
     return subprocess.Popen(
@@ -235,7 +236,8 @@ def _launch(command: list[str], log: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End it, cleanly if it does so in time."""
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)

@@ -11,7 +11,7 @@ from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import LeaseLost
 from cerebro_elastic.store.answers import NOT_FOUND, OUT_OF_RANGE, Refused
-from cerebro_elastic.store.base import Compare, KeyValue, Op, Put, Snapshot, TxnResult, check_txn
+from cerebro_elastic.store.base import Compare, KeyValue, Op, Snapshot, TxnResult, check_txn
 from cerebro_elastic.store.cluster import Cluster
 from cerebro_elastic.store.etcd_watch import EtcdWatch
 from cerebro_elastic.store.wire import item_from, key_json, range_json, revision_of, txn_json
@@ -50,11 +50,10 @@ class EtcdStore:
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
         check_txn(compares, ops)
-        put = next((op.key for op in ops if isinstance(op, Put)), "")
         seen = self._cluster.revision
         try:
             answer = self._cluster.call_once(
-                "kv/txn", txn_json(compares, ops), undone=lambda: self._untouched(put, seen)
+                "kv/txn", txn_json(compares, ops), undone=lambda: self._undone(ops, seen)
             )
         except Refused as refusal:
             if refusal.code == NOT_FOUND:
@@ -90,13 +89,16 @@ class EtcdStore:
             watch.close()
         self._cluster.close()
 
-    def _untouched(self, key: str, since: int) -> bool:
-        """Whether surely nobody wrote ``key`` after revision ``since``."""
-        answer = self._cluster.call("kv/range", {"key": key_json(key)})
-        if revision_of(answer) == since:
+    def _undone(self, ops: Sequence[Op], seen: int) -> bool:
+        """Whether ``ops``, sent when the store was at least at revision ``seen``, surely were not performed:
+        nobody has written since, or not the first key, which all others would have been written with."""
+        if not ops:
             return True
-        # An absent key may have been written and deleted.
-        return any(item_from(kv).mod_revision <= since for kv in answer.get("kvs", ()))
+        answer = self._cluster.call("kv/range", {"key": key_json(ops[0].key)})
+        if revision_of(answer) == seen:
+            return True
+        # Of an absent key this cannot be told: it may have been written and deleted.
+        return any(item_from(kv).mod_revision <= seen for kv in answer.get("kvs", ()))
 
     def _range(self, prefix: str) -> Snapshot:
         """All pages, as of the revision of the first."""

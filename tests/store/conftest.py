@@ -1,4 +1,4 @@
-"""A network that can fail: a TCP proxy in front of a real etcd."""
+"""Every driver that is installed here, and a network that can fail: a TCP proxy in front of a real etcd."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import DRIVERS, StoreSettings
+from cerebro_elastic.store.etcd import EtcdStore
+
+_PACKAGES = {"gateway": "etcd3gw", "grpc": "etcd3"}
+
+
+@pytest.fixture(params=[driver for driver in DRIVERS if find_spec(_PACKAGES[driver])])
+def connect(request: pytest.FixtureRequest) -> Callable[[StoreSettings], EtcdStore]:
+    """Opens a store, in turn by each driver whose package is here: `make test` also runs the tests that use
+    this in an environment with ``etcd3``."""
+    return lambda settings: EtcdStore(replace(settings, driver=request.param))
 
 
 class Proxy:

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,15 +21,17 @@ from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, T
 from cerebro_elastic.store.base import Put, absent
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.testing.etcd_cluster import EtcdCluster
 from cerebro_elastic.testing.store_contract import SOON, expect, put
 
 MakeProxy = Callable[..., Any]
+Connect = Callable[[StoreSettings], EtcdStore]
 
 
 @pytest.fixture
-def direct(etcd: EmbeddedEtcd) -> Iterator[EtcdStore]:
+def direct(connect: Connect, etcd: EmbeddedEtcd) -> Iterator[EtcdStore]:
     """A client with an undisturbed way to the server."""
-    with closing(EtcdStore(etcd.settings)) as store:
+    with closing(connect(etcd.settings)) as store:
         yield store
 
 
@@ -40,31 +41,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until_dead(port: int) -> None:
-    """Until nobody listens on the port: a killed process' connections are closed by then."""
-    deadline = time.monotonic() + SOON
-    while True:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return
-        assert time.monotonic() < deadline, f"port {port} is still taken"
-
-
-def test_kill_and_restart_under_a_watch(tmp_path: Path, store_prefix: str) -> None:
+def test_kill_and_restart_under_a_watch(connect: Connect, tmp_path: Path, store_prefix: str) -> None:
     with ExitStack() as stack:
-        first = stack.enter_context(EmbeddedEtcd(tmp_path / "data"))
-        store = stack.enter_context(closing(EtcdStore(first.settings)))
+        server = stack.enter_context(EtcdCluster(tmp_path, size=1))
+        store = stack.enter_context(closing(connect(server.settings)))
         lease = store.grant(30)
         start = put(store, store_prefix + "node", b"", lease)
         watch = stack.enter_context(store.watch(store_prefix, start))
         assert expect(watch).revision == start
 
-        os.kill(first.pid, signal.SIGKILL)
-        wait_until_dead(first.port)  # else the write may reach it: TxnUnknown, another test's matter
+        server.kill(0)
         # Written before the watch may have seen that its stream is gone.
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(put, store, store_prefix + "x", b"1")
-            stack.enter_context(EmbeddedEtcd(tmp_path / "data", port=first.port))
+            server.start(0)
             written = writing.result()
         last = put(store, store_prefix + "x", b"2")
 
@@ -74,11 +64,11 @@ def test_kill_and_restart_under_a_watch(tmp_path: Path, store_prefix: str) -> No
 
 
 def test_a_watch_outlives_cut_connections(
-    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
     way = proxy(etcd.port)
     start = put(direct, store_prefix + "x", b"0")
-    with closing(EtcdStore(way.settings())) as store, store.watch(store_prefix, start) as watch:
+    with closing(connect(way.settings())) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
         for count in range(5):
             way.cut = True
@@ -89,11 +79,11 @@ def test_a_watch_outlives_cut_connections(
 
 
 def test_a_watch_finds_out_that_its_stream_is_deaf(
-    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
     way = proxy(etcd.port)
     start = put(direct, store_prefix + "x", b"0")
-    with closing(EtcdStore(way.settings(patience=1.0))) as store, store.watch(store_prefix, start) as watch:
+    with closing(connect(way.settings(patience=1.0))) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
         way.swallow = True
         put(direct, store_prefix + "x", b"1")
@@ -103,11 +93,11 @@ def test_a_watch_finds_out_that_its_stream_is_deaf(
 
 
 def test_a_watch_gives_up_after_patience(
-    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
     way = proxy(etcd.port)
     start = put(direct, store_prefix + "x", b"0")
-    with closing(EtcdStore(way.settings(patience=0.4))) as store, store.watch(store_prefix, start) as watch:
+    with closing(connect(way.settings(patience=0.4))) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
         way.swallow = True
         for _ in range(2):
@@ -117,11 +107,11 @@ def test_a_watch_gives_up_after_patience(
 
 
 def test_a_read_is_repeated(
-    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
     way = proxy(etcd.port)
     revision = put(direct, store_prefix + "x")
-    with closing(EtcdStore(way.settings())) as store, ThreadPoolExecutor(1) as pool:
+    with closing(connect(way.settings())) as store, ThreadPoolExecutor(1) as pool:
         store.version()
         way.cut = True
         reading = pool.submit(store.range, store_prefix)
@@ -133,10 +123,10 @@ def test_a_read_is_repeated(
 
 @pytest.mark.parametrize("fault", ["swallow", "cut"])
 def test_an_unanswered_txn_is_unknown_and_sent_once(
-    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str, fault: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str, fault: str
 ) -> None:
     way = proxy(etcd.port)
-    with closing(EtcdStore(way.settings(patience=0.5))) as store:
+    with closing(connect(way.settings(patience=0.5))) as store:
         store.version()
         setattr(way, fault, True)
         with direct.watch(store_prefix, put(direct, store_prefix + "other") + 1) as watch:
@@ -149,9 +139,9 @@ def test_an_unanswered_txn_is_unknown_and_sent_once(
             assert expect(watch).revision == happened.revision + 1
 
 
-def test_a_dead_server_is_unavailable_to_every_verb(store_prefix: str) -> None:
+def test_a_dead_server_is_unavailable_to_every_verb(connect: Connect, store_prefix: str) -> None:
     port = free_port()
-    with closing(EtcdStore(StoreSettings(endpoints=(f"127.0.0.1:{port}",), patience=0.1))) as store:
+    with closing(connect(StoreSettings(endpoints=(f"127.0.0.1:{port}",), patience=0.1))) as store:
         for verb in (
             lambda: store.get(store_prefix),
             lambda: store.txn([], [Put(store_prefix, b"")]),
@@ -165,31 +155,33 @@ def test_a_dead_server_is_unavailable_to_every_verb(store_prefix: str) -> None:
                 verb()
 
 
-def test_a_txn_that_was_surely_not_sent_is_unavailable(tmp_path: Path, store_prefix: str) -> None:
+def test_a_txn_that_was_surely_not_sent_is_unavailable(
+    connect: Connect, tmp_path: Path, store_prefix: str
+) -> None:
     with EmbeddedEtcd(tmp_path / "data") as server:
         settings = StoreSettings(endpoints=server.settings.endpoints, patience=0.1)
-        store = EtcdStore(settings)
+        store = connect(settings)
         put(store, store_prefix)
     with closing(store), pytest.raises(StoreUnavailable):
         store.txn([], [Put(store_prefix, b"")])
 
 
-def test_dead_endpoints_are_passed_over(etcd: EmbeddedEtcd, store_prefix: str) -> None:
+def test_dead_endpoints_are_passed_over(connect: Connect, etcd: EmbeddedEtcd, store_prefix: str) -> None:
     dead = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     settings = StoreSettings(endpoints=(*dead, *etcd.settings.endpoints))
-    with closing(EtcdStore(settings)) as store:
+    with closing(connect(settings)) as store:
         revision = put(store, store_prefix + "x", b"", store.grant(5))
         with store.watch(store_prefix, revision) as watch:
             assert expect(watch).revision == revision
 
 
 def test_a_watch_goes_on_at_another_endpoint(
-    etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, direct: EtcdStore, proxy: MakeProxy, store_prefix: str
 ) -> None:
     ways = [proxy(etcd.port), proxy(etcd.port)]
     start = put(direct, store_prefix + "x")
     settings = StoreSettings(endpoints=tuple(way.endpoint for way in ways))
-    with closing(EtcdStore(settings)) as store, store.watch(store_prefix, start) as watch:
+    with closing(connect(settings)) as store, store.watch(store_prefix, start) as watch:
         assert expect(watch).revision == start
         ways[0].cut = True
         for _ in range(3):
@@ -197,8 +189,8 @@ def test_a_watch_goes_on_at_another_endpoint(
             assert expect(watch).revision == revision
 
 
-def test_a_paused_server_is_waited_for(tmp_path: Path, store_prefix: str) -> None:
-    with EmbeddedEtcd(tmp_path / "data") as server, closing(EtcdStore(server.settings)) as store:
+def test_a_paused_server_is_waited_for(connect: Connect, tmp_path: Path, store_prefix: str) -> None:
+    with EmbeddedEtcd(tmp_path / "data") as server, closing(connect(server.settings)) as store:
         revision = put(store, store_prefix)
         os.kill(server.pid, signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool:
@@ -221,8 +213,8 @@ def test_close_ends_the_thread_at_once(direct: EtcdStore, store_prefix: str) -> 
     assert f"watch {store_prefix}" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_closed_store_says_so(etcd: EmbeddedEtcd, store_prefix: str) -> None:
-    store = EtcdStore(etcd.settings)
+def test_a_closed_store_says_so(connect: Connect, etcd: EmbeddedEtcd, store_prefix: str) -> None:
+    store = connect(etcd.settings)
     watch = store.watch(store_prefix, 1)
     store.close()
     assert watch.next() is None

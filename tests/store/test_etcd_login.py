@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +16,14 @@ from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.wire import range_json
+from cerebro_elastic.testing.etcd_cluster import EtcdCluster
 from cerebro_elastic.testing.store_contract import expect, put
 
 PASSWORD = "s3cret-pw"
+Connect = Callable[[StoreSettings], EtcdStore]
 
 
-def demand_login(server: EmbeddedEtcd) -> None:
+def demand_login(settings: StoreSettings) -> None:
     """From now on only ann may read and write, and only under /ours/."""
     for path, body in (
         ("user/add", {"name": "root", "password": PASSWORD}),
@@ -34,14 +34,14 @@ def demand_login(server: EmbeddedEtcd) -> None:
         ("user/grant", {"user": "ann", "role": "ours"}),
         ("enable", {}),
     ):
-        url = f"http://{server.settings.endpoints[0]}/v3/auth/{path}"
+        url = f"http://{settings.endpoints[0]}/v3/auth/{path}"
         requests.post(url, json=body, timeout=10).raise_for_status()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
     with EmbeddedEtcd(tmp_path_factory.mktemp("login") / "data") as server:
-        demand_login(server)
+        demand_login(server.settings)
         yield server
 
 
@@ -50,8 +50,8 @@ def ann(server: EmbeddedEtcd) -> StoreSettings:
     return replace(server.settings, user="ann", password=PASSWORD)
 
 
-def test_every_verb_with_a_login(ann: StoreSettings) -> None:
-    with closing(EtcdStore(ann)) as store:
+def test_every_verb_with_a_login(connect: Connect, ann: StoreSettings) -> None:
+    with closing(connect(ann)) as store:
         lease = store.grant(30)
         revision = put(store, "/ours/x", b"1", lease)
         with store.watch("/ours/", revision) as watch:
@@ -62,8 +62,8 @@ def test_every_verb_with_a_login(ann: StoreSettings) -> None:
         assert store.get("/ours/x") is None
 
 
-def test_a_wrong_password_is_refused_and_not_told(ann: StoreSettings) -> None:
-    with closing(EtcdStore(replace(ann, password="wrong-pw"))) as store:
+def test_a_wrong_password_is_refused_and_not_told(connect: Connect, ann: StoreSettings) -> None:
+    with closing(connect(replace(ann, password="wrong-pw"))) as store:
         for verb in (lambda: store.get("/ours/x"), lambda: put(store, "/ours/x")):
             with pytest.raises(
                 StoreRefused, match=r"authentication failed.*check CEREBRO_ETCD_USER"
@@ -73,22 +73,22 @@ def test_a_wrong_password_is_refused_and_not_told(ann: StoreSettings) -> None:
         assert "wrong-pw" not in repr(store)
 
 
-def test_a_missing_login_is_asked_for(server: EmbeddedEtcd) -> None:
-    with closing(EtcdStore(server.settings)) as store:
+def test_a_missing_login_is_asked_for(connect: Connect, server: EmbeddedEtcd) -> None:
+    with closing(connect(server.settings)) as store:
         with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")
         with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="permission denied"):
             watch.next(timeout=10)
 
 
-def test_a_login_that_etcd_does_not_know(etcd: EmbeddedEtcd) -> None:
-    store = EtcdStore(replace(etcd.settings, user="ann", password=PASSWORD))
+def test_a_login_that_etcd_does_not_know(connect: Connect, etcd: EmbeddedEtcd) -> None:
+    store = connect(replace(etcd.settings, user="ann", password=PASSWORD))
     with closing(store), pytest.raises(StoreRefused, match="has no login: leave out CEREBRO_ETCD_USER"):
         store.get("/x")
 
 
-def test_other_keys_are_denied(ann: StoreSettings) -> None:
-    with closing(EtcdStore(ann)) as store:
+def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
+    with closing(connect(ann)) as store:
         for verb in (lambda: store.range("/theirs/"), lambda: store.txn([], [Put("/theirs/x", b"")])):
             with pytest.raises(StoreRefused, match="permission denied; let the user"):
                 verb()
@@ -96,23 +96,22 @@ def test_other_keys_are_denied(ann: StoreSettings) -> None:
             watch.next(timeout=10)
 
 
-def test_a_login_that_ended_is_renewed(tmp_path: Path) -> None:
+def test_a_login_that_ended_is_renewed(connect: Connect, tmp_path: Path) -> None:
     """A server's restart ends all logins, as their time does."""
-    with EmbeddedEtcd(tmp_path / "data") as first:
-        demand_login(first)
-        settings = replace(first.settings, user="ann", password=PASSWORD)
-        readers = [EtcdStore(settings) for _ in range(3)]
+    with ExitStack() as stack:
+        server = stack.enter_context(EtcdCluster(tmp_path, size=1))
+        demand_login(server.settings)
+        settings = replace(server.settings, user="ann", password=PASSWORD)
+        readers = [stack.enter_context(closing(connect(settings))) for _ in range(3)]
         start = put(readers[0], "/ours/x", b"1")
         watch = readers[1].watch("/ours/", start)
         assert expect(watch).revision == start
         assert readers[2].get("/ours/x") is not None
-        os.kill(first.pid, signal.SIGKILL)
-        with EmbeddedEtcd(tmp_path / "data", port=first.port):
-            # The first thing that each does after the end of its login: a txn, a watch, a read.
-            revision = put(readers[0], "/ours/x", b"2")
-            assert expect(watch).revision == revision
-            item = readers[2].get("/ours/x")
-            assert item is not None
-            assert item.value == b"2"
-            for reader in readers:
-                reader.close()
+        server.kill(0)
+        server.start(0)
+        # The first thing that each does after the end of its login: a txn, a watch, a read.
+        revision = put(readers[0], "/ours/x", b"2")
+        assert expect(watch).revision == revision
+        item = readers[2].get("/ours/x")
+        assert item is not None
+        assert item.value == b"2"

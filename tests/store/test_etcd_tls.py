@@ -19,6 +19,7 @@ from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import expect, put
 
 MakeProxy = Callable[..., Any]
+Connect = Callable[[StoreSettings], EtcdStore]
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def test_every_kind_of_request_over_tls(
-    etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files, store_prefix: str
+    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files, store_prefix: str
 ) -> None:
     way = proxy(etcd.port, files.server)
     settings = StoreSettings(endpoints=(way.endpoint,), ca=files.ca, cert=files.cert, key=files.key)
-    with closing(EtcdStore(settings)) as store:
+    with closing(connect(settings)) as store:
         revision = put(store, store_prefix + "x", b"1")
         with store.watch(store_prefix, revision) as watch:
             assert expect(watch).revision == revision
             # A lost connection inside TLS is no matter of certificates.
             way.cut = True
-            later = put(EtcdStore(etcd.settings), store_prefix + "x", b"2")
+            later = put(connect(etcd.settings), store_prefix + "x", b"2")
             way.cut = False
             assert expect(watch).revision == later
         item = store.get(store_prefix + "x")
@@ -66,33 +67,39 @@ def test_every_kind_of_request_over_tls(
         assert item.value == b"2"
 
 
-def test_an_untrusted_server_is_refused(etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files) -> None:
+def test_an_untrusted_server_is_refused(
+    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
+) -> None:
     way = proxy(etcd.port, files.server)
     settings = StoreSettings(endpoints=(way.endpoint,), ca=files.other_ca, cert=files.cert, key=files.key)
-    with closing(EtcdStore(settings)) as store, pytest.raises(StoreRefused, match="CEREBRO_ETCD_CA"):
+    with closing(connect(settings)) as store, pytest.raises(StoreRefused, match="CEREBRO_ETCD_CA"):
         store.get("/x")
 
 
 # These two servers cut the connection, and whether their reason arrives before is a matter of chance.
 
 
-def test_a_missing_client_certificate_is_told(etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files) -> None:
+def test_a_missing_client_certificate_is_told(
+    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
+) -> None:
     way = proxy(etcd.port, files.server)
     settings = StoreSettings(endpoints=(way.endpoint,), ca=files.ca, patience=0.2)
     with (
-        closing(EtcdStore(settings)) as store,
+        closing(connect(settings)) as store,
         pytest.raises(StoreError, match=r"TLS.*without a certificate"),
     ):
         store.get("/x")
 
 
-def test_tls_to_a_server_without_is_told(etcd: EmbeddedEtcd, files: Files) -> None:
+def test_tls_to_a_server_without_is_told(connect: Connect, etcd: EmbeddedEtcd, files: Files) -> None:
     settings = StoreSettings(endpoints=etcd.settings.endpoints, ca=files.ca, patience=0.2)
-    with closing(EtcdStore(settings)) as store, pytest.raises(StoreError, match="TLS"):
+    with closing(connect(settings)) as store, pytest.raises(StoreError, match="TLS"):
         store.get("/x")
 
 
-def test_a_server_with_tls_without_it_is_told(etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files) -> None:
+def test_a_server_with_tls_without_it_is_told(
+    connect: Connect, etcd: EmbeddedEtcd, proxy: MakeProxy, files: Files
+) -> None:
     settings = proxy(etcd.port, files.server).settings(patience=0.2)
-    with closing(EtcdStore(settings)) as store, pytest.raises(StoreError, match="without TLS"):
+    with closing(connect(settings)) as store, pytest.raises(StoreError, match="without TLS"):
         store.get("/x")

@@ -1,0 +1,193 @@
+"""The rendezvous ``etcd-v3`` for ordinary elastic jobs: torch's own dynamic rendezvous, its state in etcd v3.
+
+``torchrun --nnodes=1:4 --rdzv-backend=etcd-v3 --rdzv-endpoint=HOST:PORT --rdzv-id=JOB script.py``
+
+torch's backends ``etcd`` and ``etcd-v2`` speak etcd's v2 API, which etcd 3.6 no longer has (pytorch issues
+158326 and 170707). This has nothing to do with runs of units: a join or a loss restarts all workers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import Store as TorchStore
+from torch.distributed import DistNetworkError, DistStoreError
+from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
+    DynamicRendezvousHandler,
+    RendezvousBackend,
+    create_handler,
+)
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import CerebroError, Compacted, LeaseLost, TxnUnknown
+from cerebro_elastic.store.base import Compare, KeyValue, Put, Store, at_revision
+from cerebro_elastic.store.etcd import EtcdStore
+
+NAME = "etcd-v3"
+ROOT = "/torch/elastic/"
+LIFETIME = 7200.0
+"""Seconds that a job's keys outlive the last change that its writer made, as in torch's own backends."""
+
+
+def create(params: RendezvousParameters) -> DynamicRendezvousHandler:
+    """The handler for torchrun's options. TLS, login, driver and patience come from the environment
+    (``StoreSettings.from_env``); ``--rdzv-conf`` may hold what torch's dynamic rendezvous knows."""
+    with _told(RendezvousConnectionError):
+        store = EtcdStore(StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": params.endpoint}))
+        store.version()
+    atexit.register(store.close)
+    # By default torch shares a TCPStore of rank 0's agent with the workers, and goes on to give its address
+    # when that agent is dead. Without that, each round's rank 0 makes one anew.
+    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    lasting = Lasting(store)
+    return create_handler(EtcdTorchStore(lasting), EtcdBackend(lasting, params.run_id), params)
+
+
+class Lasting:
+    """Writes that last ``lifetime`` seconds from the writer's last one, by one lease."""
+
+    def __init__(self, store: Store, lifetime: float = LIFETIME) -> None:
+        self.store = store
+        self._lifetime = lifetime
+        self._lease = 0
+
+    def put(self, compares: Sequence[Compare], *items: tuple[str, bytes]) -> int:
+        """Write ``items`` (key, value) if ``compares`` hold; the revision of the change, 0 if they do not.
+        Raises what ``Store.txn`` raises."""
+        try:
+            self.store.keep(self._lease)
+        except LeaseLost:
+            self._lease = self.store.grant(self._lifetime)
+        result = self.store.txn(compares, [Put(key, value, self._lease) for key, value in items])
+        return result.revision if result.succeeded else 0
+
+
+class EtcdBackend(RendezvousBackend):
+    """The state of one job's rendezvous; its fencing token is the revision of the last change."""
+
+    def __init__(self, lasting: Lasting, run_id: str) -> None:
+        self._lasting = lasting
+        self._key = f"{ROOT}rendezvous/{run_id}"
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def get_state(self) -> tuple[bytes, int] | None:
+        with _told(RendezvousConnectionError):
+            item = self._lasting.store.get(self._key)
+        return (item.value, item.mod_revision) if item else None
+
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, int, bool] | None:
+        """Write ``state`` if ``token`` is that of the present one, or ``None`` and there is none. Then, and
+        else, the state that is there, its token, and whether it is the one given."""
+        revision = 0 if token is None else token
+        if isinstance(revision, int):
+            with _told(RendezvousConnectionError):
+                try:
+                    written = self._lasting.put([at_revision(self._key, revision)], (self._key, state))
+                    if written:
+                        return state, written, True
+                except TxnUnknown:
+                    item = self._lasting.store.get(self._key)
+                    if item is not None and item.value == state:
+                        return state, item.mod_revision, True
+        present = self.get_state()
+        return (*present, False) if present else None
+
+
+class EtcdTorchStore(TorchStore):
+    """torch's key-value store, by which a job's agents agree on ranks, addresses and barriers. It raises
+    ``DistStoreError`` for what does not appear in time, ``DistNetworkError`` for an etcd out of reach."""
+
+    def __init__(self, lasting: Lasting, prefix: str = f"{ROOT}store/") -> None:
+        super().__init__()  # pybind11 wants it
+        self._lasting = lasting
+        self._store = lasting.store
+        self._prefix = prefix
+
+    def set(self, key: str, value: str | bytes) -> None:
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        with _told(DistNetworkError):
+            while True:
+                try:
+                    self._lasting.put([], (self._prefix + key, data))
+                    return
+                except TxnUnknown:
+                    continue  # done twice is done
+
+    def get(self, key: str) -> bytes:
+        (item,) = self._await([key], self._timeout)
+        return item.value
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return [item.value for item in self._await(keys, self._timeout)]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        self._await(keys, timeout or self._timeout)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        with _told(DistNetworkError):
+            return all(self._store.get(self._prefix + key) is not None for key in keys)
+
+    def add(self, key: str, number: int) -> int:
+        """Count up ``key``, from 0 if it is absent; the new number."""
+        name = self._prefix + key
+        # Tells whether this very addition was done, where its answer was lost. It bears the number.
+        receipt = f"{name}/{uuid.uuid4().hex}"
+        with _told(DistNetworkError):
+            while True:
+                item = self._store.get(name)
+                total = b"%d" % ((int(item.value) if item else 0) + number)
+                guard = [at_revision(name, item.mod_revision if item else 0), at_revision(receipt, 0)]
+                try:
+                    if self._lasting.put(guard, (name, total), (receipt, total)):
+                        return int(total)
+                except TxnUnknown:
+                    pass
+                done = self._store.get(receipt)
+                if done is not None:
+                    return int(done.value)
+
+    @property
+    def _timeout(self) -> timedelta:
+        timeout: timedelta = self.timeout  # type: ignore[attr-defined]  # torch's stubs leave it out
+        return timeout
+
+    def _await(self, keys: Sequence[str], timeout: timedelta) -> list[KeyValue]:
+        deadline = time.monotonic() + timeout.total_seconds()
+        with _told(DistNetworkError):
+            return [self._await_one(self._prefix + key, deadline) for key in keys]
+
+    def _await_one(self, name: str, deadline: float) -> KeyValue:
+        while True:
+            snapshot = self._store.range(name)
+            found = next((item for item in snapshot.items if item.key == name), None)
+            if found is not None:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DistStoreError(f"{name} did not appear in time: see the logs of the other agents")
+            with self._store.watch(name, snapshot.revision + 1) as watch, suppress(Compacted):
+                watch.next(left)
+
+
+@contextmanager
+def _told(kind: type[Exception]) -> Iterator[None]:
+    """Our errors as torch's."""
+    try:
+        yield
+    except CerebroError as exc:
+        raise kind(str(exc)) from exc

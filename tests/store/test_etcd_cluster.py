@@ -1,0 +1,86 @@
+"""Three members: the contract holds when one has fallen, and nothing is lost while they fall in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.store.base import Put, Store, at_revision
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.lease import LeaseKeeper
+from cerebro_elastic.testing.etcd_cluster import EtcdCluster, compact
+from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
+
+Connect = Callable[[StoreSettings], EtcdStore]
+_HALF = 20
+"""Tests of the contract before a member falls."""
+
+
+@pytest.fixture(scope="class")
+def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path_factory.mktemp("falling")) as cluster:
+        yield cluster
+
+
+class TestEtcdClusterStore(StoreContract):
+    _tests = count()
+
+    @pytest.fixture
+    def store(self, falling: EtcdCluster, connect: Connect) -> Iterator[Store]:  # type: ignore[override]
+        self.cluster = falling
+        if next(self._tests) == _HALF:
+            falling.kill(0)
+        with closing(connect(falling.settings)) as store:
+            # A linearizable read: when it is answered, somebody leads.
+            store.get("/")
+            yield store
+
+    def compact(self, store: Store, revision: int) -> None:
+        assert isinstance(store, EtcdStore)
+        endpoint = next(member.endpoint for member in self.cluster.members if member.process)
+        compact(endpoint, revision)
+
+
+def count_up(store: Store, key: str, to: int) -> None:
+    """By ones, each counted exactly once, whatever becomes of an answer."""
+    item = store.get(key)
+    while True:
+        number = int(item.value) if item else 0
+        if number >= to:
+            return
+        guard = at_revision(key, item.mod_revision if item else 0)
+        with suppress(TxnUnknown):  # the next read tells
+            store.txn([guard], [Put(key, b"%d" % (number + 1))])
+        item = store.get(key)
+
+
+def test_members_fall_in_turn(tmp_path: Path, connect: Connect, store_prefix: str) -> None:
+    key, total = store_prefix + "count", 600
+    with ExitStack() as stack:
+        cluster = stack.enter_context(EtcdCluster(tmp_path))
+        store = stack.enter_context(closing(connect(cluster.settings)))
+        keeper = stack.enter_context(LeaseKeeper(store, ttl=10.0))
+        start = store.range(store_prefix).revision + 1
+        watch = stack.enter_context(store.watch(store_prefix, start))
+        counting = stack.enter_context(ThreadPoolExecutor(1)).submit(count_up, store, key, total)
+        seen: list[bytes] = []
+        while len(seen) < total:
+            (change,) = expect(watch).changes
+            assert change.item is not None
+            seen.append(change.item.value)
+            turn, rest = divmod(len(seen), total // 4)
+            if rest == 0 and turn < 4:
+                if turn > 1:
+                    cluster.start(turn - 2)
+                cluster.kill(turn - 1)
+        counting.result(timeout=SOON)
+        assert seen == [b"%d" % (n + 1) for n in range(total)]
+        assert not keeper.lost.is_set()
+        assert store.keep(keeper.lease) > 0

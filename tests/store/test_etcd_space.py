@@ -1,0 +1,80 @@
+"""An etcd whose database is full: told as what it is, and all goes on when somebody has made room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreFull, TxnUnknown
+from cerebro_elastic.store.base import Delete, Put, Store, absent
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.testing.etcd_cluster import EtcdCluster, make_room
+from cerebro_elastic.testing.store_contract import SOON, expect, put
+
+Connect = Callable[[StoreSettings], EtcdStore]
+QUOTA = 2 << 20
+BLOCK = b"x" * 100_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdCluster]:
+    with EtcdCluster(tmp_path, size=1, arguments=["--quota-backend-bytes", str(QUOTA)]) as server:
+        yield server
+
+
+def fill(store: Store, key: str) -> int:
+    """Write ``key`` until there is no space left; the revision of the last write."""
+    revision = 0
+    for _ in range(10 * QUOTA // len(BLOCK)):
+        try:
+            with suppress(TxnUnknown):
+                revision = put(store, key, BLOCK)
+        except StoreFull:
+            return revision
+    raise AssertionError("the store took more than its quota")
+
+
+def test_a_full_store_says_what_to_do_and_goes_on_afterwards(connect: Connect, server: EtcdCluster) -> None:
+    (endpoint,) = server.settings.endpoints
+    with closing(connect(replace(server.settings, patience=0.3))) as store:
+        lease = store.grant(60)
+        node = put(store, "/node", b"", lease)
+        watch = store.watch("/node", node)
+        assert expect(watch).revision == node
+        last = fill(store, "/full")
+
+        for write in (lambda: put(store, "/x"), lambda: store.grant(60)):
+            with pytest.raises(StoreFull, match=r"compact.*defrag.*alarm disarm.*--quota-backend-bytes"):
+                write()
+        # Reads, leases and watches go on; not even a deletion does that is a transaction.
+        with pytest.raises(StoreFull):
+            store.txn([], [Delete("/node")])
+        assert store.get("/x") is None
+        assert store.keep(lease) == 60
+        store.revoke(lease)
+        assert expect(watch).changes[0].item is None
+
+        make_room(endpoint, last)
+        assert store.txn([absent("/x")], [Put("/x", b"")]).succeeded
+        assert store.keep(store.grant(60)) == 60
+        put(store, "/node")
+        assert expect(watch).changes[0].item is not None
+
+
+def test_a_write_waits_for_room(connect: Connect, server: EtcdCluster) -> None:
+    (endpoint,) = server.settings.endpoints
+    with closing(connect(replace(server.settings, patience=0.1))) as store:
+        last = fill(store, "/full")
+    with closing(connect(server.settings)) as store, ThreadPoolExecutor(1) as pool:
+        assert store.get("/x") is None
+        writing = pool.submit(store.txn, [absent("/x")], [Put("/x", b"")])
+        with pytest.raises(TimeoutError):
+            writing.result(timeout=0.2)
+        make_room(endpoint, last)
+        assert writing.result(timeout=SOON).succeeded
