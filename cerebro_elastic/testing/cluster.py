@@ -23,6 +23,8 @@ from cerebro_elastic.testing.etcd_cluster import EtcdCluster
 from cerebro_elastic.testing.faults.inject import FOLDER, FaultFolder
 
 FAULTY = "cerebro_elastic.testing.faulty"
+GRACE = 0.7
+"""Seconds that a node is given to leave: too few for most units."""
 
 
 class Process:
@@ -130,7 +132,7 @@ class Cluster:
             FOLDER: str(self.folder.path / "faults"),
             "CEREBRO_CACHE": str(self.folder.cache),
             "CEREBRO_PARENT": str(os.getpid()),
-            "CEREBRO_GRACE": "5",
+            "CEREBRO_GRACE": str(GRACE),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "10",
         }
         return Process(command, self.log_of(name), env)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.core.values import Attempt
+from cerebro_elastic.testing.faults import inject
 from cerebro_elastic.testing.faults.inject import FOLDER, FaultFolder, reach
 from cerebro_elastic.testing.faults.plan import Point
 
@@ -53,6 +55,7 @@ def wrap_rank() -> None:
     _wrap(EtcdStore, "txn", _sent_and_heard)
     _wrap(Ledger, "drain", _at_last(Point.DRAIN))
     _wrap(Attempts, "__enter__", _ready)
+    _wrap(Attempts, "perform", _in_attempt)
 
 
 def wrap_controller() -> None:
@@ -102,6 +105,12 @@ def _sent_and_heard(txn: Around, *args: Any) -> Any:
     result = txn(*args)
     reach(Point.ANSWER)
     return result
+
+
+def _in_attempt(perform: Around, attempts: Any, attempt: Attempt) -> None:
+    inject.enter(attempt.token)
+    perform(attempts, attempt)
+    inject.enter(0)
 
 
 def _ready(enter: Around, attempts: Any) -> Any:

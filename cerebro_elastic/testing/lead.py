@@ -1,5 +1,5 @@
-"""``python -m cerebro_elastic.testing.lead FOLDER NAME``: a candidate for the lead of the run in FOLDER, without
-a node; what it has seen is on record below ``FOLDER/records/NAME``."""
+"""``python -m cerebro_elastic.testing.lead FOLDER NAME``: a candidate for the lead of the run in FOLDER,
+without a node; what it has seen is on record below ``FOLDER/records/NAME``."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from cerebro_elastic.core.events import (
     Event,
@@ -21,14 +22,18 @@ from cerebro_elastic.core.events import (
     NodeLeft,
     NodeSetAside,
     RunEnded,
+    UnitAssigned,
     UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
 )
-from cerebro_elastic.testing.cluster import Cluster, Process
+from cerebro_elastic.core.values import Failure
+from cerebro_elastic.testing.cluster import GRACE, Cluster, Process
 from cerebro_elastic.testing.faults.inject import CONTROLLER
 from cerebro_elastic.testing.faults.plan import Fault, FaultPlan, Point, What, Whom
 from cerebro_elastic.testing.storm_task import slow_down
 
-_LATE = 3
+_LATE = 1
 """So many faults may be due before the units are slowed down."""
 _ARMED_SECONDS = 60.0
 """For so long a fault waits at its point."""
@@ -37,11 +42,13 @@ _RESTART_SECONDS = 0.5
 
 @dataclass
 class Strike:
-    """A fault, where the history stood when it struck (0: it did not), and whose name it hit."""
+    """A fault, whose name it hit, where the history stood then (0: it did not strike), and in which attempt
+    its node was (0: in none)."""
 
     fault: Fault
     target: str = ""
     revision: int = 0
+    attempt: int = 0
     armed: float = 0.0
 
 
@@ -55,12 +62,18 @@ class Seen:
     ended: bool = False
     nodes: set[str] = field(default_factory=set)
     aside: set[str] = field(default_factory=set)
+    attempts: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
         self.revision = event.revision
         match event:
-            case UnitCommitted():
+            case UnitAssigned(attempt=attempt):
+                self.attempts[attempt.node] = event.revision
+            case UnitCommitted(visit=visit):
                 self.commits += 1
+                self.attempts.pop(visit.node, None)
+            case UnitFailed(failure=Failure(node=name)) | UnitWithdrawn(node=name):
+                self.attempts.pop(name, None)
             case NodeJoined(node=node):
                 self.nodes.add(node.name)
             case NodeLeft(node=name):
@@ -127,8 +140,8 @@ class Storm:
     def _target(self, fault: Fault) -> str | None:
         """The name of the process to hit, if it is whole."""
         if fault.of_node:
-            name = f"node-{fault.index}"
-            whole = name in self.seen.nodes - self.seen.aside and self._cluster.rank(name) is not None
+            name = self._used(fault.index)
+            whole = name in self.seen.nodes and self._cluster.rank(name) is not None
         elif fault.whom is Whom.CONTROLLER:
             name = CONTROLLER
             whole = self._leader() is not None and all(p.alive for p in self._cluster.candidates.values())
@@ -136,13 +149,19 @@ class Storm:
             name, whole = f"etcd-{fault.index}", not any(busy.startswith("etcd") for busy in self._busy)
         return name if whole and name not in self._busy else None
 
+    def _used(self, index: int) -> str:
+        """The node of this number, or another in its place if it is set aside: it would be no loss."""
+        names = list(self._cluster.nodes)
+        around = names[index:] + names[:index]
+        return next((name for name in around if name not in self.seen.aside), around[0])
+
     def _begin(self, strike: Strike, target: str, now: float) -> None:
         fault = strike.fault
         strike.target = target
         self._busy.add(target)
         if fault.point is None:
-            self._hit(fault)
-            self._has_struck(strike, now)
+            self._hit(fault, target)
+            self._has_struck(strike, self.seen.attempts.get(target, 0), now)
             return
         self._cluster.faults.arm(target, fault)
         strike.armed = now
@@ -153,53 +172,57 @@ class Storm:
             case Point.DRAIN:
                 self._cluster.nodes[target].send(signal.SIGTERM)
             case Point.TAKEOVER:
-                self._hit(fault)
+                self._hit(fault, target)
 
     def _look_after(self, strike: Strike, now: float) -> None:
         """Has it met its process?"""
-        if self._cluster.faults.struck(strike.target, strike.fault):
+        attempt = self._cluster.faults.struck(strike.target, strike.fault)
+        if attempt is not None:
             self._armed.remove(strike)
-            self._has_struck(strike, now)
+            self._has_struck(strike, attempt, now)
         elif now - strike.armed > _ARMED_SECONDS and self._cluster.faults.disarm(strike.target, strike.fault):
             self._armed.remove(strike)
             self._busy.discard(strike.target)
             self._say(f"never met: {strike.fault}")
 
-    def _has_struck(self, strike: Strike, now: float) -> None:
+    def _has_struck(self, strike: Strike, attempt: int, now: float) -> None:
         fault, target = strike.fault, strike.target
-        strike.revision = self.seen.revision
+        strike.revision, strike.attempt = self.seen.revision, attempt
         self._say(f"{fault} (commit {self.seen.commits})")
         self._downtime[target] = fault.seconds
 
         def over() -> None:
-            self._recover(fault)
+            self._recover(fault, target)
             self._busy.discard(target)
 
         self._later.append((now + fault.seconds, over))
 
-    def _hit(self, fault: Fault) -> None:
+    def _hit(self, fault: Fault, target: str) -> None:
         """Strike from outside."""
         if fault.whom is Whom.ETCD and fault.what is What.KILL:
             self._cluster.etcd.kill(fault.index)
+            return
+        if fault.what is What.DRAIN:
+            self._cluster.ledger.drain(target, GRACE)
             return
         number = {
             What.KILL: signal.SIGKILL,
             What.PAUSE: signal.SIGSTOP,
             What.TERMINATE: signal.SIGTERM,
         }[fault.what]
-        for pid in self._pids(fault):
+        for pid in self._pids(fault, target):
             _kill(pid, number)
 
-    def _recover(self, fault: Fault) -> None:
+    def _recover(self, fault: Fault, target: str) -> None:
         """What time brings: the paused wake; an etcd is started again. (The rest is supervised.)"""
         if fault.whom is Whom.ETCD and fault.what is What.KILL:
             self._cluster.etcd.start(fault.index)
         elif fault.what is What.PAUSE:
             everybody = [*self._processes().values()] if fault.whom is Whom.CONTROLLER else []
-            for pid in [*(p.pid for p in everybody), *self._pids(fault)]:
+            for pid in [*(p.pid for p in everybody), *self._pids(fault, target)]:
                 _kill(pid, signal.SIGCONT)
 
-    def _pids(self, fault: Fault) -> list[int]:
+    def _pids(self, fault: Fault, target: str) -> list[int]:
         """Whose processes ``fault`` hits now."""
         cluster = self._cluster
         if fault.whom is Whom.ETCD:
@@ -208,9 +231,8 @@ class Storm:
         if fault.whom is Whom.CONTROLLER:
             leader = self._leader()
             return [leader.pid] if leader else []
-        name = f"node-{fault.index}"
-        rank = cluster.rank(name) if fault.whom is not Whom.AGENT else None
-        agent = [cluster.nodes[name].pid] if fault.whom is not Whom.RANK else []
+        rank = cluster.rank(target) if fault.whom is not Whom.AGENT else None
+        agent = [cluster.nodes[target].pid] if fault.whom is not Whom.RANK else []
         if fault.whom is Whom.NODE and fault.what is What.TERMINATE:
             return agent
         return [*agent, *([rank] if rank is not None else [])]
@@ -224,7 +246,7 @@ class Storm:
             if not process.alive and f"down {name}" not in self._busy:
                 self._busy.add(f"down {name}")
                 wait = self._downtime.pop(name, _RESTART_SECONDS)
-                self._later.append((time.monotonic() + wait, lambda n=name, p=process: self._start(n, p)))
+                self._later.append((time.monotonic() + wait, partial(self._start, name, process)))
 
     def _start(self, name: str, process: Process) -> None:
         self._busy.discard(f"down {name}")

@@ -18,7 +18,7 @@ ROWS, FEATURES, CLASSES = 64, 8, 4
 BATCH = 8
 BATCH_SECONDS = 0.06
 PARTITIONS = 6
-SLOWLY = 5.0
+SLOWLY = 4.0
 """How many times longer a batch takes while the storm asks for it."""
 
 

@@ -12,7 +12,6 @@ from cerebro_elastic.core.events import (
     Event,
     LeaderChanged,
     NodeJoined,
-    UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitWithdrawn,
@@ -51,17 +50,9 @@ def fate(strike: Strike, events: Sequence[Event]) -> str:
     if strike.fault.whom is Whom.CONTROLLER:
         later = [e.leader for e in events if isinstance(e, LeaderChanged) and e.revision > strike.revision]
         return "another led" if later else "led on"
-    given = [
-        e.revision
-        for e in events
-        if isinstance(e, UnitAssigned) and e.attempt.node == strike.target and e.revision <= strike.revision
-    ]
-    if not given:
-        return "no unit yet"
-    end = next((e for e in events if _token(e) == given[-1]), None)
-    match end:
-        case UnitCommitted(visit=visit) if end.revision <= strike.revision and strike.fault.point is None:
-            return "between units"
+    if not strike.attempt:
+        return "between units"
+    match next((e for e in events if _token(e) == strike.attempt), None):
         case UnitCommitted(visit=visit):
             return "unit committed" if visit.whole else "part committed"
         case UnitFailed(failure=failure):

@@ -46,22 +46,22 @@ class FaultFolder:
             return False
         return True
 
-    def take(self, process: str, point: Point) -> Fault | None:
-        """The fault that waits for ``process`` at ``point``, for the first who asks."""
-        name = f"{process}.{point}"
+    def take(self, process: str, point: Point, attempt: int) -> Fault | None:
+        """The fault that waits for ``process`` at ``point``, for the first who asks, who is in ``attempt``
+        (0: in none)."""
+        struck = self._struck / f"{process}.{point}.{attempt}"
         try:
-            os.rename(self._armed / name, self._struck / name)
+            os.rename(self._armed / f"{process}.{point}", struck)
         except FileNotFoundError:
             return None
-        return decode((self._struck / name).read_bytes(), Fault)
+        return decode(struck.read_bytes(), Fault)
 
-    def struck(self, process: str, fault: Fault) -> bool:
-        """Whether it has met its process; asked until it says so, once."""
-        path = self._struck / f"{process}.{fault.point}"
-        if not path.exists():
-            return False
-        path.unlink()
-        return True
+    def struck(self, process: str, fault: Fault) -> int | None:
+        """The attempt in which it has met its process, ``None`` if it has not; asked until it says so."""
+        for path in self._struck.glob(f"{process}.{fault.point}.*"):
+            path.unlink()
+            return int(path.suffix[1:])
+        return None
 
     def rank_started(self, node: str) -> None:
         """This process is a rank of ``node``, ready for units."""
@@ -73,12 +73,22 @@ class FaultFolder:
         return [int(pid) for _, pid, name in files if name == node]
 
 
+_attempt = 0
+
+
+def enter(attempt: int) -> None:
+    """This rank is in ``attempt`` from now on (0: in none)."""
+    global _attempt
+    _attempt = attempt
+
+
 def reach(point: Point) -> None:
     """Be at ``point``: meet the fault that waits here, if there is one (and a storm)."""
     path = os.environ.get(FOLDER)
     if path is None:
         return
-    fault = FaultFolder(Path(path)).take(os.environ.get("CEREBRO_NODE", CONTROLLER), point)
+    process = os.environ.get("CEREBRO_NODE", CONTROLLER)
+    fault = FaultFolder(Path(path)).take(process, point, _attempt)
     if fault is not None:
         _strike(fault)
 

@@ -16,11 +16,12 @@ from cerebro_elastic.core.codec import decode, encode
 
 
 class What(StrEnum):
-    """What a fault does."""
+    """What a fault does. To terminate is SIGTERM, to drain is ``cerebro drain``."""
 
     KILL = "kill"
     PAUSE = "pause"
     TERMINATE = "terminate"
+    DRAIN = "drain"
     RAISE = "raise"
     DISK_FULL = "disk-full"
     LOSE = "lose"
@@ -80,6 +81,7 @@ KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.TERMINATE, Whom.RANK): (0.5,),
     Kind(What.TERMINATE, Whom.NODE): (0.5,),
     Kind(What.TERMINATE, Whom.NODE, Point.IN_UNIT): (0.5,),
+    Kind(What.DRAIN, Whom.NODE): (0.5,),
     Kind(What.RAISE, Whom.RANK, Point.IN_UNIT): (0.0,),
     Kind(What.DISK_FULL, Whom.RANK, Point.MIDDLE_OF_SAVE): (0.0,),
     Kind(What.LOSE, Whom.RANK, Point.REQUEST): (0.0,),

@@ -1,0 +1,133 @@
+"""Fault plans are values; they are shrunk to what it takes; and a process meets each fault once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cerebro_elastic.core.codec import UnreadableValue
+from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.testing.faults import (
+    KINDS,
+    Fault,
+    FaultPlan,
+    Point,
+    What,
+    Whom,
+    inject,
+    plan_from_json,
+    plan_to_json,
+    random_plan,
+    shrink,
+)
+from cerebro_elastic.testing.faults.inject import FaultFolder, reach
+
+
+def test_a_plan_is_its_seeds() -> None:
+    plan = random_plan(7, 60, nodes=3, commits=100, members=3)
+    assert plan == random_plan(7, 60, nodes=3, commits=100, members=3)
+    assert plan != random_plan(8, 60, nodes=3, commits=100, members=3)
+    assert len(plan) == 60
+    assert {fault.kind for fault in plan} == set(KINDS)
+    assert [fault.commit for fault in plan] == sorted(fault.commit for fault in plan)
+    assert {fault.index for fault in plan if fault.whom is Whom.NODE} == {0, 1, 2}
+    assert all(fault.seconds in KINDS[fault.kind] for fault in plan)
+
+
+def test_a_plan_goes_through_json() -> None:
+    plan = random_plan(7, 60, nodes=3, commits=100)
+    assert plan_from_json(plan_to_json(plan)) == plan
+    with pytest.raises(UnreadableValue):
+        plan_from_json('{"what": "kill"}\n')
+
+
+def test_a_fault_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no fault 'lose etcd'; there are: kill rank, kill rank \(in the"):
+        Fault(What.LOSE, Whom.ETCD, commit=1)
+
+
+PLAN = random_plan(7, 24, nodes=3, commits=100)
+
+
+@given(st.sets(st.sampled_from(range(len(PLAN)))))
+def test_shrunk_to_just_what_it_takes(needed: set[int]) -> None:
+    """Any faults together may be the cause: those are found, in their order, and no others."""
+    cause = [PLAN[i] for i in sorted(needed)]
+    asked: list[FaultPlan] = []
+
+    def fails(plan: FaultPlan) -> bool:
+        asked.append(plan)
+        return all(fault in plan for fault in cause)
+
+    assert shrink(PLAN, fails) == tuple(cause)
+    assert len(asked) == len(set(asked))
+
+
+def test_a_plan_that_does_not_fail_cannot_be_shrunk() -> None:
+    with pytest.raises(ValueError, match="does not fail"):
+        shrink(PLAN, lambda _plan: False)
+
+
+def test_each_that_is_left_is_needed_whatever_the_cause() -> None:
+    """Also where a failure is not a matter of a fixed set: any three faults of nodes."""
+    nodes = [fault for fault in PLAN if fault.of_node]
+
+    def fails(plan: FaultPlan) -> bool:
+        return sum(fault in nodes for fault in plan) >= 3
+
+    shrunk = shrink(random.Random(1).sample(PLAN, len(PLAN)), fails)
+    assert len(shrunk) == 3
+    assert not any(fails((*shrunk[:i], *shrunk[i + 1 :])) for i in range(3))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultFolder:
+    """Where faults of this process wait, which counts as the rank of node-0."""
+    monkeypatch.setenv(inject.FOLDER, str(tmp_path))
+    monkeypatch.setenv("CEREBRO_NODE", "node-0")
+    made = FaultFolder(tmp_path)
+    made.make()
+    return made
+
+
+def test_a_fault_waits_at_its_point_and_strikes_once(folder: FaultFolder) -> None:
+    fault = Fault(What.RAISE, Whom.RANK, 1, Point.IN_UNIT)
+    folder.arm("node-0", fault)
+    reach(Point.BEFORE_SAVE)
+    assert folder.struck("node-0", fault) is None
+    inject.enter(17)
+    with pytest.raises(RuntimeError, match="injected"):
+        reach(Point.IN_UNIT)
+    inject.enter(0)
+    reach(Point.IN_UNIT)
+    assert folder.struck("node-0", fault) == 17
+    assert not folder.disarm("node-0", fault)
+
+
+def test_a_fault_is_for_its_process_only(folder: FaultFolder) -> None:
+    fault = Fault(What.LOSE, Whom.RANK, 1, Point.ANSWER, index=1)
+    folder.arm("node-1", fault)
+    reach(Point.ANSWER)
+    assert folder.disarm("node-1", fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        (Fault(What.LOSE, Whom.RANK, 1, Point.REQUEST), TxnUnknown, "lost"),
+        (Fault(What.DISK_FULL, Whom.RANK, 1, Point.MIDDLE_OF_SAVE), OSError, "No space|no space"),
+    ],
+)
+def test_what_a_fault_does(folder: FaultFolder, fault: Fault, error: type[Exception], words: str) -> None:
+    assert fault.point is not None
+    folder.arm("node-0", fault)
+    with pytest.raises(error, match=words):
+        reach(fault.point)
+
+
+def test_without_a_storm_nothing_waits() -> None:
+    reach(Point.IN_UNIT)
