@@ -155,11 +155,11 @@ class FunctionTask:
         done = feed.unit_batches(job)
         if self._user.train_fn:
             parts.model.train()
-            stops: list[Stopped] = []
+            stops: list[int] = []
             context = _context(job, parts, _noting(batches, stops), device)
             unit = self._user.call(self._user.train_fn, job.hparams, context)
             if stops:  # and the user's code has caught it
-                raise stops[0]
+                raise Stopped(stops[0])
             return _prefixed("train_", unit), done
         assert self._user.loss is not None
         try:
@@ -240,12 +240,12 @@ def _context(job: UnitJob, parts: Parts, batches: Iterator[Any], device: torch.d
     }
 
 
-def _noting(batches: Iterator[Any], stops: list[Stopped]) -> Iterator[Any]:
+def _noting(batches: Iterator[Any], stops: list[int]) -> Iterator[Any]:
     """The batches; if ``Stopped`` ends them, ``stops`` knows."""
     try:
         yield from batches
     except Stopped as stopped:
-        stops.append(stopped)
+        stops.append(stopped.batches)
         raise
 
 

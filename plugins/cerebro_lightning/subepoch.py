@@ -124,8 +124,8 @@ class SubEpoch:
     whether they open and close the epoch.
 
     After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
-    config's fit has come to its end, ``stopped`` that the batches ended too early (``feed.Stopped``), and
-    ``not_finite`` what is NaN or infinite.
+    config's fit has come to its end, ``stopped_after`` how many of the partition's batches are trained if it
+    was asked to stop, and ``not_finite`` what is NaN or infinite.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class SubEpoch:
         self.state = state
         self.metrics: dict[str, float] = {}
         self.ended = False
-        self.stopped: Stopped | None = None
+        self.stopped_after: int | None = None
         self.not_finite: str | None = None
         self.first, self.last = first, last
         self.batches_left = batches
@@ -219,7 +219,7 @@ class SubEpoch:
         state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if not self.stopped:
+        if self.stopped_after is None:
             self.not_finite = not_finite(self.metrics, self._module.named_parameters())
 
     def _restore(self, state: State) -> None:
@@ -322,7 +322,7 @@ class _UnitEpochLoop(_TrainingEpochLoop):
         try:
             super().advance(data_fetcher)
         except Stopped as stopped:
-            self._unit.stopped = stopped
+            self._unit.stopped_after = stopped.batches
             self._unit.leave()
         except StopIteration:
             if self._unit.closes_epoch:

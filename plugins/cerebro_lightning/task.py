@@ -68,7 +68,7 @@ class LightningTask:
             )
             unit.fit(training, _validation_loader(module, job))
         assert unit.state is not None
-        done = unit.stopped.batches if unit.stopped else end
+        done = end if unit.stopped_after is None else unit.stopped_after
         return UnitResult(
             state=unit.state,
             samples=feed.rows_until(job, done),
