@@ -87,6 +87,8 @@ class Attempts:
             self._give_up(attempt, config, error, log)
             return
         told = {"seconds": visit.seconds, "hop_seconds": visit.hop_seconds, "metrics": visit.metrics}
+        if not visit.whole:
+            self._tell_leaving(attempt)
         if self._ledger.commit(attempt, config, visit, self._spec.plan):
             log.info("committed" if visit.whole else "committed in part", **told)
             self._sweeper.committed(visit)
@@ -98,11 +100,17 @@ class Attempts:
         """When leaving, an exception says nothing: SIGTERM ends the processes that the unit uses, too."""
         if self._leaving.asked:
             log.warning("given up", why=f"{type(error).__name__}: {error}")
+            self._tell_leaving(attempt)
             self._ledger.give_up(attempt)
         else:
             failure = failure_of(attempt, error)
             log.exception("failed", kind=failure.kind.value)
             self._ledger.fail(attempt, config, failure)
+
+    def _tell_leaving(self, attempt: Attempt) -> None:
+        """The history says that a node was asked to leave before it says what the node left undone; who else
+        tells it may be slower than this unit."""
+        self._ledger.drain(attempt.node, max(0.0, self._leaving.left))
 
     def _visit(self, attempt: Attempt, config: Config) -> Visit:
         """Everything but the commit."""
