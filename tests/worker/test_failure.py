@@ -1,0 +1,31 @@
+"""Which kind of failure an exception is: whose fault, and what it costs."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from cerebro_elastic.core.values import Attempt, FailureKind, Unit
+from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, DataError, DiskFull, StorageError
+from cerebro_elastic.worker.failure import failure_of
+
+KINDS = [
+    (StorageError("away"), FailureKind.STORAGE),
+    (DataError("a shard is damaged at its source"), FailureKind.STORAGE),
+    (DiskFull("full"), FailureKind.DISK_FULL),
+    (OSError(errno.ENOSPC, "the user's own file"), FailureKind.DISK_FULL),
+    (OSError(errno.EDQUOT, "the user's own file"), FailureKind.DISK_FULL),
+    (CheckpointError("cannot be made again"), FailureKind.EXCEPTION),
+    (DamagedCheckpoint("found so"), FailureKind.EXCEPTION),
+    (OSError(errno.EPIPE, "the user's own socket"), FailureKind.EXCEPTION),
+    (MemoryError(), FailureKind.OUT_OF_MEMORY),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), KINDS, ids=[repr(error) for error, _ in KINDS])
+def test_each_exception_has_its_kind(error: Exception, kind: FailureKind) -> None:
+    failure = failure_of(Attempt(Unit("c", 0, 0), "n", 1, 1, token=7), error)
+    assert failure.kind is kind
+    assert failure.kind.of_node == (kind in (FailureKind.STORAGE, FailureKind.DISK_FULL))
+    assert str(error) in failure.story
