@@ -13,6 +13,7 @@ import torch
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.events import NodeDraining, UnitCommitted, UnitWithdrawn
 from cerebro_elastic.core.values import (
     Attempt,
     CheckpointRef,
@@ -185,6 +186,17 @@ def test_a_damaged_input_is_repaired_and_the_unit_goes_on(scene: Scene) -> None:
     assert scene.config.failures == ()
     checkpoint.verify(head)
     assert [visit.input for visit in scene.ledger.visits()] == [None, head]
+
+
+def test_the_history_says_that_a_node_leaves_before_what_it_left_undone(scene: Scene) -> None:
+    attempt = scene.assign()
+    scene.leaving.ask(0.0)
+    scene.attempts.perform(attempt)
+    with scene.ledger.events(attempt.token + 1) as stream:
+        draining, undone = [*stream.next(0), *stream.next(0)]
+    assert isinstance(draining, NodeDraining)
+    assert isinstance(undone, UnitWithdrawn | UnitCommitted)
+    assert not isinstance(undone, UnitCommitted) or not undone.visit.whole
 
 
 def test_an_attempt_of_yesterday_is_not_begun(scene: Scene) -> None:
