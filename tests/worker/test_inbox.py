@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.codec import UnreadableValue
 from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
-from cerebro_elastic.store.base import Put, Snapshot
+from cerebro_elastic.store.base import KeyValue, Put, Snapshot
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.worker.inbox import Inbox
+from cerebro_elastic.worker.leaving import Leaving
+
+BOOT = "boot"
 
 
 class Run:
@@ -26,7 +30,9 @@ class Run:
         leader = self.ledger.lead("me", self.store.grant(30))
         assert leader is not None
         self.leader = leader
-        self.nodes = {n: self.ledger.register(Node(n, "host"), self.store.grant(30)) for n in ("n", "n1")}
+        self.nodes = {
+            n: self.ledger.register(Node(n, "host", boot=BOOT), self.store.grant(30)) for n in ("n", "n1")
+        }
         self.ledger.create_config(Config("c", {}), leader)
 
     def assign(self, node: str = "n") -> Attempt:
@@ -50,8 +56,17 @@ def run() -> Run:
 
 
 @pytest.fixture
-def inbox(run: Run) -> Iterator[Inbox]:
-    with Inbox(run.ledger, "n") as inbox:
+def leaving() -> Leaving:
+    return Leaving(SystemClock())
+
+
+def inbox_of(run: Run, node: str = "n", leaving: Leaving | None = None) -> Inbox:
+    return Inbox(run.ledger, node, BOOT, leaving or Leaving(SystemClock()))
+
+
+@pytest.fixture
+def inbox(run: Run, leaving: Leaving) -> Iterator[Inbox]:
+    with inbox_of(run, leaving=leaving) as inbox:
         yield inbox
 
 
@@ -66,10 +81,10 @@ def test_assignments_come_in_order_and_then_the_end(run: Run, inbox: Inbox) -> N
 
 def test_what_was_there_before_is_told(run: Run) -> None:
     attempt = run.assign()
-    with Inbox(run.ledger, "n") as inbox:
+    with inbox_of(run) as inbox:
         assert inbox.next() == attempt
     run.ledger.end_run("finished", run.leader)
-    with Inbox(run.ledger, "n1") as inbox:
+    with inbox_of(run, "n1") as inbox:
         assert inbox.next() is None
 
 
@@ -100,7 +115,7 @@ def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
 
     run = Run(Forgetful())
     first = run.assign()
-    with Inbox(run.ledger, "n") as inbox:
+    with inbox_of(run) as inbox:
         assert inbox.next() == first
         run.fail(first)
         second = run.assign()
@@ -119,7 +134,7 @@ def test_a_store_out_of_reach_is_told() -> None:
 
     run = Run(store := Away())
     store.away = True
-    with Inbox(run.ledger, "n") as inbox, pytest.raises(StoreUnavailable, match="away for 10 s"):
+    with inbox_of(run) as inbox, pytest.raises(StoreUnavailable, match="away for 10 s"):
         inbox.next()
 
 
@@ -127,3 +142,61 @@ def test_what_cannot_be_read_is_told_instead_of_waiting_for_ever(run: Run, inbox
     run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
     with pytest.raises(UnreadableValue, match="version 99"):
         inbox.next()
+
+
+def test_who_is_drained_by_hand_is_told_and_has_no_next_unit(
+    run: Run, inbox: Inbox, leaving: Leaving
+) -> None:
+    assert run.ledger.drain("n", 7.0)
+    assert inbox.next() is None
+    assert leaving.asked
+    assert 5.0 < leaving.left <= 7.0
+
+
+def test_who_is_asked_by_a_signal_is_drained_once(run: Run, inbox: Inbox, leaving: Leaving) -> None:
+    with run.store.watch(run.ledger.keys.node("n"), run.ledger.revision() + 1) as watch:
+        for _ in range(3):
+            leaving.ask(7.0)
+        assert inbox.next() is None
+        assert watch.next(10) is not None
+        drained = run.ledger.node("n")
+        assert drained is not None
+        assert (drained.drain, drained.registration) == (7.0, run.nodes["n"].registration)
+        assert watch.next(0.1) is None
+
+
+def test_a_unit_that_came_before_is_not_begun(run: Run, inbox: Inbox, leaving: Leaving) -> None:
+    run.assign()
+    leaving.ask(7.0)
+    assert inbox.next() is None
+
+
+def test_another_node_of_the_same_name_is_not_drained(run: Run, leaving: Leaving) -> None:
+    """A zombie that is asked to leave after its name was taken."""
+    with Inbox(run.ledger, "n", "older boot", leaving) as inbox:
+        leaving.ask(7.0)
+        assert inbox.next() is None
+    assert run.ledger.node("n") == run.nodes["n"]
+    run.ledger.drain("n", 7.0)
+    other = Leaving(SystemClock())
+    with Inbox(run.ledger, "n", "older boot", other) as inbox:
+        run.assign()
+        assert inbox.next() is not None
+        assert not other.asked
+
+
+def test_an_idle_rank_leaves_also_while_the_store_is_away(leaving: Leaving) -> None:
+    class Away(MemoryStore):
+        away = False
+
+        def get(self, key: str) -> KeyValue | None:
+            if self.away:
+                raise StoreUnavailable("away for 10 s")
+            return super().get(key)
+
+    store = Away()
+    run = Run(store)
+    with inbox_of(run, leaving=leaving) as inbox:
+        store.away = True
+        leaving.ask(7.0)
+        assert inbox.next() is None
