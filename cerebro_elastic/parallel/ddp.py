@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
@@ -60,7 +61,15 @@ class Ddp:
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
     ) -> Tensor:
         """Each rank its portion, all ranks the same step."""
-        return averaged_step(parts, x, y, loss_of, share=share, clip=clip)
+        try:
+            return averaged_step(parts, x, y, loss_of, share=share, clip=clip)
+        except RuntimeError as exc:
+            if "find_unused_parameters=True" not in str(exc):
+                raise
+            raise TaskError(
+                "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
+                "option `find_unused_parameters: true`, or freeze them"
+            ) from exc
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, on every rank; on the CPU, the live tensors."""

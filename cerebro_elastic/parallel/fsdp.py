@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -20,7 +19,7 @@ from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.optimizer_state import NamedState, from_names, to_names
-from cerebro_elastic.parallel.share import averaged_step, mapped, portion, taken
+from cerebro_elastic.parallel.share import Buffers, averaged_step, mapped, portion, taken
 from cerebro_elastic.parallel.wrapping import blocks
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -51,7 +50,7 @@ class Fsdp:
         )
         self._offload = offload
         self._wrapped: tuple[str, ...] = ()
-        self._versions: dict[Tensor, int] = {}
+        self._buffers = Buffers()
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
         """Whether the model can be sharded; on one rank it is of use with ``offload``."""
@@ -111,15 +110,8 @@ class Fsdp:
     ) -> Tensor:
         """Each rank its portion, all ranks the same step."""
         addend = averaged_step(parts, x, y, loss_of, share=share, clip=clip)
-        self._agree_on_buffers(parts.model)
+        self._buffers.agree(parts.model)
         return addend
-
-    def _agree_on_buffers(self, model: nn.Module) -> None:
-        """Rank 0's statistics of normalisation count, as under ddp."""
-        for buffer in model.buffers():
-            if self._versions.get(buffer) != buffer._version:
-                dist.broadcast(buffer, src=0)
-                self._versions[buffer] = buffer._version
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, gathered; empty on all ranks but the first."""
@@ -152,7 +144,6 @@ class Fsdp:
 
     def close(self) -> None:
         """Nothing was taken but memory."""
-        self._versions.clear()
 
 
 class _Gather:

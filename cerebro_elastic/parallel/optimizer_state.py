@@ -6,7 +6,7 @@ them. Names survive what numbers do not: another order, another parallelism, a l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -50,11 +50,7 @@ def from_names(named: NamedState, optimizer: Optimizer, model: nn.Module) -> dic
     ``CheckpointError`` if the groups are not the same, parameter by parameter.
     """
     live, saved = _group_names(optimizer, model), named["param_groups"]
-    if [sorted(names) for names in live] != [sorted(group["params"]) for group in saved]:
-        raise CheckpointError(
-            f"the checkpoint's optimizer has the parameter groups {_story(g['params'] for g in saved)}, this "
-            f"one has {_story(live)}: build the same optimizer in every unit, from hyper-parameters alone"
-        )
+    check_groups(live, saved)
     packed = optimizer.state_dict()
     number_of = {
         name: number
@@ -68,6 +64,15 @@ def from_names(named: NamedState, optimizer: Optimizer, model: nn.Module) -> dic
             for old, group in zip(saved, packed["param_groups"], strict=True)
         ],
     }
+
+
+def check_groups(live: Sequence[Sequence[str]], saved: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ``CheckpointError`` unless the names of ``live``'s groups are those of the ``saved`` ones."""
+    if [sorted(names) for names in live] != [sorted(group["params"]) for group in saved]:
+        raise CheckpointError(
+            f"the checkpoint's optimizer has the parameter groups {_story(g['params'] for g in saved)}, this "
+            f"one has {_story(live)}: build the same optimizer in every unit, from hyper-parameters alone"
+        )
 
 
 def _group_names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:

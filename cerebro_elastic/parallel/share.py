@@ -44,6 +44,20 @@ def averaged_step(
     return addend.detach()
 
 
+class Buffers:
+    """Rank 0's statistics of normalisation are everybody's, as under ddp."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = {}
+
+    def agree(self, model: nn.Module) -> None:
+        """Take rank 0's buffers, as far as they were written to since the last time."""
+        for buffer in model.buffers():
+            if self._versions.get(id(buffer)) != buffer._version:
+                dist.broadcast(buffer, src=0)
+                self._versions[id(buffer)] = buffer._version
+
+
 def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -> Any:
     """``state`` with each tensor as ``place`` puts it; one at a time, so that no rank but 0 holds all of it.
 

@@ -1,0 +1,131 @@
+"""DeepSpeed's ZeRO: stage 1 shards the optimizer's state, 2 the gradients too, 3 the parameters as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cerebro_elastic.parallel import zero_library
+from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
+from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.optimizer_state import check_groups, to_names
+from cerebro_elastic.parallel.share import Buffers, portion, taken
+from cerebro_elastic.parallel.zero_settings import settings
+from cerebro_elastic.parallel.zero_state import EngineState
+
+_SHAPED = ("Muon", "Adafactor", "LBFGS")
+"""Optimizers of torch that look at a parameter's shape, or at all parameters at once."""
+
+
+class Zero:
+    """``stage`` 1, 2 or 3; ``config`` is DeepSpeed's JSON or its file's path (``zero_settings``).
+
+    The optimizer is the task's own one of ``torch.optim``, on flat shards of each parameter group. So it has
+    to be one that works element by element, such as AdamW and SGD.
+    """
+
+    def __init__(self, *, stage: int | None = None, config: Mapping[str, Any] | str | None = None) -> None:
+        self._settings = settings(stage, config)
+        self._groups: list[dict[str, Any]] = []
+        self._buffers = Buffers()
+        self._engine: Any = None
+        self._state: EngineState
+
+    def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
+        """Whether ZeRO can take the parameters and the optimizer; on one rank it is of use with offload."""
+        for number, group in enumerate(parts.optimizer.param_groups):
+            if not any(parameter.requires_grad for parameter in group["params"]):
+                return f"deepspeed takes no parameter group that is wholly frozen, such as group {number}"
+        named = dict(parts.model.named_parameters())
+        if odd := [name for name, value in named.items() if value.dtype != torch.float32 or not value.dim()]:
+            return f"deepspeed takes parameters in float32 with a dimension, not {', '.join(odd)}"
+        if (kind := type(parts.optimizer).__name__) in _SHAPED:
+            return f"deepspeed cuts parameters into flat shards, and {kind} needs their shape"
+        return None
+
+    def portion(self, rows: int) -> Portion:
+        """A contiguous part."""
+        return portion(rows)
+
+    def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
+        """DeepSpeed's engine is the model to call; the optimizer remains the task's, now on flat shards."""
+        package = zero_library.deepspeed(device)
+        parts = made(make, loaded=loaded)
+        self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
+        parts.optimizer.state.clear()
+        self._engine = zero_library.engine(
+            package,
+            device,
+            model=parts.model,
+            optimizer=parts.optimizer,
+            config={**self._settings, "train_batch_size": ranks()[1]},
+        )
+        self._state = EngineState(self._engine, parts.optimizer)
+        return Parts(self._engine, parts.optimizer, parts.scheduler)
+
+    def load(
+        self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
+    ) -> None:
+        """Every rank keeps its shard of each tensor that comes by."""
+        live = self._named()
+
+        def put(path: tuple[Any, ...], full: Tensor) -> None:
+            if isinstance(tensor := live[path[0]], nn.Parameter):
+                self._state.set_weight(tensor, full)
+            else:
+                tensor.copy_(full)
+
+        taken(model, put, self._engine.device)
+        named = taken(optimizer, lambda _, full: full, self._engine.device)
+        check_groups([group["params"] for group in self._groups], named["param_groups"])
+        for group, saved in zip(parts.optimizer.param_groups, named["param_groups"], strict=True):
+            group.update({key: value for key, value in saved.items() if key != "params"})
+        self._state.set_slots(named["state"])
+
+    def step(
+        self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
+    ) -> Tensor:
+        """As ``share.averaged_step``, by the engine's own backward and step."""
+        addend = loss_of(parts.model(x), y) * share
+        self._engine.backward(addend * ranks()[1])
+        self._engine.optimizer.clip_grad = clip or 0.0
+        self._engine.step()
+        self._buffers.agree(parts.model)
+        return addend.detach()
+
+    def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The neutral state, gathered; empty on all ranks but the first."""
+        first = ranks()[0] == 0
+        weights: dict[int, Tensor | None] = {}
+        model = {}
+        for name, value in self._named().items():
+            if isinstance(value, nn.Parameter):
+                if id(value) not in weights:  # tied ones stay tied
+                    full = self._state.weight(value)
+                    weights[id(value)] = full.cpu() if first else None
+                model[name] = weights[id(value)]
+            else:
+                model[name] = value.cpu() if isinstance(value, Tensor) else value
+        slots = {name: slots for name, slots in self._state.slots() if first}
+        return (model, {"state": slots, "param_groups": self._live_groups(parts)}) if first else ({}, {})
+
+    def _live_groups(self, parts: Parts) -> list[dict[str, Any]]:
+        """The groups as they were given, with the values that they have now."""
+        return [
+            {key: named["params"] if key == "params" else group[key] for key in named}
+            for named, group in zip(self._groups, parts.optimizer.param_groups, strict=True)
+        ]
+
+    def _named(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._engine.module.state_dict(keep_vars=True)
+        return state
+
+    def close(self) -> None:
+        """Take the engine apart, and let DeepSpeed forget it and its group."""
+        if self._engine is not None:
+            zero_library.destroy(self._engine)
+            self._engine = None

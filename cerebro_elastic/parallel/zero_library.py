@@ -1,0 +1,88 @@
+"""The deepspeed package: imported on use, kept from building native code, cleaned up after each unit.
+
+DeepSpeed remembers the process group of the first engine, and ZeRO-3 every module that it has seen. Here both
+are put back to what they were after the import, so that the process's next unit may have another group.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_found: dict[str, Any] = {}
+"""The globals of ``deepspeed.utils.groups`` as the import left them."""
+_found_environment: dict[str, str | None] = {}
+"""What a living engine has replaced."""
+
+
+def deepspeed(device: torch.device) -> ModuleType:
+    """The package, set to work on the kind of ``device``."""
+    with _environment_kept():
+        package = importlib.import_module("deepspeed")
+    package.utils.logger.setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning, "torch.distributed.c10d_logger")
+    # The shared-memory collectives are the only native code that the import would have compiled: minutes.
+    package.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    accelerator = "CPU_Accelerator" if device.type == "cpu" else "CUDA_Accelerator"
+    module = importlib.import_module(f"deepspeed.accelerator.{accelerator.split('_')[0].lower()}_accelerator")
+    package.accelerator.set_accelerator(getattr(module, accelerator)())
+    if not _found:
+        _found.update(_variables(package.utils.groups))
+    return package
+
+
+def engine(package: ModuleType, device: torch.device, **given: Any) -> Any:
+    """``deepspeed.initialize``'s engine on ``device``, with torch's default group.
+
+    All through its life DeepSpeed looks up this rank's device in the environment.
+    """
+    _found_environment["LOCAL_RANK"] = os.environ.get("LOCAL_RANK")
+    os.environ["LOCAL_RANK"] = str(device.index or 0)
+    made, *_ = package.initialize(dist_init_required=False, **given)
+    return made
+
+
+def destroy(engine: Any) -> None:
+    """Take ``engine`` apart, and let go of the group and of all that hangs on it."""
+    engine.destroy()
+    vars(importlib.import_module("deepspeed.comm.comm"))["cdb"] = None
+    groups = importlib.import_module("deepspeed.utils.groups")
+    for name, value in _variables(groups).items():
+        setattr(groups, name, _copy(_found.get(name, value)))
+    importlib.import_module("deepspeed.runtime.zero.parameter_offload").FWD_MODULE_STACK.clear()
+    local_rank = _found_environment.pop("LOCAL_RANK", None)
+    if local_rank is None:
+        os.environ.pop("LOCAL_RANK", None)
+    else:
+        os.environ["LOCAL_RANK"] = local_rank
+
+
+def _variables(module: ModuleType) -> dict[str, Any]:
+    """The module's own variables, as far as they hold state."""
+    return {
+        name: _copy(value)
+        for name, value in vars(module).items()
+        if not name.startswith("__") and not callable(value) and not isinstance(value, ModuleType)
+    }
+
+
+def _copy(value: Any) -> Any:
+    return dict(value) if type(value) is dict else value
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,158 @@
+"""A ZeRO engine's parameters and optimizer slots, read and written as full tensors.
+
+The optimizer has one flat tensor for many parameters (``_Flat``), of which each rank holds a part. A whole
+parameter or slot is read from it by DeepSpeed's own functions, and written, but for the third stage: there they
+fail on the last rank if the ranks do not divide the parameter, so that a rank's part is cut here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.parallel.group import ranks
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """What the optimizer has in place of ``parameters``."""
+
+    tensor: Tensor
+    parameters: list[nn.Parameter]
+
+
+class EngineState:
+    """The state of ``engine``, whose optimizer wraps ``optimizer``."""
+
+    def __init__(self, engine: Any, optimizer: Optimizer) -> None:
+        self._zero = engine.optimizer
+        self._inner = optimizer
+        self._sharded = engine.zero_optimization_stage() == 3
+        self._names = {parameter: name for name, parameter in engine.module.named_parameters()}
+        self._fragments = importlib.import_module("deepspeed.utils")
+        self._partition = importlib.import_module("deepspeed.runtime.zero")
+
+    def weight(self, parameter: nn.Parameter) -> Tensor:
+        """All of a parameter, copied; every rank calls it."""
+        if parameter.requires_grad:
+            full: Tensor = self._fragments.safe_get_full_fp32_param(parameter)
+            return full.clone()
+        if not self._sharded:
+            return parameter.detach().clone()
+        with self._partition.GatheredParameters([parameter]):
+            return parameter.detach().clone()
+
+    @torch.no_grad()
+    def set_weight(self, parameter: nn.Parameter, full: Tensor) -> None:
+        """Write this rank's part of a parameter, and of what the optimizer has for it."""
+        if not self._sharded:
+            parameter.copy_(full)
+            if parameter.requires_grad:
+                self._fragments.safe_set_full_fp32_param(parameter, full.to(parameter.device))
+            return
+        part = _part(parameter, full)
+        parameter.ds_tensor.copy_(part)  # type: ignore[attr-defined]
+        if parameter.numel() == full.numel():  # a small one, which stays on every rank
+            parameter.copy_(full)
+        if parameter.requires_grad:
+            self._fragments.safe_set_local_fp32_param(parameter, part)
+
+    def slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each parameter's slots by name, full; every rank goes through them."""
+        for flat in self._flats():
+            slots = self._inner.state.get(flat.tensor, {})
+            for parameter in flat.parameters if slots else ():
+                yield (
+                    self._names[parameter],
+                    {
+                        key: self._fragments.safe_get_full_optimizer_state(parameter, key).clone()
+                        if _is_flat(value, flat.tensor)
+                        else value.clone()
+                        if isinstance(value, Tensor)
+                        else value
+                        for key, value in slots.items()
+                    },
+                )
+
+    def set_slots(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write this rank's part of the slots of parameters by name.
+
+        Raises ``CheckpointError`` if parameters of one flat tensor differ in what it has once for all, such
+        as their step counts.
+        """
+        if not state:
+            return
+        for flat in self._flats():
+            known = [name for name in map(self._names.__getitem__, flat.parameters) if name in state]
+            if known:
+                self._inner.state[flat.tensor] = _flat_slots(flat, self._names, state)
+        if not self._sharded:
+            self._zero._hp_optimizer_states_linked = False
+            self._zero._lazy_init_hp_params_optimizer_state()
+        for flat in self._flats():
+            for parameter in flat.parameters:
+                for key, value in state.get(self._names[parameter], {}).items():
+                    if isinstance(value, Tensor) and value.shape == _shape(parameter):
+                        self._set_slot(parameter, key, value)
+
+    def _set_slot(self, parameter: nn.Parameter, key: str, full: Tensor) -> None:
+        if self._sharded:
+            self._fragments.safe_set_local_optimizer_state(parameter, _part(parameter, full), key)
+        else:
+            self._fragments.safe_set_full_optimizer_state(parameter, full, key)
+
+    def _flats(self) -> list[_Flat]:
+        zero = self._zero
+        tensors, groups = (
+            (zero.fp32_partitioned_groups_flat, zero.fp16_groups)
+            if self._sharded
+            else (zero.single_partition_of_fp32_groups, zero.bit16_groups)
+        )
+        return [_Flat(tensor, list(group)) for tensor, group in zip(tensors, groups, strict=True)]
+
+
+def _flat_slots(
+    flat: _Flat, names: Mapping[nn.Parameter, str], state: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Slots of zeros like ``flat``, and what is one for all its parameters as it is."""
+    made: dict[str, Any] = {}
+    first = ""
+    for parameter in flat.parameters:
+        name = names[parameter]
+        for key, value in state.get(name, {}).items():
+            if isinstance(value, Tensor) and value.shape == _shape(parameter):
+                made.setdefault(key, torch.zeros_like(flat.tensor))
+            elif key not in made:
+                made[key], first = value.clone() if isinstance(value, Tensor) else value, name
+            elif bool(made[key] != value):
+                raise CheckpointError(
+                    f"deepspeed keeps one {key} for all parameters of a group, but that of {first} is "
+                    f"{made[key]} and that of {name} is {value}: train this config with another parallelism"
+                )
+    return made
+
+
+def _is_flat(value: Any, flat: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == flat.shape
+
+
+def _shape(parameter: nn.Parameter) -> torch.Size:
+    """A parameter's own shape: ZeRO-3 leaves an empty one in its place."""
+    shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
+    return shape
+
+
+def _part(parameter: nn.Parameter, full: Tensor) -> Tensor:
+    """This rank's part of ``full`` under ZeRO-3, filled up with zeros if it is the last."""
+    length = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
+    part = full.new_zeros(length)
+    own = full.reshape(-1)[ranks()[0] * length :][:length]
+    part[: own.numel()] = own
+    return part.to(parameter.ds_tensor.device)  # type: ignore[attr-defined]
