@@ -23,12 +23,13 @@ _SECONDS = st.floats(0, 1e6)
 def instances(draw: st.DrawFn) -> Instance:
     """Any moment: any idle nodes, each with any eligible units."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
+    paces = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
     return Instance(
         eligible={node: draw(st.lists(units, unique=True, max_size=8)) for node in idle},
         remaining={config: draw(_SECONDS) for config in _CONFIGS},
         load={node: draw(_SECONDS) for node in _NODES},
-        seconds=lambda _unit, _node: 1.0,
+        seconds=lambda _unit, node: paces[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
     )
 

@@ -15,8 +15,11 @@ from cerebro_elastic.core.events import (
     ConfigEnded,
     Event,
     LeaderChanged,
+    NodeDraining,
+    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeSetAside,
     Placed,
     RunEnded,
     RunOpened,
@@ -29,6 +32,7 @@ from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
+    Begun,
     CheckpointRef,
     Config,
     Failure,
@@ -46,6 +50,7 @@ from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.clocks import HandClock
 from cerebro_elastic.testing.faults import Lost, losing
 
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))
@@ -150,6 +155,7 @@ CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
     "place": lambda s, _: s.ledger.place({0: "n", 1: "n"}, s.leader),
     "assign": lambda s, _: s.ledger.assign(s.attempt(1), s.leader),
     "withdraw": lambda s, a: s.ledger.withdraw(a, s.leader),
+    "set_aside": lambda s, a: s.ledger.set_aside("m", "it fails", a.token, 60.0, s.leader),
     "end_run": lambda s, _: s.ledger.end_run("finished", s.leader),
 }
 
@@ -255,6 +261,78 @@ def test_a_second_commit_is_true_for_the_same_visit_only(stage: Stage) -> None:
         assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
 
 
+def test_a_node_is_asked_to_leave_once_and_its_attempt_still_stands(stage: Stage) -> None:
+    attempt, config = stage.assigned(), stage.config
+    assert stage.ledger.drain("n", 9.5)
+    assert stage.ledger.node("n") == replace(stage.node, drain=9.5)
+    with stage.unchanged():
+        assert stage.ledger.drain("n", 1.0)
+        assert not stage.ledger.drain("m", 1.0)
+        assert stage.ledger.register(Node("n", "host"), stage.node_lease) == stage.ledger.node("n")
+    part = replace(stage.visit(attempt), whole=False)
+    assert stage.ledger.commit(attempt, config, part, stage.plan)
+    assert stage.config.begun == Begun(0, part.batches)
+    assert [type(event) for event in stage.events()[-3:]] == [UnitAssigned, NodeDraining, UnitCommitted]
+    stage.store.revoke(stage.node_lease)
+    assert stage.ledger.node("n") is None, "it leaves with its lease"
+    assert not stage.ledger.drain("n", 1.0)
+
+
+def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
+    attempt = stage.assigned()
+    assert stage.ledger.drain("n", 1.0)
+    assert stage.ledger.give_up(attempt)
+    with stage.unchanged():
+        assert not stage.ledger.give_up(attempt)
+    assert isinstance(stage.events()[-1], UnitWithdrawn)
+
+
+def failed_once(stage: Stage) -> Attempt:
+    attempt = stage.assigned()
+    assert stage.ledger.fail(attempt, stage.config, stage.failure(attempt))
+    return attempt
+
+
+def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> None:
+    first = failed_once(stage)
+    second = failed_once(stage)
+    assert stage.ledger.set_aside("n", "it fails", second.token, 60.0, stage.leader) is not None
+    state = stage.ledger.state()
+    assert (state.aside, state.judged, state.streaks["n"].failures) == (
+        {"n": "it fails"},
+        {"n": second.token},
+        2,
+    )
+    with stage.unchanged():
+        assert stage.ledger.set_aside("n", "again", second.token, 60.0, stage.leader) is None
+    stage.ledger.forgive()
+    with stage.unchanged():
+        for old in (first, second):
+            assert stage.ledger.set_aside("n", "late", old.token, 60.0, stage.leader) is None
+    third = stage.assigned()
+    with stage.unchanged():
+        assert stage.ledger.set_aside("n", "busy", third.token, 60.0, stage.leader) is None
+    assert [type(event) for event in stage.events()[-3:]] == [NodeSetAside, NodeForgiven, UnitAssigned]
+    assert stage.ledger.commit(third, stage.config, stage.visit(third), stage.plan)
+    state = stage.ledger.state()
+    assert (state.aside, state.judged, state.streaks) == ({}, {}, {})
+
+
+def test_a_node_is_forgiven_when_its_time_is_over() -> None:
+    clock = HandClock()
+    stage = Stage(MemoryStore(clock))
+    failed = failed_once(stage)
+    assert stage.ledger.set_aside("n", "it fails", failed.token, 20.0, stage.leader) is not None
+    clock.sleep(19.0)
+    assert stage.ledger.state().aside
+    clock.sleep(1.0)
+    assert not stage.ledger.state().aside
+    with stage.ledger.events(failed.token) as stream:
+        while not isinstance(event := stream.next(0)[0], NodeForgiven):
+            pass
+    assert event.node == "n"
+
+
 def test_an_assignment_is_withdrawn_once_and_by_its_token(stage: Stage) -> None:
     attempt = stage.assigned()
     with stage.unchanged():
@@ -327,6 +405,20 @@ def test_open_register_and_lead_with_lost_answers(faults: tuple[Lost, ...]) -> N
     stage.faults = list(faults)
     leader = next(found for _ in range(4) if (found := fresh.lead("me", lease)))
     assert store.get(fresh.keys.leader).create_revision == leader  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
+def test_drain_and_give_up_with_lost_answers_happen_once(
+    memory_stage: Stage, faults: tuple[Lost, ...]
+) -> None:
+    stage = memory_stage
+    attempt = stage.assigned()
+    stage.faults = list(faults)
+    assert stage.ledger.drain("n", 9.5)
+    stage.faults = list(faults)
+    stage.ledger.give_up(attempt)
+    stage.faults = []
+    assert [type(event) for event in stage.events()[-3:]] == [UnitAssigned, NodeDraining, UnitWithdrawn]
 
 
 @pytest.mark.parametrize("verb", CONTROLLER)
