@@ -148,15 +148,17 @@ class Ledger:
             except TxnUnknown:
                 continue
 
-    def drain(self, name: str, grace: float) -> bool:
-        """Ask a node to leave within ``grace`` seconds; ``False`` if it is not registered. Nothing changes
-        for one that was asked before."""
+    def drain(self, name: str, grace: float, boot: str | None = None) -> bool:
+        """Ask a node to leave within ``grace`` seconds; ``False`` if it, or the one with this ``boot``, is not
+        registered. Nothing changes for one that was asked before."""
         key = self.keys.node(name)
         while True:
             item = self.store.get(key)
             if item is None:
                 return False
             node = decode(item.value, Node)
+            if boot not in (None, node.boot):
+                return False
             if node.drain is not None:
                 return True
             asked = Put(key, _bytes(replace(node, drain=grace)), item.lease)

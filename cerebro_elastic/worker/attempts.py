@@ -110,7 +110,7 @@ class Attempts:
     def _tell_leaving(self, attempt: Attempt) -> None:
         """The history says that a node was asked to leave before it says what the node left undone; who else
         tells it may be slower than this unit."""
-        self._ledger.drain(attempt.node, max(0.0, self._leaving.left))
+        self._ledger.drain(attempt.node, max(0.0, self._leaving.left), self._boot)
 
     def _visit(self, attempt: Attempt, config: Config) -> Visit:
         """Everything but the commit."""

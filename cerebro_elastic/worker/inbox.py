@@ -121,6 +121,4 @@ class Inbox:
         if grace is None:
             return
         self._messages.put(GoHome())
-        node = self._ledger.node(self._node)
-        if node is not None and node.boot == self._boot:
-            self._ledger.drain(self._node, grace)
+        self._ledger.drain(self._node, grace, self._boot)
