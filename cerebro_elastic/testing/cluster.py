@@ -81,12 +81,20 @@ class Cluster:
     context ends whatever is left."""
 
     def __init__(
-        self, recipe: Mapping[str, Any], folder: RunFolder, *, nodes: int, candidates: int, members: int = 1
+        self,
+        recipe: Mapping[str, Any],
+        folder: RunFolder,
+        *,
+        nodes: int,
+        candidates: int,
+        members: int = 1,
+        grace: float = GRACE,
     ) -> None:
         self.folder = folder
         self._recipe = load_recipe(dict(recipe), root=folder.path.parent)
         self._names = ([f"node-{i}" for i in range(nodes)], [f"candidate-{i}" for i in range(candidates)])
         self._members = members
+        self._grace = grace
         self._stack = ExitStack()
         self.faults = FaultFolder(folder.path / "faults")
 
@@ -132,8 +140,8 @@ class Cluster:
             FOLDER: str(self.folder.path / "faults"),
             "CEREBRO_CACHE": str(self.folder.cache),
             "CEREBRO_PARENT": str(os.getpid()),
-            "CEREBRO_GRACE": str(GRACE),
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "10",
+            "CEREBRO_GRACE": str(self._grace),
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "20",
         }
         return Process(command, self.log_of(name), env)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cerebro_elastic.checkpoint.retention import collectable
@@ -16,7 +16,7 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.values import Status, Visit
 from cerebro_elastic.runs.replay import replay, verify
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.testing.cluster import Cluster
@@ -31,7 +31,10 @@ def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     for name, result in results.items():
         for violation in verify(result):
             yield f"{name} has on record: {violation.invariant}: {violation.story}"
-    result = next(iter(results.values()))
+    first, result = next(iter(results.items()))
+    for name, other in results.items():
+        if _visits(other) != _visits(result):
+            yield f"{name} and {first} have different visits on record"
     yield from _unlike_their_replay(result)
     yield from _restarted_unharmed(cluster, result.events, strikes)
     yield from _wasted(cluster, result.events, strikes)
@@ -79,6 +82,10 @@ def wasted(cluster: Cluster, events: Sequence[Event]) -> Counter[str]:
         began = {line["attempt"] for line in _log(cluster.log_of(node)) if line["event"] == "began"}
         lost[node] = len(began - committed)
     return lost
+
+
+def _visits(result: RunResult) -> Mapping[str, Sequence[Visit]]:
+    return {config: row.visits for config, row in result.configs.items()}
 
 
 def _unlike_their_replay(result: RunResult) -> Iterator[str]:

@@ -1,0 +1,57 @@
+"""A short storm over real processes; and the verdict on it has teeth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.testing.chaos import recipe
+from cerebro_elastic.testing.cluster import Cluster
+from cerebro_elastic.testing.faults import Kind, Point, What, Whom, random_plan
+from cerebro_elastic.testing.lead import record_of
+from cerebro_elastic.testing.storm import Storm
+from cerebro_elastic.testing.verdict import judge
+
+KINDS = (
+    Kind(What.KILL, Whom.RANK, Point.MIDDLE_OF_SAVE),
+    Kind(What.KILL, Whom.RANK, Point.BEFORE_COMMIT),
+    Kind(What.KILL, Whom.NODE, Point.ANSWER),
+    Kind(What.PAUSE, Whom.RANK),
+    Kind(What.DRAIN, Whom.NODE),
+    Kind(What.RAISE, Whom.RANK, Point.IN_UNIT),
+    Kind(What.LOSE, Whom.RANK, Point.REQUEST),
+    Kind(What.LOSE, Whom.RANK, Point.ANSWER),
+    Kind(What.TERMINATE, Whom.CONTROLLER),
+    Kind(What.KILL, Whom.ETCD),
+)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("imports_as_found")
+def test_a_run_survives_a_storm(tmp_path: Path) -> None:
+    plan = random_plan(5, len(KINDS), nodes=3, commits=30, kinds=KINDS)
+    with Cluster(recipe(4, 2), RunFolder(tmp_path / "storm"), nodes=3, candidates=2) as cluster:
+        storm = Storm(cluster, plan)
+        assert storm.rage(120)
+    assert list(judge(cluster, storm.strikes)) == []
+
+    # The same storm, had nobody been hit: all that it has cost is then without a cause.
+    unharmed = list(judge(cluster, []))
+    assert any("was hit 0 times" in problem and "ranks started" in problem for problem in unharmed)
+    assert any("was hit 0 times" in problem and "did not commit" in problem for problem in unharmed)
+
+    # What is left behind, or is not what it was, is told.
+    checkpoints = cluster.folder.path / "checkpoints"
+    (checkpoints / "c0000" / "nobodys").mkdir()
+    (checkpoints / "half.tmp").touch()
+    history = record_of(cluster.folder, "candidate-1").history
+    lines = history.read_text().splitlines(keepends=True)
+    last_commit = max(place for place, line in enumerate(lines) if '"UnitCommitted"' in line)
+    history.write_text("".join(lines[:last_commit]))
+    problems = list(judge(cluster, storm.strikes))
+    assert any("orphaned checkpoint" in problem for problem in problems)
+    assert any("temporary file" in problem for problem in problems)
+    assert any("different visits on record" in problem for problem in problems)
