@@ -25,7 +25,7 @@ from cerebro_elastic.core.values import Config, Plan, Spec, Unit
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection
 from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.runs.launch import make_search
+from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.preflight import check
 from cerebro_elastic.train.bench import Bench
 
