@@ -55,6 +55,10 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._main.cancel)
         self._thread.join()
 
+    def drop(self) -> None:
+        """Close all connections."""
+        self._loop.call_soon_threadsafe(lambda: [pump.cancel() for pump in self._pumps])
+
     def _run(self) -> None:
         with contextlib.closing(self._loop), contextlib.suppress(asyncio.CancelledError):
             self._main = self._loop.create_task(self._serve())

@@ -42,6 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     client.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     client.private_key_pem.write_to_path(folder / "key.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["h2", "http/1.1"])  # gRPC insists on it
     context.verify_mode = ssl.CERT_REQUIRED
     ca.configure_trust(context)
     ca.issue_cert("localhost").configure_cert(context)
