@@ -15,7 +15,7 @@ from typing import TextIO
 from cerebro_elastic.clock import Clock
 
 _REARM_SECONDS = 1.0
-"""A sign of life arms anew at most this often: it starts a thread each time."""
+"""A sign of life arms anew at most this often, as it starts a thread; four times at least before the end."""
 
 
 class Watchdog:
@@ -52,7 +52,9 @@ class Watchdog:
 
     def beat(self) -> None:
         """A sign of life."""
-        if self._seconds is not None and self._clock.now() - self._armed >= _REARM_SECONDS:
+        if self._seconds is None:
+            return
+        if self._clock.now() - self._armed >= min(_REARM_SECONDS, self._seconds / 4):
             self._arm(self._seconds)
 
     def _arm(self, seconds: float) -> None:

@@ -2,144 +2,27 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.events import NodeDraining, UnitCommitted, UnitWithdrawn
 from cerebro_elastic.core.values import (
-    Attempt,
     CheckpointRef,
-    Config,
     FailureKind,
-    Node,
-    Plan,
     Prefetch,
-    Spec,
     Status,
-    Unit,
 )
-from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DamagedCheckpoint, StoreUnavailable
-from cerebro_elastic.logs import EventLog
-from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.hop import Hopper
-from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.watchdog import Watchdog
-
-FUNCTIONS = """
-import sys
-import torch
-from torch import nn
-
-
-def model(deed):
-    return nn.Linear(2, 2)
-
-
-def train(model, optimizer, batches, deed):
-    for x, y in batches:
-        if deed == "raise":
-            raise ValueError("not to my liking")
-        if deed == "exit":
-            sys.exit(0)
-        if deed == "memory":
-            raise torch.OutOfMemoryError("out of memory")
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-    return {"loss": loss.item()}
-"""
-
-RECIPE = {
-    "epochs": 4,
-    "task": {"kind": "torch", "model_fn": "an_act:model", "train_fn": "an_act:train", "optimizer": "SGD",
-             "loss": "cross_entropy"},
-    "data": {"url": "", "batch_size": 4},
-    "search": {"space": {"deed": ["train"], "lr": [0.1]}},
-    "objective": {"metric": "train_loss", "mode": "min"},
-}  # fmt: skip
-
-
-def rows() -> dict[str, np.ndarray]:
-    x = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
-    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
-
-
-class Scene:
-    """A node of a run with one config, and what performs its attempts."""
-
-    def __init__(self, folder: Path, deed: str) -> None:
-        (folder / "an_act.py").write_text(FUNCTIONS)
-        data = str(folder / "data")
-        manifest = prepare(rows, data, partitions=2, seed=1)
-        recipe = load_recipe({**RECIPE, "data": {**RECIPE["data"], "url": data}}, root=folder)  # type: ignore[dict-item]
-        self.plan = Plan("r", 2, 4)
-        self.spec = Spec(
-            *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder), ""),
-            *(str(folder), "v"),
-        )
-        self.store = MemoryStore()
-        self.ledger = Ledger(self.store, "r")
-        self.ledger.open(self.spec)
-        leader = self.ledger.lead("me", self.store.grant(99))
-        assert leader is not None
-        self.leader = leader
-        self.register()
-        self.ledger.create_config(Config("c", {"deed": deed, "lr": 0.1}), leader)
-        bench = Bench(self.spec, folder / "cache")
-        clock = SystemClock()
-        self.leaving = Leaving(clock)
-        self.dump = (folder / "dump").open("w+")
-        watchdog = Watchdog(self.dump, clock)
-        self.attempts = Attempts(
-            *(self.ledger, self.spec, bench, clock, EventLog(), "boot", self.leaving, watchdog)
-        )
-        self.checkpoints = folder / "checkpoints" / "c"
-
-    def register(self, boot: str = "boot") -> None:
-        self.lease = self.store.grant(99)
-        self.node = self.ledger.register(Node("n", "host", boot=boot), self.lease)
-
-    @property
-    def config(self) -> Config:
-        config = self.ledger.config("c")
-        assert config is not None
-        return config
-
-    def assign(self) -> Attempt:
-        config = self.config
-        unit = Unit("c", config.epoch, len(config.visited))
-        attempt = Attempt(unit, "n", self.node.registration, config.revision, config.head)
-        token = self.ledger.assign(attempt, self.leader)
-        assert token is not None
-        return replace(attempt, token=token)
-
-
-@pytest.fixture
-def deed() -> str:
-    return "train"
-
-
-@pytest.fixture
-def scene(tmp_path: Path, deed: str, imports_as_found: None) -> Iterator[Scene]:  # noqa: ARG001
-    scene = Scene(tmp_path, deed)
-    threads = torch.get_num_threads()
-    with scene.dump, scene.attempts:
-        yield scene
-    torch.set_num_threads(threads)
 
 
 def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene) -> None:
@@ -174,6 +57,42 @@ def test_what_a_users_code_does_fails_its_unit_and_nothing_else(scene: Scene, de
     assert "an_act.py" in failure.story
     assert scene.ledger.assignment("n") is None
     assert scene.ledger.node("n") == scene.node
+
+
+@pytest.mark.parametrize("deed", ["nan"])
+def test_what_is_not_finite_fails_its_unit(scene: Scene, deed: str) -> None:  # noqa: ARG001
+    scene.perform()
+    (failure,) = scene.config.failures
+    assert failure.kind is FailureKind.NOT_FINITE
+    assert "loss is nan" in failure.story
+    assert "not_finite: go-on" in failure.story
+    assert scene.ledger.visits() == []
+    assert not scene.checkpoints.exists()
+
+
+def test_what_is_not_finite_goes_on_where_the_recipe_wants_it(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(deed="nan", limits={"not_finite": "go-on"})
+    scene.perform()
+    assert len(scene.ledger.visits()) == 1
+
+
+@pytest.mark.parametrize(("expected", "seconds"), [(None, 20.0), (1.0, 20.0), (7.0, 35.0)])
+def test_a_unit_may_take_as_long_as_such_units_take(
+    make_scene: Callable[..., Scene],
+    monkeypatch: pytest.MonkeyPatch,
+    expected: float | None,
+    seconds: float,
+) -> None:
+    scene, armed = make_scene(limits={"hang_seconds": 20, "hang_factor": 5}), list[float]()
+    later = faulthandler.dump_traceback_later
+
+    def arm(timeout: float, **how: Any) -> None:
+        armed.append(timeout)
+        later(timeout, **how)
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", arm)
+    scene.attempts.perform(replace(scene.assign(), expected=expected))
+    assert armed == [seconds]
 
 
 def test_a_damaged_input_is_repaired_and_the_unit_goes_on(scene: Scene) -> None:

@@ -1,0 +1,127 @@
+"""A node of a run with one config, and what performs its attempts: real task, data, checkpoints and ledger;
+only the store is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.progress import next_units, skipped
+from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Spec
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.worker.attempts import Attempts
+from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.watchdog import Watchdog
+
+FUNCTIONS = """
+import sys
+import time
+import torch
+from torch import nn
+
+
+def model(deed):
+    return nn.Linear(2, 2)
+
+
+def train(model, optimizer, batches, deed):
+    for x, y in batches:
+        if deed == "raise":
+            raise ValueError("not to my liking")
+        if deed == "exit":
+            sys.exit(0)
+        if deed == "memory":
+            raise torch.OutOfMemoryError("out of memory")
+        if deed == "hang":
+            time.sleep(600)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item() * (float("nan") if deed == "nan" else 1.0)}
+"""
+
+RECIPE = {
+    "epochs": 4,
+    "task": {"kind": "torch", "model_fn": "an_act:model", "train_fn": "an_act:train", "optimizer": "SGD",
+             "loss": "cross_entropy"},
+    "search": {"space": {"deed": ["train"], "lr": [0.1]}},
+    "objective": {"metric": "train_loss", "mode": "min"},
+}  # fmt: skip
+
+
+def rows() -> dict[str, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
+    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
+
+
+class Scene:
+    """``too`` are further sections of the recipe."""
+
+    def __init__(self, folder: Path, deed: str, *, batch_size: int = 4, **too: Any) -> None:
+        (folder.parent / "an_act.py").write_text(FUNCTIONS)
+        data = str(folder / "data")
+        manifest = prepare(rows, data, partitions=2, seed=1)
+        recipe = load_recipe(
+            {**RECIPE, "data": {"url": data, "batch_size": batch_size}, **too}, root=folder.parent
+        )
+        self.plan = Plan("r", 2, 4)
+        self.spec = Spec(
+            *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder.parent), ""),
+            *(str(folder), "v"),
+        )
+        self.store = MemoryStore()
+        self.ledger = Ledger(self.store, "r")
+        self.ledger.open(self.spec)
+        leader = self.ledger.lead("me", self.store.grant(99))
+        assert leader is not None
+        self.leader = leader
+        self.register()
+        self.ledger.create_config(Config("c", {"deed": deed, "lr": 0.1}), leader)
+        self.bench = Bench(self.spec, folder / "cache")
+        self.dump = (folder / "dump").open("w+")
+        self.checkpoints = folder / "checkpoints" / "c"
+
+    @contextmanager
+    def rank(self) -> Iterator[Self]:
+        """A rank of the node; one at a time."""
+        clock = SystemClock()
+        self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
+        told = (EventLog(), "boot", self.leaving, self.watchdog)
+        with Attempts(self.ledger, self.spec, self.bench, clock, *told) as self.attempts:
+            yield self
+
+    def register(self, boot: str = "boot") -> None:
+        self.lease = self.store.grant(99)
+        self.node = self.ledger.register(Node("n", "host", boot=boot), self.lease)
+
+    @property
+    def config(self) -> Config:
+        config = self.ledger.config("c")
+        assert config is not None
+        return config
+
+    def assign(self) -> Attempt:
+        config = self.config
+        attempt = Attempt(
+            *(next_units(config, self.plan)[0], "n", self.node.registration, config.revision, config.head),
+            skip=skipped(config),
+        )
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None
+        return replace(attempt, token=token)
+
+    def perform(self) -> None:
+        """The next unit."""
+        self.attempts.perform(self.assign())
