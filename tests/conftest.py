@@ -63,7 +63,7 @@ def s3(_s3_server: BadProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadPro
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     # As a user would set it; our own tries are enough to wait for.
-    client = {"read_timeout": 0.5, "retries": {"total_max_attempts": 1}}
+    client = {"read_timeout": 2.0, "retries": {"total_max_attempts": 1}}
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": client})
     server = f"http://127.0.0.1:{_s3_server.target}"
     requests.post(f"{server}/moto-api/reset", timeout=10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ class Bad(Enum):
     QUOTA = 507
     HANG = "no answer"
     DROP = "the connection ends without an answer"
+    LOST = "it is done, and the connection ends without an answer"
     CUT = "the connection ends in the middle of the answer"
 
 
@@ -113,6 +115,10 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def handle_one(self) -> None:
+            with suppress(ConnectionError):  # who asked has gone
+                self.serve()
+
+        def serve(self) -> None:
             self.close_connection = True  # one request a connection: a fault is one request's
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             key = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
@@ -123,7 +129,7 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             elif bad is Bad.HANG:
                 released.wait()
             elif bad is not Bad.DROP:
-                self.forward(body, cut=bad is Bad.CUT)
+                self.forward(body, bad)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
 
@@ -136,12 +142,15 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(text)
 
-        def forward(self, body: bytes, *, cut: bool) -> None:
+        def forward(self, body: bytes, bad: Bad | None) -> None:
             server = http.client.HTTPConnection("127.0.0.1", proxy.target, timeout=30)
             headers = {k: v for k, v in self.headers.items() if k.lower() not in ("expect", "connection")}
             server.request(self.command, self.path, body, {**headers, "Connection": "close"})
             answer = server.getresponse()
             data = answer.read()
+            server.close()
+            if bad is Bad.LOST:
+                return
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in (
@@ -156,8 +165,7 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", length or "0")
             self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(data[: len(data) // 2] if cut else data)
-            server.close()
+            self.wfile.write(data[: len(data) // 2] if bad is Bad.CUT else data)
 
         def log_message(self, *_: object) -> None:
             """Tests look at ``requests``."""
