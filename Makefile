@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # The package etcd3 wants an older protobuf than others do: an environment that differs from .venv in that.
 ETCD3 := .venv-etcd3
 
-.PHONY: run test check clean
+.PHONY: run test check chaos clean
 
 run: $(STAMP)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -20,6 +20,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3]
+SEED ?= 1
+FAULTS ?= 60
+ETCD ?= 1
+chaos: $(STAMP)
+	$(BIN)/python -m cerebro_elastic.testing.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD)
 
 # Bytecode is compiled once at installation: importing torch without it costs seconds every time.
 $(STAMP): pyproject.toml constraints.txt

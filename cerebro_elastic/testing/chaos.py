@@ -8,10 +8,12 @@ again, ``--shrink`` looks for the few faults of a failing plan that it takes to 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -124,22 +126,13 @@ def main() -> int:
     if options.plan:
         plan = plan_from_json(options.plan.read_text())
     folder = options.folder or Path(tempfile.mkdtemp(prefix="cerebro-storm-"))
-    tries = 0
+    tries = count(1)
 
     def problems_of(plan: FaultPlan) -> list[str]:
-        nonlocal tries
-        tries += 1
-        scratch = folder / f"{tries}"
+        scratch = folder / f"{next(tries)}"
         scratch.mkdir(parents=True)
-        return storm(
-            scratch,
-            plan,
-            configs=options.configs,
-            epochs=options.epochs,
-            members=options.etcd,
-            deadline=options.deadline,
-            out=out,
-        )
+        sizes = {"configs": options.configs, "epochs": options.epochs, "members": options.etcd}
+        return storm(scratch, plan, **sizes, deadline=options.deadline, out=out)
 
     problems = problems_of(plan)
     for problem in problems:
@@ -148,6 +141,8 @@ def main() -> int:
     if problems and options.shrink:
         for fault in shrink(plan, lambda part: bool(problems_of(part))):
             out.print(f"it takes: {fault}")
+    if not problems and not options.folder:
+        shutil.rmtree(folder)
     return 1 if problems else 0
 
 

@@ -138,16 +138,23 @@ class Storm:
                 self._begin(strike, target, now)
 
     def _target(self, fault: Fault) -> str | None:
-        """The name of the process to hit, if it is whole."""
+        """The name of the process to hit, if it is whole and no other fault has it."""
         if fault.of_node:
             name = self._used(fault.index)
-            whole = name in self.seen.nodes and self._cluster.rank(name) is not None
-        elif fault.whom is Whom.CONTROLLER:
-            name = CONTROLLER
-            whole = self._leader() is not None and all(p.alive for p in self._cluster.candidates.values())
         else:
-            name, whole = f"etcd-{fault.index}", not any(busy.startswith("etcd") for busy in self._busy)
-        return name if whole and name not in self._busy else None
+            name = CONTROLLER if fault.whom is Whom.CONTROLLER else f"etcd-{fault.index}"
+        return name if name not in self._busy and self._is_whole(fault, name) else None
+
+    def _is_whole(self, fault: Fault, name: str) -> bool:
+        """A node that is hit from outside is in the middle of a unit; whoever leads has a successor."""
+        if fault.whom is Whom.CONTROLLER:
+            return self._leader() is not None and all(p.alive for p in self._cluster.candidates.values())
+        store_is_there = not any(busy.startswith("etcd") for busy in self._busy)
+        if fault.whom is Whom.ETCD:
+            return store_is_there
+        there = self.seen.attempts if fault.point is None else self.seen.nodes
+        reachable = store_is_there or fault.what is not What.DRAIN
+        return name in there and reachable and self._cluster.rank(name) is not None
 
     def _used(self, index: int) -> str:
         """The node of this number, or another in its place if it is set aside: it would be no loss."""
