@@ -24,7 +24,14 @@ def test_the_environment_gives_back_what_it_got(pem: Path) -> None:
     for settings in (
         StoreSettings(endpoints=ONE),
         StoreSettings(
-            endpoints=("a:1", "[::1]:2"), ca=pem, cert=pem, key=pem, user="u", password="p, w", patience=2
+            endpoints=("a:1", "[::1]:2"),
+            ca=pem,
+            cert=pem,
+            key=pem,
+            user="u",
+            password="p, w",
+            patience=2,
+            driver="grpc",
         ),
     ):
         assert StoreSettings.from_env(settings.to_env()) == settings
@@ -81,6 +88,7 @@ def test_an_endpoint_is_host_and_port(endpoint: str) -> None:
     [
         ({"endpoints": ()}, "at least one HOST:PORT"),
         ({"ca": Path("/none.pem")}, "ca = /none.pem cannot be read"),
+        ({"driver": "grcp"}, r"'grcp' is not known: did you mean 'grpc'\?.*CEREBRO_ETCD_DRIVER"),
         ({"user": "u"}, "both user and password"),
         ({"password": "p"}, "both user and password"),
         ({"patience": 0.0}, "more than 0"),

@@ -1,0 +1,53 @@
+"""The driver is loaded when a store is opened; what it needs and cannot have is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import MissingExtra
+from cerebro_elastic.store.etcd import EtcdStore
+
+GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
+DRIVER = "cerebro_elastic.store.channel"
+
+
+def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("etcd3", "grpc"):
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, DRIVER, raising=False)
+            patch.setitem(sys.modules, "grpc", None if package == "grpc" else sys)
+            patch.setitem(sys.modules, "etcd3", None)
+            with pytest.raises(
+                MissingExtra, match=rf"'{package}', not installed: .*cerebro-elastic\[etcd3\]"
+            ):
+                EtcdStore(GRPC)
+
+
+def test_a_protobuf_that_is_too_new_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "grpc.py").touch()
+    (tmp_path / "etcd3.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in (DRIVER, "grpc", "etcd3"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(MissingExtra, match=r"protobuf<3\.21.*PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"):
+        EtcdStore(GRPC)
+    for module in ("grpc", "etcd3"):
+        sys.modules.pop(module, None)
+
+
+@pytest.mark.skipif(find_spec("etcd3") is None, reason="needs etcd3: `make test` runs it with that")
+def test_grpc_is_loaded_for_its_driver_only() -> None:
+    code = (
+        "import sys; from cerebro_elastic.config import StoreSettings as S\n"
+        "from cerebro_elastic.store.etcd import EtcdStore\n"
+        "loaded = lambda: 'grpc' in sys.modules\n"
+        "EtcdStore(S(endpoints=('127.0.0.1:1',))); assert not loaded()\n"
+        "EtcdStore(S(endpoints=('127.0.0.1:1',), driver='grpc')); assert loaded()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
