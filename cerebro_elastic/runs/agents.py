@@ -25,7 +25,9 @@ _MARGIN = 5.0
 _TAIL_LINES = 15
 _TRIES = 3
 """A node that has ended so often in a row, and not once committed, counts as one that cannot work."""
-_PROVEN, _LONGEST_PAUSE = 60.0, 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_PROVEN = 60.0
+"""Seconds after which the death of an agent is the first in a row again."""
 
 
 def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
@@ -147,7 +149,7 @@ class LocalAgents:
                 node.ends = node.ends if now - node.started < _PROVEN else 0
             elif node.again is None and not node.over:
                 node.ends += 1
-                pause = min(_LONGEST_PAUSE, 2.0 ** (node.ends - 1))
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (node.ends - 1))
                 node.again = now + pause
                 self._say(f"{_end_of(node)}; to be started anew in {pause:g} s (see {node.log})")
             elif node.again is not None and now >= node.again:
