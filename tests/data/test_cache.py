@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.errors import DataError, DiskFull
+from cerebro_elastic.errors import DataError, DiskFull, StorageError
+from cerebro_elastic.files import places
+from cerebro_elastic.testing.proxy import Bad, BadProxy
 
 
 def columns() -> dict[str, Any]:
@@ -191,6 +194,66 @@ def test_processes_may_fetch_the_same_partition_at_once(tmp_path: Path) -> None:
     assert PartitionCache(Path(root)).cached(manifest) == (0,)
 
 
+@pytest.fixture
+def bucket(s3: BadProxy) -> tuple[str, Manifest, BadProxy]:
+    manifest = prepare(columns, "s3://bucket/data", partitions=1, seed=0)
+    s3.reset()
+    return "s3://bucket/data", manifest, s3
+
+
+def fetched(proxy: BadProxy) -> list[str]:
+    """The files that were read whole, in one request each: they are small."""
+    return sorted(r.path for r in proxy.requests if r.method == "GET" and r.path.endswith(".npy"))
+
+
+def test_processes_that_share_a_cache_fetch_a_partition_once(bucket: Any, tmp_path: Path) -> None:
+    url, manifest, s3 = bucket
+    command = [sys.executable, "-c", FETCH, url, str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in running] == ["190"] * 2
+    assert fetched(s3) == [f"/bucket/data/{file.path}" for file in manifest.train[0].files]
+
+
+@pytest.mark.parametrize("bad", [Bad.SLOW_DOWN, Bad.DROP, Bad.CUT], ids=lambda bad: bad.name)
+def test_a_partition_comes_through_a_storage_with_bad_days(bucket: Any, tmp_path: Path, bad: Bad) -> None:
+    url, manifest, s3 = bucket
+    chance = random.Random(0)
+    s3.plan = lambda _request: bad if chance.random() < 1 / 3 else None
+    part = PartitionCache(tmp_path).fetch(url, manifest, "train", 0)
+    assert sorted(part.columns["y"]) == list(range(20))
+
+
+def test_a_storage_out_of_reach_is_not_damage_and_leaves_nothing(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, manifest, s3 = bucket
+    s3.first(99, Bad.SLOW_DOWN)
+    with monkeypatch.context() as context:
+        context.setattr(places, "PATIENCE", 0.0)
+        with pytest.raises(StorageError, match=r"s3://bucket/data/train/.*: the storage cannot be reached"):
+            PartitionCache(tmp_path).fetch(url, manifest, "train", 0)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut short", "removed"])
+def test_what_was_damaged_in_the_cache_is_found_at_first_use_and_fetched_again(
+    bucket: Any, tmp_path: Path, damage: str
+) -> None:
+    url, manifest, s3 = bucket
+    PartitionCache(tmp_path).fetch(url, manifest, "train", 0)
+    path = files(tmp_path)[1]
+    data = path.read_bytes()
+    path.unlink()  # readers may still have the old one mapped
+    if damage != "removed":
+        path.write_bytes({"flipped": data[:-1] + bytes([data[-1] ^ 1]), "cut short": data[:-1]}[damage])
+    s3.requests.clear()
+    cache = PartitionCache(tmp_path)  # as a process that was started later has it
+    for _ in range(2):
+        assert sorted(cache.fetch(url, manifest, "train", 0).columns["y"]) == list(range(20))
+    assert fetched(s3) == [f"/bucket/data/{manifest.train[0].files[1].path}"], "that file, once"
+    assert path.read_bytes() == data
+
+
 def test_a_full_cache_disk_is_told_as_such(
     dataset: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +262,7 @@ def test_a_full_cache_disk_is_told_as_such(
 
     url, manifest = dataset
     monkeypatch.setattr("cerebro_elastic.data.cache.replacing", full)
-    with pytest.raises(DiskFull, match="cannot fetch train partition 0"):
+    with pytest.raises(DiskFull, match=r"cannot fetch train partition 0 of .*data into .*: no space left"):
         PartitionCache(tmp_path / "cache").fetch(url, manifest, "train", 0)
 
 
