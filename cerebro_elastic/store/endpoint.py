@@ -63,7 +63,7 @@ def open_endpoints(settings: StoreSettings) -> list[Endpoint]:
     except TypeError as exc:
         # protobuf says so where generated code is older than itself.
         raise MissingExtra(
-            f"CEREBRO_ETCD_DRIVER=grpc: the package 'etcd3' is too old for the protobuf that is installed: "
-            f"pip install 'protobuf<3.21', or set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"
+            "CEREBRO_ETCD_DRIVER=grpc: the package 'etcd3' is too old for the protobuf that is installed: "
+            "pip install 'protobuf<3.21', or set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python"
         ) from exc
     return [ChannelEndpoint(address, settings) for address in settings.endpoints]

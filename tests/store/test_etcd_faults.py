@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def put_once(store: EtcdStore, key: str) -> int:
+    """Write ``key``, which is absent, also where the connection's end comes to light by the writing."""
+    while True:
+        with suppress(TxnUnknown):
+            put(store, key, b"1")
+        if item := store.get(key):
+            return item.mod_revision
+
+
 def test_kill_and_restart_under_a_watch(connect: Connect, tmp_path: Path, store_prefix: str) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(EtcdCluster(tmp_path, size=1))
@@ -53,7 +62,7 @@ def test_kill_and_restart_under_a_watch(connect: Connect, tmp_path: Path, store_
         server.kill(0)
         # Written before the watch may have seen that its stream is gone.
         with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(put, store, store_prefix + "x", b"1")
+            writing = pool.submit(put_once, store, store_prefix + "x")
             server.start(0)
             written = writing.result()
         last = put(store, store_prefix + "x", b"2")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreFull, TxnUnknown
 from cerebro_elastic.store.base import Delete, Put, Store, absent
+from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.testing.etcd_cluster import EtcdCluster, make_room
 from cerebro_elastic.testing.store_contract import SOON, expect, put
@@ -78,3 +81,45 @@ def test_a_write_waits_for_room(connect: Connect, server: EtcdCluster) -> None:
             writing.result(timeout=0.2)
         make_room(endpoint, last)
         assert writing.result(timeout=SOON).succeeded
+
+
+@contextmanager
+def late_alarm(target: str) -> Iterator[StoreSettings]:
+    """A way to the etcd at ``target``, whose transactions are performed and answered with NOSPACE, as are
+    those that were on their way when etcd found that it is full."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.forward(requests.get(f"http://{target}{self.path}", timeout=SOON))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            answer = requests.post(f"http://{target}{self.path}", data=body, timeout=SOON)
+            if self.path.endswith("/txn"):
+                answer.status_code = 429
+                answer._content = b'{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}'
+            self.forward(answer)
+
+        def forward(self, answer: requests.Response) -> None:
+            self.send_response(answer.status_code)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever, poll_interval=0.01)
+        yield StoreSettings(endpoints=(f"127.0.0.1:{server.server_port}",), patience=1.0)
+        server.shutdown()
+
+
+def test_a_txn_that_was_performed_all_the_same_is_unknown(etcd: EmbeddedEtcd, store_prefix: str) -> None:
+    key = store_prefix + "x"
+    with late_alarm(etcd.settings.endpoints[0]) as settings, closing(EtcdStore(settings)) as store:
+        store.get(key)
+        for op in (Put(key, b"1"), Put(key, b"2"), Delete(key)):
+            with pytest.raises(TxnUnknown, match="space exceeded"):
+                store.txn([], [op])
+            item = store.get(key)
+            assert (item.value if item else None) == getattr(op, "value", None)
