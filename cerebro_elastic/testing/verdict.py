@@ -28,9 +28,12 @@ from cerebro_elastic.testing.storm import Strike
 def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     """A sentence for each thing that is not as it should be; none if the run has survived."""
     results = {name: RunResult(record_of(cluster.folder, name)) for name in cluster.candidates}
-    for name, result in results.items():
-        for violation in verify(result):
+    broken = {name: verify(result) for name, result in results.items()}
+    for name, violations in broken.items():
+        for violation in violations:
             yield f"{name} has on record: {violation.invariant}: {violation.story}"
+    if any(violation.invariant == "history" for found in broken.values() for violation in found):
+        return  # a history that cannot be leads nowhere
     first, result = next(iter(results.items()))
     for name, other in results.items():
         if _visits(other) != _visits(result):
