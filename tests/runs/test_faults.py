@@ -22,7 +22,7 @@ from cerebro_elastic.runs.replay import replay, verify
 from cerebro_elastic.store.journal import read_journal
 
 pytestmark = pytest.mark.cluster
-DEADLINE = 90.0
+DEADLINE = 120.0
 EPOCHS = 35
 
 
@@ -49,6 +49,10 @@ def cerebro_run(project: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
 
 def units(folder: RunFolder) -> int:
     return folder.history.read_text().count('"kind":"UnitCommitted"') if folder.history.exists() else 0
+
+
+def joins(folder: RunFolder) -> int:
+    return folder.history.read_text().count('"kind":"NodeJoined"')
 
 
 def processes_of(run_id: str, text: str) -> list[int]:
@@ -93,7 +97,13 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
 
     with cerebro_run(project, "stormy") as third:
         wait_for(lambda: units(folder) > done + 20, "units after the kill")
-        before = set(ranks("stormy"))
+        before, joined = set(ranks("stormy")), joins(folder)
+        (etcd,) = processes_of("stormy", f"--data-dir {folder.etcd}")
+        os.kill(etcd, signal.SIGKILL)
+        done = units(folder)
+        wait_for(lambda: units(folder) > done + 20, "units after the store's death")
+        assert processes_of("stormy", f"--data-dir {folder.etcd}") not in ([], [etcd])
+        assert (set(ranks("stormy")), joins(folder)) == (before, joined), "nobody else was started again"
         os.kill(min(before), signal.SIGKILL)
         wait_for(lambda: len(set(ranks("stormy")) - before) == 1, "the dead rank to be started anew")
         wait_for(lambda: units(folder) > done + 40, "units after the rank's death")
@@ -101,6 +111,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
         output, _ = third.communicate(timeout=DEADLINE)
         assert third.returncode == 0, output
         assert "node-1 left" in output
+        assert "node-1 was killed (SIGKILL); to be started anew in 1 s" in output
 
     result = cerebro_elastic.open_run("stormy", home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 4

@@ -1,0 +1,165 @@
+"""Machines that come and go: nodes join a run, by torchrun and by `cerebro join`; one is asked to leave; the
+process that led is killed, and another finishes the run. The verdict is the record of who is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic.core.events import (
+    Event,
+    NodeJoined,
+    UnitAssigned,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.runs.agents import agent_command
+from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.store.ledger import Ledger
+
+pytestmark = pytest.mark.cluster
+DEADLINE = 120.0
+RUN = "joined"
+
+RECIPE = """
+seed: 5
+epochs: 40
+nodes: "1:3"
+task: {kind: torch, model_fn: "a_slow_model:model", loss: cross_entropy, optimizer: SGD,
+       metrics: {accuracy: accuracy}}
+data: {source: "a_dataset:load", partitions: 3, valid: 0.2, batch_size: 32}
+search: {space: {lr: [0.1, 0.03]}}
+objective: {metric: val_accuracy, mode: max}
+"""
+
+MODEL = """
+import time
+from pathlib import Path
+
+from torch import nn
+
+SLOWLY = Path(__file__).with_name("slowly")
+
+
+class Net(nn.Sequential):
+    def forward(self, x):
+        if SLOWLY.exists():
+            time.sleep(0.06)
+        return super().forward(x)
+
+
+def model():
+    return Net(nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 10))
+"""
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        started = subprocess.Popen(
+            command, env={**os.environ, **env}, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                started.kill()
+            started.wait()
+
+
+@contextmanager
+def cerebro(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The command as users type it."""
+    with process([sys.executable, "-m", "cerebro_elastic.cli", *words], log) as started:
+        yield started
+
+
+def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEtcd, tmp_path: Path) -> None:
+    (project / "a_slow_model.py").write_text(MODEL)
+    (project / "joined.yaml").write_text(RECIPE)
+    (project / "slowly").touch()
+    (endpoint,) = etcd.settings.endpoints
+    home, elsewhere = str(project / "runs"), str(tmp_path / "elsewhere")
+    record = Path(elsewhere, RUN, "history.jsonl")
+
+    def visits(node: str) -> int:
+        return sum(visit.node == node for visit in ledger.visits())
+
+    with ExitStack() as stack:
+        ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), RUN)
+        words = ["run", str(project / "joined.yaml"), "--run-id", RUN, "--home", home, "--etcd", endpoint]
+        first = stack.enter_context(cerebro(tmp_path / "run.log", *words))
+        wait_for(lambda: ledger.node("node-0") is not None, "the first node")
+
+        # One by each way; both are given partitions.
+        by_hand = agent_command(RUN, endpoint, "by-hand", 1)
+        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid())}
+        hand = stack.enter_context(process(by_hand, tmp_path / "hand.log", **env))
+        words = ["join", RUN, "--name", "other", "--home", elsewhere, "--etcd", endpoint, "--grace", "5"]
+        other = stack.enter_context(cerebro(tmp_path / "other.log", *words))
+        wait_for(lambda: visits("by-hand") > 1 and visits("other") > 1, "units on all nodes")
+        state = cerebro_elastic.open_run(RUN, home=elsewhere)
+        assert state.spec == ledger.spec()
+        assert set(ledger.state().homes.values()) == {"node-0", "by-hand", "other"}
+
+        # Asked to leave, a node finishes what it has, and its partitions go to the others.
+        with cerebro(tmp_path / "drain.log", "drain", RUN, "by-hand", "--etcd", endpoint) as drain:
+            assert drain.wait(DEADLINE) == 0, (tmp_path / "drain.log").read_text()
+        wait_for(lambda: ledger.node("by-hand") is None, "the node to leave")
+        hand.wait(DEADLINE)
+        wait_for(lambda: set(ledger.state().homes.values()) == {"node-0", "other"}, "its partitions to move")
+
+        # Whoever joined takes over from the one that is killed, and its nodes with it.
+        first.kill()
+        wait_for(lambda: set(ledger.state().nodes) == {"other"}, "the dead ones' leases to end")
+        leader = ledger.state().leader
+        wait_for(
+            lambda: ledger.state().leader not in (None, leader), "another leader"
+        ) if leader is None else None
+        (project / "slowly").unlink()
+        assert other.wait(DEADLINE) == 0, (tmp_path / "other.log").read_text()
+        assert ledger.state().outcome == "finished"
+        assert ledger.state().nodes == {}
+
+    events = read_journal(record)
+    shown = (tmp_path / "other.log").read_text()
+    assert "by-hand is leaving" in shown
+    assert "node-0 left" in shown
+    assert wasted(events, "by-hand") == 0
+    assert wasted(events, "other") == 0
+    assert sum(isinstance(event, NodeJoined) for event in events) <= 2, "nobody was started again"
+    result = cerebro_elastic.open_run(RUN, home=elsewhere)
+    assert [row.status for row in result.leaderboard] == ["finished"] * 2
+    assert {visit.node for row in result.leaderboard for visit in row.visits} == {
+        "node-0",
+        "by-hand",
+        "other",
+    }
+    assert verify(result) == []
+    assert all(visit.same for visit in replay(result, result.best.config))
+
+
+def wasted(events: list[Event], node: str) -> int:
+    """How many attempts of the node came to nothing."""
+    given = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.node == node}
+    lost = {e.token for e in events if isinstance(e, UnitWithdrawn)}
+    lost |= {e.failure.attempt for e in events if isinstance(e, UnitFailed)}
+    return len(given & lost)
