@@ -149,8 +149,8 @@ class Ledger:
                 continue
 
     def drain(self, name: str, grace: float, boot: str | None = None) -> bool:
-        """Ask a node to leave within ``grace`` seconds; ``False`` if it, or the one with this ``boot``, is not
-        registered. Nothing changes for one that was asked before."""
+        """Ask a node to leave within ``grace`` seconds; ``False`` if it is not registered, or not with this
+        ``boot``. Nothing changes for one that was asked before."""
         key = self.keys.node(name)
         while True:
             item = self.store.get(key)
