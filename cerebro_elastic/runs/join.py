@@ -94,7 +94,8 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
     run = spec.plan.run
     if re.fullmatch(RUN_ID, node) is None:
         raise RunError(
-            f"the node's name {node!r} is a part of keys and files: use letters, digits, '.', '_', '-'"
+            f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
         )
     if spec.version != __version__:
         raise RunError(

@@ -81,12 +81,11 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
 
 
 def check_again(spec: Spec, recipe: Recipe, state: State, watcher: Watcher) -> None:
-    """Whether a run can go on: its code, its data, and the checkpoints that it goes on with (which
-    change under the eyes if there are nodes)."""
-    watcher.say("checking the module, the data and the checkpoints")
+    """Whether a run can go on: its code and its data. (A checkpoint that was damaged meanwhile, the node that
+    needs it makes again.)"""
+    watcher.say("checking the module and the data")
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    heads = [config.head for config in live if config.head and not state.nodes]
-    found = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False, heads=heads)
+    found = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False)
     if found.data_digest != spec.data_digest:
         raise DataError(
             f"the data at {spec.data} have digest {found.data_digest}, the run began with "

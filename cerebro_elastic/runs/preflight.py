@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic import errors
-from cerebro_elastic.core.values import CheckpointRef
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -42,18 +41,15 @@ def preflight(
     data: str,
     *,
     prepare: bool,
-    heads: Sequence[CheckpointRef] = (),
 ) -> Findings:
     """Check the task against every config and the dataset at ``data``, which is made first if
-    ``prepare``; and that the checkpoints ``heads``, with which a run goes on, are there. Raises what is
-    wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
+    ``prepare``. Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
     request = {
         "recipe": recipe.resolved(),
         "root": str(recipe.root),
         "hparams": list(map(dict, hparams)),
         "data": data,
         "prepare": prepare,
-        "heads": list(map(asdict, heads)),
     }
     done = subprocess.run(
         [sys.executable, "-m", "cerebro_elastic.runs.preflight"],
@@ -78,7 +74,6 @@ def check(
     data: str,
     *,
     prepare: bool,
-    heads: Sequence[CheckpointRef] = (),
 ) -> Findings:
     """What ``preflight`` does, in this process."""
     from cerebro_elastic.train.bench import loader_settings, make_task
@@ -93,7 +88,6 @@ def check(
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, data, prepare=prepare)
-    _check_heads(heads)
     return Findings(
         data=data,
         data_digest=manifest.digest,
@@ -113,13 +107,6 @@ def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
     return manifest
 
 
-def _check_heads(heads: Sequence[CheckpointRef]) -> None:
-    from cerebro_elastic import checkpoint
-
-    for head in heads:
-        checkpoint.verify_sizes(head)
-
-
 def _code_digest(root: Path) -> str:
     """Of the user's modules that were imported from ``root``, by name and content."""
     digest = hashlib.sha256()
@@ -136,7 +123,6 @@ def _asked(request: Mapping[str, Any]) -> Findings:
         request["hparams"],
         request["data"],
         prepare=request["prepare"],
-        heads=[CheckpointRef(**head) for head in request["heads"]],
     )
 
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic import __version__
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.events import RunOpened
+from cerebro_elastic.core.values import Node, Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.preflight import check
+from cerebro_elastic.store.base import Delete, Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
 
 Cerebro = Callable[..., Any]
@@ -84,6 +91,10 @@ COMMANDS = {
     "status of nobody": (["status", "nonsense", "--etcd", "127.0.0.1:1"], "Connection refused"),
     "verify no run": (["verify", "nonsense"], "there is no run 'nonsense' in"),
     "replay no run": (["replay", "nonsense", "--config", "best"], "there is no run 'nonsense' in"),
+    "join no run": (["join", "nonsense"], "there is no run 'nonsense' in"),
+    "join nobody": (["join", "nonsense", "--etcd", "127.0.0.1:1"], "did not answer for 0.3 s"),
+    "drain no run": (["drain", "nonsense", "n"], "there is no run 'nonsense' in"),
+    "drain nobody": (["drain", "nonsense", "n", "--etcd", "127.0.0.1:1"], "did not answer for 0.3 s"),
     "prepare nothing": (["prepare", "no.npz", "out", "--partitions", "2"], "no.npz does not exist"),
     "prepare nowhere": (["prepare", "a_users_data:load", "/proc/x", "--partitions", "2"], "cannot write"),
     "an unknown protocol": (
@@ -143,6 +154,162 @@ def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro
         assert "already has a run 'taken'" in said.err
         assert "etcdctl del --prefix /cerebro/taken/" in said.err
         assert not list(project.glob("runs/*"))
+
+
+# Machines that want to join or leave a run.
+
+
+@pytest.fixture
+def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
+    """The record of a run that goes on in a store."""
+    run = f"digits-{uuid.uuid4().hex[:8]}"
+    spec = Spec(Plan(run, 1, 1), {}, "", "", "", str(project), "", "", __version__)
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, run)
+        ledger.open(spec)
+        yield ledger
+        store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
+
+
+@pytest.fixture
+def at_etcd(etcd: EmbeddedEtcd) -> list[str]:
+    return ["--etcd", f"127.0.0.1:{etcd.port}"]
+
+
+def respec(ledger: Ledger, **changes: Any) -> None:
+    """The run as if it had been started otherwise."""
+    spec = ledger.spec()
+    assert spec is not None
+    ledger.store.txn([], [Put(ledger.keys.spec, encode(replace(spec, **changes)).encode())])
+
+
+@pytest.mark.parametrize("words", [["join", "{}"], ["drain", "{}", "n"], ["status", "{}"]])
+def test_a_misspelt_run_in_a_store_is_told_with_the_nearest(
+    words: list[str], ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    run = ledger.keys.run
+    said = cerebro(*(word.format(run[:-1]) for word in words), *at_etcd)
+    assert said.code == 1
+    assert f"knows no run {run[:-1]!r}; did you mean {run!r}? choices: " in said.err
+    assert not list(project.glob("runs/*"))
+
+
+@pytest.mark.parametrize("words", [["join", "{}"], ["drain", "{}", "n"]])
+def test_a_run_that_has_ended_is_neither_joined_nor_left(
+    words: list[str], ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    leader = ledger.lead("me", ledger.store.grant(30))
+    assert leader is not None
+    ledger.end_run("finished", leader)
+    said = cerebro(*(word.format(ledger.keys.run) for word in words), *at_etcd)
+    assert said.code == 1
+    assert f"run {ledger.keys.run!r} has ended: nobody can join or leave it" in said.err
+    assert not list(project.glob("runs/*"))
+
+
+JOINS: dict[str, tuple[Callable[[Ledger], object], list[str], str]] = {
+    "a name that is taken": (
+        lambda ledger: ledger.register(Node("n", "a-machine"), ledger.store.grant(30)),
+        ["--name", "n"],
+        "has a node 'n' already, on a-machine: choose another --name",
+    ),
+    "a name that is none": (lambda _: None, ["--name", "a/b"], "the node's name 'a/b' names keys"),
+    "an empty name": (lambda _: None, ["--name", ""], "the node's name '' names keys"),
+    "another version": (
+        lambda ledger: respec(ledger, version="0.0.9"),
+        [],
+        f"was started by cerebro-elastic 0.0.9, this is {__version__}: install the same version",
+    ),
+    "no project": (
+        lambda ledger: respec(ledger, root="/no/where"),
+        [],
+        "imports its modules from /no/where, which is not on this machine: put the project there",
+    ),
+    "a negative grace": (lambda _: None, ["--grace", "-1"], "--grace"),
+}
+
+
+@pytest.mark.parametrize(("arrange", "words", "message"), JOINS.values(), ids=JOINS)
+def test_who_cannot_join_is_told_why(
+    arrange: Callable[[Ledger], object],
+    words: list[str],
+    message: str,
+    ledger: Ledger,
+    at_etcd: list[str],
+    cerebro: Cerebro,
+    project: Path,
+) -> None:
+    arrange(ledger)
+    nodes = set(ledger.state().nodes)
+    said = cerebro("join", ledger.keys.run, *words, *at_etcd)
+    assert said.code in (1, 2)
+    assert message in " ".join(said.err.split())
+    assert set(ledger.state().nodes) == nodes
+    assert not list(project.glob("runs/*"))
+
+
+def test_credentials_that_are_refused_to_who_joins_or_leaves(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEREBRO_ETCD_USER", "nobody")
+    monkeypatch.setenv("CEREBRO_ETCD_PASSWORD", "wrong")
+    for words in (["join", ledger.keys.run], ["drain", ledger.keys.run, "n"]):
+        said = cerebro(*words, *at_etcd)
+        assert said.code == 1
+        assert "authentication is not enabled" in said.err
+        assert "wrong" not in said.err
+
+
+def test_a_folder_of_another_run_of_the_id(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    run = ledger.keys.run
+    folder = project / "runs" / run
+    folder.mkdir(parents=True)
+    (folder / "lock").touch()
+    (folder / "spec.json").write_text(encode(Spec(Plan(run, 2, 2), {}, "", "", "", "", "", "", "")))
+    said = cerebro("join", run, *at_etcd)
+    assert said.code == 1
+    assert f"{folder} holds another run of the id {run!r}: choose another --home" in said.err
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "spec.json"]
+
+
+def test_a_node_that_is_not_there_is_not_asked_to_leave(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro
+) -> None:
+    run = ledger.keys.run
+    assert f"no node 'node-0' is registered in run {run!r}; choices: (none)" in (
+        cerebro("drain", run, "node-0", *at_etcd).err
+    )
+    ledger.register(Node("node-1", "host"), ledger.store.grant(30))
+    said = cerebro("drain", run, "node-0", *at_etcd)
+    assert said.code == 1
+    assert "did you mean 'node-1'? choices: node-1" in said.err
+
+
+def test_a_run_that_is_not_live_here(project: Path, cerebro: Cerebro) -> None:
+    folder = RunFolder(project / "runs" / "digits")
+    folder.path.mkdir(parents=True)
+    folder.spec.write_text(encode(Spec(Plan("digits", 1, 1), {}, "", "", "", "", "", "", "")))
+    for words in (["join", "digits"], ["drain", "digits", "node-0"]):
+        said = cerebro(*words)
+        assert said.code == 1
+        assert "run 'digits' is not live on this machine; if it is elsewhere, name its etcd" in said.err
+
+
+def test_a_run_whose_store_is_another(project: Path, cerebro: Cerebro, at_etcd: list[str]) -> None:
+    """Begun in one etcd, gone on with in another, which would begin it anew."""
+    recipe = load_recipe(project / "recipe.yaml")
+    spec = Spec(Plan("recipe", 1, 1), recipe.resolved(), recipe.digest, "", "", "", "", "", "")
+    folder = RunFolder(project / "runs" / "recipe")
+    folder.path.mkdir(parents=True)
+    (folder.path / "lock").touch()
+    folder.spec.write_text(encode(spec))
+    Journal(folder.history).append([RunOpened(7, spec.plan)])
+    said = cerebro("run", "recipe.yaml", *at_etcd)
+    assert said.code == 1
+    assert "run 'recipe' has begun, but in another store than this" in said.err
+    assert not folder.endpoint.exists()
 
 
 def test_a_folder_whose_record_is_damaged(project: Path, cerebro: Cerebro) -> None:
