@@ -31,7 +31,6 @@ from cerebro_elastic.files import (
     read,
     read_into,
     settle,
-    size,
     translated,
     write,
 )
@@ -100,18 +99,6 @@ def verify(ref: CheckpointRef) -> None:
     with _reading(ref) as folder:
         for name, expected in _contents(folder, ref).items():
             _check(folder / name, expected, content(folder / name))
-
-
-def verify_sizes(ref: CheckpointRef) -> None:
-    """``verify`` at a glance: the manifest, and the sizes of the other files, which are not read."""
-    with _reading(ref) as folder:
-        for name, expected in _contents(folder, ref).items():
-            found = size(folder / name)
-            if found != expected.bytes:
-                what = "cut short" if found < expected.bytes else "damaged"
-                raise DamagedCheckpoint(
-                    f"{folder / name} is {what}: it has {found} bytes instead of {expected.bytes}; {_ADVICE}"
-                )
 
 
 def remove(ref: CheckpointRef) -> None:
