@@ -110,8 +110,10 @@ def late_alarm(target: str) -> Iterator[StoreSettings]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server, ThreadPoolExecutor(1) as pool:
         pool.submit(server.serve_forever, poll_interval=0.01)
-        yield StoreSettings(endpoints=(f"127.0.0.1:{server.server_port}",), patience=1.0)
-        server.shutdown()
+        try:
+            yield StoreSettings(endpoints=(f"127.0.0.1:{server.server_port}",), patience=1.0)
+        finally:
+            server.shutdown()
 
 
 def test_a_txn_that_was_performed_all_the_same_is_unknown(etcd: EmbeddedEtcd, store_prefix: str) -> None:
