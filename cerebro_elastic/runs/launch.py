@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.events import Event, NodeForgiven, NodeSetAside, RunEnded, StateRead
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.events import RunEnded, StateRead
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.judge import Judge
 from cerebro_elastic.runs.opening import check_again, check_store, new_spec, old_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.result import RunResult
@@ -97,7 +97,7 @@ def _go_on(
             since=ledger.now(),
             say=watcher.say,
         )
-        take_part(ledger, recipe, journal, agents, watcher, _Judge(agents))
+        take_part(ledger, recipe, journal, agents, watcher, Judge(agents))
 
 
 def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:
@@ -114,30 +114,6 @@ def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:
             "choose another id with --run-id"
         )
     return begins
-
-
-class _Judge:
-    """Ends a run in which no node can work any more, by a ``RunError``."""
-
-    def __init__(self, agents: LocalAgents) -> None:
-        self._agents = agents
-        self._aside: dict[str, str] = {}
-
-    def __call__(self, events: list[Event], state: State) -> None:
-        for event in events:
-            match event:
-                case NodeSetAside(node=name) if name in state.streaks and state.streaks[name].kind.of_node:
-                    self._aside[name] = state.streaks[name].story
-                case NodeForgiven(node=name):
-                    self._aside.pop(name, None)
-        if state.nodes and state.nodes.keys() <= self._aside.keys():
-            told = "\n".join(f"  {name}: {self._aside[name]}" for name in sorted(state.nodes))
-            raise RunError(
-                f"no node can work:\n{told}\n"
-                "what was committed is safe: mend this, then the same command goes on"
-            )
-        if self._agents.gone and not state.nodes.keys() - self._agents.names:
-            raise RunError(f"all nodes have ended: {self._agents.last_words()}")
 
 
 def _ended(folder: RunFolder) -> bool:

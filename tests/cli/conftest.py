@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from cerebro_elastic import __version__
 from cerebro_elastic.cli import main
+from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.store.base import Delete
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
 
 NET = """
 import lightning as L
@@ -121,3 +129,20 @@ def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Said(code if isinstance(code, int) else 0, out, err)
 
     return type_
+
+
+@pytest.fixture
+def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
+    """The record of a run that goes on in a store."""
+    run = f"digits-{uuid.uuid4().hex[:8]}"
+    spec = Spec(Plan(run, 1, 1), {}, "", "", "", str(project), "", "", __version__)
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, run)
+        ledger.open(spec)
+        yield ledger
+        store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
+
+
+@pytest.fixture
+def at_etcd(etcd: EmbeddedEtcd) -> list[str]:
+    return ["--etcd", f"127.0.0.1:{etcd.port}"]

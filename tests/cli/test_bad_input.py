@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.preflight import check
-from cerebro_elastic.store.base import Delete, Put
+from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import Journal
@@ -157,23 +156,6 @@ def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro
 
 
 # Machines that want to join or leave a run.
-
-
-@pytest.fixture
-def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
-    """The record of a run that goes on in a store."""
-    run = f"digits-{uuid.uuid4().hex[:8]}"
-    spec = Spec(Plan(run, 1, 1), {}, "", "", "", str(project), "", "", __version__)
-    with closing(EtcdStore(etcd.settings)) as store:
-        ledger = Ledger(store, run)
-        ledger.open(spec)
-        yield ledger
-        store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
-
-
-@pytest.fixture
-def at_etcd(etcd: EmbeddedEtcd) -> list[str]:
-    return ["--etcd", f"127.0.0.1:{etcd.port}"]
 
 
 def respec(ledger: Ledger, **changes: Any) -> None:

@@ -1,0 +1,89 @@
+"""How a run stands, live and afterwards, and a node that is asked to leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Unit
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.ledger import Ledger
+
+Cerebro = Callable[..., Any]
+
+
+def populate(ledger: Ledger) -> None:
+    """Three nodes and a leader; one node has been set aside for a full disk."""
+    lease = ledger.store.grant(60)
+    leader = ledger.lead("a-leader", lease)
+    assert leader is not None
+    ledger.create_config(Config("c0000", {"lr": 0.1}), leader)
+    for name in ("calm", "leaving", "full"):
+        ledger.register(Node(name, "host"), lease)
+    state = ledger.state()
+    attempt = assigned(ledger, "full", leader)
+    failure = Failure(attempt.unit, "full", attempt.token, FailureKind.DISK_FULL, "no space left")
+    assert ledger.fail(attempt, state.configs["c0000"], failure)
+    assert ledger.set_aside("full", "its disk is full", attempt.token, 60.0, leader)
+
+
+def assigned(ledger: Ledger, node: str, leader: int) -> Attempt:
+    state = ledger.state()
+    revision = state.configs["c0000"].revision
+    ledger.assign(Attempt(Unit("c0000", 0, 0), node, state.nodes[node].registration, revision), leader)
+    attempt = ledger.assignment(node)
+    assert attempt is not None
+    return attempt
+
+
+def test_draining_and_setting_aside_are_shown(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    run = ledger.keys.run
+    populate(ledger)
+    said = cerebro("drain", run, "leaving", "--grace", "30", *at_etcd)
+    assert (said.code, said.err) == (0, "")
+    assert f"leaving leaves run {run} when its unit is done" in said.out
+    assert cerebro("drain", run, "leaving", *at_etcd).code == 0, "once more changes nothing"
+
+    told = json.loads(cerebro("status", run, "--json", *at_etcd).out)
+    assert told["leader"] == "a-leader"
+    assert told["draining"] == {"leaving": 30.0}
+    assert told["aside"] == {"full": "its disk is full"}
+    assert told["nodes"] == {"calm": None, "leaving": None, "full": None}
+    shown = " ".join(cerebro("status", run, *at_etcd).out.split())
+    assert f"run {run}: live, led by a-leader" in shown
+    assert "full idle set aside: its disk is full" in shown
+    assert "leaving idle leaving" in shown
+    assert not list(project.glob("runs/*"))
+
+
+def test_a_run_whose_processes_were_killed_is_told_from_its_record(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    """They left the address of a store that is gone."""
+    run = ledger.keys.run
+    populate(ledger)
+    folder = RunFolder(project / "runs" / run)
+    folder.path.mkdir(parents=True)
+    Journal(folder.history).resume(ledger.read())
+    spec = ledger.spec()
+    assert spec is not None
+    folder.spec.write_text(encode(spec))
+    folder.endpoint.write_text("127.0.0.1:1")
+    said = cerebro("status", run)
+    assert said.code == 0
+    assert "not running; the same `cerebro run` goes on from here" in " ".join(said.out.split())
+    folder.endpoint.write_text(at_etcd[1])
+    assert f"run {run}: live" in cerebro("status", run).out
+
+
+def test_nodes_are_forgiven_when_the_run_is_started_again(ledger: Ledger) -> None:
+    populate(ledger)
+    assert set(ledger.state().aside) == {"full"}
+    ledger.forgive()
+    assert ledger.state().aside == {}
