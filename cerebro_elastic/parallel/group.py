@@ -5,12 +5,16 @@
     with group.formed(store, rank, size, device):
         ...                                      # torch.distributed's default group
 
+    group.sweep()                                # when nothing holds the unit's parts any more
+
 Any number of them, one after the other, in one process. When a peer dies, the collectives of gloo fail
 at once, the block ends with ``GroupBroken``, and the process can form its next group.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +63,7 @@ def formed(
 
     Raises ``GroupBroken`` if a rank does not come within the store's timeout, or fails inside the block.
     """
+    sweep()
     with _clear(f"rank {rank} of {size}"):
         _meet(store, rank, size)
         cuda = device.type == "cuda"
@@ -74,6 +79,26 @@ def formed(
             yield
         finally:
             dist.destroy_process_group()
+
+
+def warm() -> None:
+    """Import what the first unit of several ranks would import (seconds), while there is nothing else to do.
+
+    What there is afterwards stays for good: ``sweep`` need not look through it, which would take tenths of a
+    second each time.
+    """
+    for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"):
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
+def sweep() -> None:
+    """Free what units of several ranks leave in cycles: sharded tensors, and groups with threads and sockets.
+
+    Milliseconds in a rank that is ``warm``.
+    """
+    gc.collect()
 
 
 def ranks() -> tuple[int, int]:

@@ -6,6 +6,7 @@ are put back to what they were after the import, so that the process's next unit
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
@@ -35,6 +36,7 @@ def deepspeed(device: torch.device) -> ModuleType:
     module = importlib.import_module(f"deepspeed.accelerator.{accelerator.split('_')[0].lower()}_accelerator")
     package.accelerator.set_accelerator(getattr(module, accelerator)())
     if not _found:
+        gc.freeze()  # tens of thousands of objects that stay, see ``group.sweep``
         _found.update(_variables(package.utils.groups))
     return package
 
@@ -57,12 +59,24 @@ def destroy(engine: Any) -> None:
     groups = importlib.import_module("deepspeed.utils.groups")
     for name, value in _variables(groups).items():
         setattr(groups, name, _copy(_found.get(name, value)))
-    importlib.import_module("deepspeed.runtime.zero.parameter_offload").FWD_MODULE_STACK.clear()
+    zero = importlib.import_module("deepspeed.runtime.zero")
+    zero.parameter_offload.FWD_MODULE_STACK.clear()
+    for method in vars(zero.partitioned_param_coordinator.PartitionedParameterCoordinator).values():
+        _forget_calls(method)
     local_rank = _found_environment.pop("LOCAL_RANK", None)
     if local_rank is None:
         os.environ.pop("LOCAL_RANK", None)
     else:
         os.environ["LOCAL_RANK"] = local_rank
+
+
+def _forget_calls(function: Any) -> None:
+    """Empty the ``lru_cache`` in ``function``, if there is one below its decorators: its keys hold engines."""
+    if hasattr(function, "cache_clear"):
+        function.cache_clear()
+    for cell in getattr(function, "__closure__", None) or ():
+        if callable(cell.cell_contents):
+            _forget_calls(cell.cell_contents)
 
 
 def _variables(module: ModuleType) -> dict[str, Any]:

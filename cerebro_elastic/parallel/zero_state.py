@@ -1,8 +1,8 @@
 """A ZeRO engine's parameters and optimizer slots, read and written as full tensors.
 
 The optimizer has one flat tensor for many parameters (``_Flat``), of which each rank holds a part. A whole
-parameter or slot is read from it by DeepSpeed's own functions, and written, but for the third stage: there they
-fail on the last rank if the ranks do not divide the parameter, so that a rank's part is cut here.
+parameter or slot is read from it by DeepSpeed's own functions, and written too, but for the third stage: they
+fail on its last rank if the ranks do not divide the parameter, so that a part is cut here.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class EngineState:
 
     def slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each parameter's slots by name, full; every rank goes through them."""
+        self._link()
         for flat in self._flats():
             slots = self._inner.state.get(flat.tensor, {})
             for parameter in flat.parameters if slots else ():
@@ -93,14 +94,18 @@ class EngineState:
             known = [name for name in map(self._names.__getitem__, flat.parameters) if name in state]
             if known:
                 self._inner.state[flat.tensor] = _flat_slots(flat, self._names, state)
-        if not self._sharded:
-            self._zero._hp_optimizer_states_linked = False
-            self._zero._lazy_init_hp_params_optimizer_state()
+        self._link()
         for flat in self._flats():
             for parameter in flat.parameters:
                 for key, value in state.get(self._names[parameter], {}).items():
                     if isinstance(value, Tensor) and value.shape == _shape(parameter):
                         self._set_slot(parameter, key, value)
+
+    def _link(self) -> None:
+        """Let DeepSpeed find the slots: with several groups it does so too early, in the first one's step."""
+        if not self._sharded:
+            self._zero._hp_optimizer_states_linked = False
+            self._zero._lazy_init_hp_params_optimizer_state()
 
     def _set_slot(self, parameter: nn.Parameter, key: str, full: Tensor) -> None:
         if self._sharded:

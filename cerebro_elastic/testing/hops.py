@@ -1,0 +1,113 @@
+"""Units of a small model with everything that is hard about a hop: what every parallelism has to carry.
+
+A frozen parameter, a tied weight, a buffer that changes, a parameter whose rows no number of ranks divides,
+two parameter groups, a schedule, clipping, batches that do not divide evenly and one with a single row.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.parallel.choose import make as make_parallelism
+from cerebro_elastic.parallel.group import ranks
+
+_WIDTH = 12
+_ROWS = (8, 7, 1)
+CLIP = 0.5
+
+OPTIMIZERS: Mapping[str, Any] = {
+    "adamw": lambda groups: torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1),
+    "sgd": lambda groups: torch.optim.SGD(groups, lr=0.01, momentum=0.9, weight_decay=0.01),
+}
+
+
+class Net(nn.Module):
+    """Rows of 5 numbers to rows of 5 numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward = nn.Linear(5, _WIDTH, bias=False)
+        self.layers = nn.ModuleList(nn.Linear(_WIDTH, _WIDTH) for _ in range(3))
+        self.frozen = nn.Linear(_WIDTH, _WIDTH).requires_grad_(False)
+        self.odd = nn.Parameter(torch.randn(7, 1))
+        self.tied = nn.Linear(5, _WIDTH, bias=False)
+        self.tied.weight = self.inward.weight
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        hidden = self.inward(x)
+        for layer in self.layers:
+            hidden = torch.tanh(layer(hidden))
+        hidden = self.frozen(hidden) + self.tied(x)
+        return hidden[:, :5] * self.odd.sum()
+
+
+def make(optimizer: str) -> Parts:
+    """The model with one of ``OPTIMIZERS``; the seed is that of a run."""
+    torch.manual_seed(0)
+    model = Net()
+    biases = [parameter for name, parameter in model.named_parameters() if "bias" in name]
+    weights = [parameter for name, parameter in model.named_parameters() if "bias" not in name]
+    made = OPTIMIZERS[optimizer]([{"params": weights}, {"params": biases, "weight_decay": 0.0, "lr": 0.02}])
+    return Parts(model, made, torch.optim.lr_scheduler.LambdaLR(made, lambda step: 0.9**step))
+
+
+def unit(
+    name: str,
+    options: Mapping[str, Any],
+    optimizer: str,
+    given: bytes | None,
+    steps: Sequence[int],
+    everywhere: bool = True,
+) -> bytes:
+    """The state after some steps with a parallelism, from that ``given``: on every rank, or on rank 0 alone.
+
+    ``steps`` are numbers of global batches; ``losses`` are this rank's addends.
+    """
+    parallelism = make_parallelism(name, options)
+    try:
+        parts = parallelism.build(lambda: make(optimizer), torch.device("cpu"), loaded=given is not None)
+        assert parts.scheduler is not None
+        if given is not None:
+            state = unpacked(given) if everywhere or ranks()[0] == 0 else {}
+            parts.scheduler.last_epoch = steps[0] if steps else 0
+            parallelism.load(parts, state.get("model"), state.get("optimizer"))
+        losses = [float(_step(parallelism, parts, step)) for step in steps]
+        model, named = parallelism.export(parts)
+        return packed({"model": model, "optimizer": named, "losses": losses})
+    finally:
+        parallelism.close()
+
+
+def _step(parallelism: Any, parts: Parts, step: int) -> Tensor:
+    generator = torch.Generator().manual_seed(step)
+    rows = _ROWS[step % len(_ROWS)]
+    x, y = torch.randn(2, rows, 5, generator=generator)
+    part = parallelism.portion(rows)
+    own = slice(part.start, part.stop)
+    loss: Tensor = parallelism.step(
+        parts, x[own], y[own], nn.functional.mse_loss, share=part.share, clip=CLIP
+    )
+    assert parts.scheduler is not None
+    parts.scheduler.step()
+    return loss
+
+
+def packed(state: Mapping[str, Any]) -> bytes:
+    """A state as bytes, for a pipe."""
+    target = io.BytesIO()
+    torch.save(state, target)
+    return target.getvalue()
+
+
+def unpacked(state: bytes) -> dict[str, Any]:
+    """The inverse."""
+    loaded: dict[str, Any] = torch.load(io.BytesIO(state))
+    return loaded
