@@ -34,6 +34,7 @@ class Away(MemoryStore):
     def __init__(self) -> None:
         super().__init__(HandClock())
         self.away = False
+        self.keeps_nothing = False
         self.refusals = threading.Semaphore(0)
 
     def _reach(self) -> None:
@@ -52,6 +53,9 @@ class Away(MemoryStore):
 
     def keep(self, lease: int) -> float:
         self._reach()
+        if self.keeps_nothing:
+            self.refusals.release()
+            raise StoreUnavailable("away")
         return super().keep(lease)
 
     def revoke(self, lease: int) -> None:
@@ -104,16 +108,17 @@ def test_a_lost_lease_is_a_new_registration(ledger: Ledger) -> None:
     assert ledger.node("n") is None
 
 
-def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger) -> None:
-    """The lease is still there when the store is: the same registration goes on, its unit may commit."""
+@pytest.mark.parametrize("trouble", ["away", "keeps_nothing"])
+def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) -> None:
+    """Or could be asked for all but to renew it. The lease is still there when the store is: the same registration goes on, its unit may commit."""
     store = ledger.store
     assert isinstance(store, Away)
     with registered(ledger, ttl=1.0) as registration:
         before = ledger.node("n")
-        store.away = True
-        for _ in range(20):
+        setattr(store, trouble, True)
+        for _ in range(5):
             assert store.refusals.acquire(timeout=SOON)
-        store.away = False
+        setattr(store, trouble, False)
         wait_for(lambda: not registration._away)
         assert ledger.node("n") == before == registration.node
 
