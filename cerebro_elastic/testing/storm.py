@@ -78,6 +78,7 @@ class Seen:
                 self.nodes.add(node.name)
             case NodeLeft(node=name):
                 self.nodes.discard(name)
+                self.attempts.pop(name, None)
             case NodeSetAside(node=name):
                 self.aside.add(name)
             case NodeForgiven(node=name):
