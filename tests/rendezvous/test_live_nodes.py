@@ -103,11 +103,11 @@ class Stage:
     def end_etcd(self) -> None:
         self.etcd.__exit__(None, None, None)
 
-    def start(self, name: str, **env: str) -> Agent:
+    def start(self, name: str, ranks: int = 1, **env: str) -> Agent:
         (endpoint,) = self.etcd.settings.endpoints
         command = [
             f"{part},lease={TTL}" if part.startswith("--rdzv-conf") else part
-            for part in agent_command("r", endpoint, name, 1)
+            for part in agent_command("r", endpoint, name, ranks)
         ]
         ours = {
             "CEREBRO_PARENT": str(os.getpid()),
@@ -187,14 +187,15 @@ def rank_of(agent: Agent) -> int:
 
 
 def test_a_node_leaves_when_asked_in_whatever_way(stage: Stage) -> None:
-    """By SIGTERM in the middle of a unit, by hand, by SIGTERM to its rank, and while it still imports."""
+    """By SIGTERM in the middle of a unit, by hand (one of two ranks), by SIGTERM to its rank, and while it
+    still imports."""
     stage.config("c", pause=0.2)
     early = stage.start("early")
     rank_of(early)
     early.send_signal(signal.SIGTERM)
 
     node = stage.start("node", CEREBRO_GRACE="2")
-    by_hand, by_rank = stage.start("by-hand"), stage.start("by-rank")
+    by_hand, by_rank = stage.start("by-hand", ranks=2), stage.start("by-rank")
     for name in ("node", "by-hand", "by-rank"):
         stage.ready(name)
     assert early.wait(DEADLINE) != 0

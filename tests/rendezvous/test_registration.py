@@ -110,7 +110,8 @@ def test_a_lost_lease_is_a_new_registration(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("trouble", ["away", "keeps_nothing"])
 def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) -> None:
-    """Or could be asked for all but to renew it. The lease is still there when the store is: the same registration goes on, its unit may commit."""
+    """Or that could be asked for anything but to renew it. The lease is still there when the store is: the
+    same registration goes on, its unit may commit."""
     store = ledger.store
     assert isinstance(store, Away)
     with registered(ledger, ttl=1.0) as registration:
