@@ -113,6 +113,7 @@ class Stage:
             "CEREBRO_PARENT": str(os.getpid()),
             "CEREBRO_CACHE": str(self.folder / "cache"),
             "CEREBRO_ETCD_PATIENCE": "1",
+            "TMPDIR": str(self.folder),  # for what those leave who are killed
         }
         with (self.folder / f"{name}.log").open("ab") as log:
             agent = subprocess.Popen(
