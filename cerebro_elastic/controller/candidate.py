@@ -84,7 +84,8 @@ class Candidate:
         """Record what has happened up to now, after ``run`` was left before the run's end."""
         since, until = self._resume(), self._ledger.revision()
         with Follower(self._ledger, since, lambda events, _: self._journal.append(events)) as follower:
-            while self._journal.revision < until and follower.step(_WAIT):
+            # What ends with a lease is no transaction, and may come behind the last one.
+            while follower.step(_STEP) or self._journal.revision < until:
                 pass
 
     def _resume(self) -> int:

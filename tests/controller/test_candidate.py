@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from cerebro_elastic.controller.candidate import PATIENCE, Candidate, Host
-from cerebro_elastic.core.events import Event, LeaderChanged, RunEnded, StateRead, UnitCommitted
+from cerebro_elastic.core.events import Event, LeaderChanged, NodeLeft, RunEnded, StateRead, UnitCommitted
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
@@ -249,9 +249,12 @@ def test_what_happens_after_an_interruption_can_be_recorded(path: Path) -> None:
     before = count(read_journal(path), UnitCommitted)
     stage.world.start("a")
     stage.world.commit(0)
+    stage.world.lose("a")
     candidate.catch_up()
     recorded = read_journal(path)
     assert count(recorded, UnitCommitted) == before + 1
+    assert isinstance(recorded[-1], NodeLeft)
+    stage.world.join("a")
     stage.candidate(name="again").run()
     assert read_journal(path)[: len(recorded)] == recorded
     stage.verdict()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
-from cerebro_elastic.core.events import UnitCommitted, UnitFailed, UnitWithdrawn
+from cerebro_elastic.core.events import NodeDraining, NodeLeft, UnitCommitted, UnitFailed, UnitWithdrawn
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.replay import replay, verify
 from cerebro_elastic.store.journal import read_journal
@@ -24,6 +25,7 @@ from cerebro_elastic.store.journal import read_journal
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0
 EPOCHS = 35
+STORMY = f"stormy-{uuid.uuid4().hex[:6]}"
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -76,44 +78,47 @@ def ranks(run_id: str) -> list[int]:
 
 
 def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) -> None:
-    folder = RunFolder(project / "runs" / "stormy")
-    with cerebro_run(project, "stormy") as first:
+    folder = RunFolder(project / "runs" / STORMY)
+    with cerebro_run(project, STORMY) as first:
         wait_for(lambda: units(folder) > 10, "the first units")
-        first.send_signal(signal.SIGINT)
+        first.send_signal(signal.SIGTERM)
         output, _ = first.communicate(timeout=60)
         assert first.returncode == 130, output
         assert "goes on from there" in output
-        assert not processes_of("stormy", "torch.distributed.run")
+        assert not processes_of(STORMY, "torch.distributed.run")
         assert not folder.endpoint.exists()
+    stopped = read_journal(folder.history)
+    drained = {event.node for event in stopped if isinstance(event, NodeDraining)}
+    assert drained == {event.node for event in stopped if isinstance(event, NodeLeft)} == {"node-0", "node-1"}
     done = units(folder)
 
-    with cerebro_run(project, "stormy") as second:
+    with cerebro_run(project, STORMY) as second:
         wait_for(lambda: units(folder) > done + 20, "units after the resume")
         second.kill()
         second.wait()
-        wait_for(lambda: not processes_of("stormy", "torch.distributed.run"), "agents to notice")
-        wait_for(lambda: not ranks("stormy"), "ranks to end with their agents")
+        wait_for(lambda: not processes_of(STORMY, "torch.distributed.run"), "agents to notice")
+        wait_for(lambda: not ranks(STORMY), "ranks to end with their agents")
     done = units(folder)
 
-    with cerebro_run(project, "stormy") as third:
+    with cerebro_run(project, STORMY) as third:
         wait_for(lambda: units(folder) > done + 20, "units after the kill")
-        before, joined = set(ranks("stormy")), joins(folder)
-        (etcd,) = processes_of("stormy", f"--data-dir {folder.etcd}")
+        before, joined = set(ranks(STORMY)), joins(folder)
+        (etcd,) = processes_of(STORMY, f"--data-dir {folder.etcd}")
         os.kill(etcd, signal.SIGKILL)
         done = units(folder)
         wait_for(lambda: units(folder) > done + 20, "units after the store's death")
-        assert processes_of("stormy", f"--data-dir {folder.etcd}") not in ([], [etcd])
-        assert (set(ranks("stormy")), joins(folder)) == (before, joined), "nobody else was started again"
+        assert processes_of(STORMY, f"--data-dir {folder.etcd}") not in ([], [etcd])
+        assert (set(ranks(STORMY)), joins(folder)) == (before, joined), "nobody else was started again"
         os.kill(min(before), signal.SIGKILL)
-        wait_for(lambda: len(set(ranks("stormy")) - before) == 1, "the dead rank to be started anew")
+        wait_for(lambda: len(set(ranks(STORMY)) - before) == 1, "the dead rank to be started anew")
         wait_for(lambda: units(folder) > done + 40, "units after the rank's death")
-        os.kill(processes_of("stormy", "node=node-1")[0], signal.SIGKILL)
+        os.kill(processes_of(STORMY, "node=node-1")[0], signal.SIGKILL)
         output, _ = third.communicate(timeout=DEADLINE)
         assert third.returncode == 0, output
         assert "node-1 left" in output
         assert "node-1 was killed (SIGKILL); to be started anew in 1 s" in output
 
-    result = cerebro_elastic.open_run("stormy", home=project / "runs")
+    result = cerebro_elastic.open_run(STORMY, home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 4
     assert verify(result) == []
     assert all(visit.same for visit in replay(result, result.best.config))

@@ -4,6 +4,7 @@ process that led is killed, and another finishes the run. The verdict is the rec
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,10 +36,10 @@ RUN = "joined"
 RECIPE = """
 seed: 5
 epochs: 40
-nodes: "1:3"
+nodes: "1:4"
 task: {kind: torch, model_fn: "a_slow_model:model", loss: cross_entropy, optimizer: SGD,
        metrics: {accuracy: accuracy}}
-data: {source: "a_dataset:load", partitions: 3, valid: 0.2, batch_size: 32}
+data: {source: "a_dataset:load", partitions: 4, valid: 0.2, batch_size: 32}
 search: {space: {lr: [0.1, 0.03]}}
 objective: {metric: val_accuracy, mode: max}
 """
@@ -115,19 +116,24 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         hand = stack.enter_context(process(by_hand, tmp_path / "hand.log", **env))
         words = ["join", RUN, "--name", "other", "--home", elsewhere, "--etcd", endpoint, "--grace", "5"]
         other = stack.enter_context(cerebro(tmp_path / "other.log", *words))
-        wait_for(lambda: visits("by-hand") > 1 and visits("other") > 1, "units on all nodes")
+        words = ["join", RUN, "--name", "guest", "--home", home, "--etcd", endpoint, "--grace", "30"]
+        guest = stack.enter_context(cerebro(tmp_path / "guest.log", *words))
+        nodes = ("by-hand", "other", "guest")
+        wait_for(lambda: all(visits(node) > 1 for node in nodes), "units on all nodes")
         state = cerebro_elastic.open_run(RUN, home=elsewhere)
         assert state.spec == ledger.spec()
-        assert set(ledger.state().homes.values()) == {"node-0", "by-hand", "other"}
+        assert len(set(ledger.state().homes.values())) == 4
 
-        # Asked to leave, a node finishes what it has, and its partitions go to the others.
+        # Asked to leave, by command or by SIGTERM, nodes finish what they have; their partitions move.
         with cerebro(tmp_path / "drain.log", "drain", RUN, "by-hand", "--etcd", endpoint) as drain:
             assert drain.wait(DEADLINE) == 0, (tmp_path / "drain.log").read_text()
+        guest.send_signal(signal.SIGTERM)
         wait_for(lambda: ledger.node("by-hand") is None, "the node to leave")
         hand.wait(DEADLINE)
+        assert guest.wait(DEADLINE) == 0, (tmp_path / "guest.log").read_text()
         wait_for(lambda: set(ledger.state().homes.values()) == {"node-0", "other"}, "its partitions to move")
 
-        # Whoever joined takes over from the one that is killed, and its nodes with it.
+        # Whoever joined takes over from the one that is killed, whose nodes end with it.
         first.kill()
         wait_for(lambda: set(ledger.state().nodes) == {"other"}, "the dead ones' leases to end")
         leader = ledger.state().leader
@@ -143,16 +149,13 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     shown = (tmp_path / "other.log").read_text()
     assert "by-hand is leaving" in shown
     assert "node-0 left" in shown
-    assert wasted(events, "by-hand") == 0
-    assert wasted(events, "other") == 0
-    assert sum(isinstance(event, NodeJoined) for event in events) <= 2, "nobody was started again"
+    assert [wasted(events, node) for node in nodes] == [0, 0, 0]
+    assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "nobody was started again"
+    assert "left the run" in (tmp_path / "guest.log").read_text()
+    assert read_journal(Path(home, f"{RUN}.guest", "history.jsonl"))[-1] in events
     result = cerebro_elastic.open_run(RUN, home=elsewhere)
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
-    assert {visit.node for row in result.leaderboard for visit in row.visits} == {
-        "node-0",
-        "by-hand",
-        "other",
-    }
+    assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", *nodes}
     assert verify(result) == []
     assert all(visit.same for visit in replay(result, result.best.config))
 
