@@ -31,7 +31,7 @@ def made(make: Make, *, loaded: bool) -> Parts:
 
 
 class _NoInitialValues(TorchFunctionMode):
-    """Inside it, filling a parameter with random numbers leaves it as it is.
+    """Inside it, initialising a parameter leaves it as it is.
 
     Unlike construction on the meta device it leaves alone everything else that a model may keep: buffers,
     ties, plain tensors, the optimizer's references.
@@ -44,14 +44,15 @@ class _NoInitialValues(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func in _RANDOM and isinstance(args[0], nn.Parameter):
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
-_RANDOM = (Tensor.normal_, Tensor.uniform_)
-"""Where the functions of ``torch.nn.init`` end."""
-_KNOWN = ("_parameters", "_buffers", "_modules")
+        kwargs = kwargs or {}
+        tensor = kwargs["tensor"] if "tensor" in kwargs else args[0] if args else None
+        if isinstance(tensor, nn.Parameter):
+            if getattr(func, "__module__", None) == "torch.nn.init" or func is Tensor.uniform_:
+                return tensor
+            if func is Tensor.normal_:
+                # ``trunc_normal_`` looks at what it got, and draws again what is out of range.
+                return tensor.zero_()
+        return func(*args, **kwargs)
 
 
 def _keeps_tensors(model: nn.Module) -> bool:
@@ -63,6 +64,9 @@ def _keeps_tensors(model: nn.Module) -> bool:
         if any(True for _ in _tensors(own)):
             return True
     return False
+
+
+_KNOWN = ("_parameters", "_buffers", "_modules")
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

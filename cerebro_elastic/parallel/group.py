@@ -26,7 +26,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from cerebro_elastic.errors import GroupBroken
 
-FORM_SECONDS = 60.0
+FORM_SECONDS = 20.0
 """How long ranks wait for each other by default until they are all there."""
 COLLECTIVE_SECONDS = 600.0
 """How long one collective may take by default: a peer that lives but does nothing is given up then."""

@@ -37,6 +37,8 @@ class Zero:
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
         """Whether ZeRO can take the parameters and the optimizer; on one rank it is of use with offload."""
+        if not zero_library.installed():
+            return zero_library.MISSING
         for number, group in enumerate(parts.optimizer.param_groups):
             if not any(parameter.requires_grad for parameter in group["params"]):
                 return f"deepspeed takes no parameter group that is wholly frozen, such as group {number}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import logging
 import os
 import warnings
@@ -18,14 +19,28 @@ from typing import Any
 
 import torch
 
+from cerebro_elastic.errors import MissingExtra
+
+MISSING = "deepspeed is not installed: pip install 'cerebro-elastic[deepspeed]'"
+
 _found: dict[str, Any] = {}
 """The globals of ``deepspeed.utils.groups`` as the import left them."""
 _found_environment: dict[str, str | None] = {}
 """What a living engine has replaced."""
 
 
+def installed() -> bool:
+    """Whether the package is there; it is not imported."""
+    try:
+        return importlib.util.find_spec("deepspeed") is not None
+    except ValueError:
+        return False
+
+
 def deepspeed(device: torch.device) -> ModuleType:
     """The package, set to work on the kind of ``device``."""
+    if not installed():
+        raise MissingExtra(MISSING)
     with _environment_kept():
         package = importlib.import_module("deepspeed")
     package.utils.logger.setLevel(logging.ERROR)
@@ -71,7 +86,7 @@ def destroy(engine: Any) -> None:
 
 
 def _forget_calls(function: Any) -> None:
-    """Empty the ``lru_cache`` in ``function``, if there is one below its decorators: its keys hold engines."""
+    """Empty the ``lru_cache`` in ``function``, if one is below its decorators: its keys hold engines."""
     if hasattr(function, "cache_clear"):
         function.cache_clear()
     for cell in getattr(function, "__closure__", None) or ():

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.choose import make as make_parallelism
+from cerebro_elastic.parallel.fsdp import Fsdp
 from cerebro_elastic.parallel.group import ranks
 
 _WIDTH = 12
@@ -38,6 +39,7 @@ class Net(nn.Module):
         self.odd = nn.Parameter(torch.randn(7, 1))
         self.tied = nn.Linear(5, _WIDTH, bias=False)
         self.tied.weight = self.inward.weight
+        self.calls: Tensor
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,12 +48,12 @@ class Net(nn.Module):
         for layer in self.layers:
             hidden = torch.tanh(layer(hidden))
         hidden = self.frozen(hidden) + self.tied(x)
-        return hidden[:, :5] * self.odd.sum()
+        outward: Tensor = hidden[:, :5] * self.odd.sum()
+        return outward
 
 
 def make(optimizer: str) -> Parts:
-    """The model with one of ``OPTIMIZERS``; the seed is that of a run."""
-    torch.manual_seed(0)
+    """The model with one of ``OPTIMIZERS``, from the present state of the generator."""
     model = Net()
     biases = [parameter for name, parameter in model.named_parameters() if "bias" in name]
     weights = [parameter for name, parameter in model.named_parameters() if "bias" not in name]
@@ -71,6 +73,7 @@ def unit(
 
     ``steps`` are numbers of global batches; ``losses`` are this rank's addends.
     """
+    torch.manual_seed(0)
     parallelism = make_parallelism(name, options)
     try:
         parts = parallelism.build(lambda: make(optimizer), torch.device("cpu"), loaded=given is not None)
@@ -84,6 +87,25 @@ def unit(
         return packed({"model": model, "optimizer": named, "losses": losses})
     finally:
         parallelism.close()
+
+
+def shards_go_on(options: Mapping[str, Any], optimizer: str, steps: Sequence[int]) -> bytes:
+    """The state after ``steps`` of fsdp, the second half in a unit that takes over the first one's shards."""
+    torch.manual_seed(0)
+    device, half = torch.device("cpu"), len(steps) // 2
+    one, next_one = Fsdp(**options), Fsdp(**options)
+    parts = one.build(lambda: make(optimizer), device)
+    for step in steps[:half]:
+        _step(one, parts, step)
+    following = next_one.build(lambda: make(optimizer), device, loaded=True)
+    assert one.layout(parts) == next_one.layout(following)
+    assert following.scheduler is not None
+    following.scheduler.last_epoch = half
+    next_one.load_shards(following, *one.export_shards(parts))
+    for step in steps[half:]:
+        _step(next_one, following, step)
+    model, named = next_one.export(following)
+    return packed({"model": model, "optimizer": named})
 
 
 def _step(parallelism: Any, parts: Parts, step: int) -> Tensor:

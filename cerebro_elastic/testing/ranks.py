@@ -7,13 +7,16 @@ with Ranks(2) as ranks:
 from __future__ import annotations
 
 import multiprocessing
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from cerebro_elastic.parallel import group
 
@@ -54,6 +57,12 @@ class Ranks:
                 process.kill()
                 process.join()
 
+    def pid(self, rank: int) -> int:
+        """The process's id."""
+        pid = self._processes[rank].pid
+        assert pid is not None
+        return pid
+
     def alone(self, rank: int, function: Callable[..., Any], *args: Any) -> Any:
         """What ``function(*args)`` returns in one process."""
         self.ask(rank, function, *args)
@@ -86,6 +95,24 @@ class Ranks:
         if failed:
             raise RankFailed(f"process {rank}:\n{value}")
         return value
+
+
+def seen() -> list[int]:
+    """To be done together: the ranks that each rank hears of."""
+    heard: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(heard, dist.get_rank())
+    return heard
+
+
+def see_forever(file: str) -> None:
+    """To be done together: ``seen`` without end; ``file`` is there once it has begun."""
+    while seen():
+        Path(file).touch()
+
+
+def held() -> list[int]:
+    """How many threads and open files the process has."""
+    return [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
 
 
 _kept: list[Any] = []

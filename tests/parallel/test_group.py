@@ -1,0 +1,75 @@
+"""Groups form and end in process, and a peer's death is an error that the survivor outlives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.parallel import group
+from cerebro_elastic.testing.ranks import RankFailed, Ranks, held, see_forever, seen
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.cluster
+def test_groups_of_any_members_one_after_the_other(ranks: Ranks) -> None:
+    for members in ([0, 1], [1, 0], [1], [0]):
+        made = ranks.together(seen, members=members)
+        assert made == [list(range(len(members)))] * len(members)
+        assert not any(ranks.alone(member, dist.is_initialized) for member in members)
+
+
+@pytest.mark.cluster
+def test_units_leave_no_thread_and_no_socket(ranks: Ranks) -> None:
+    ranks.together(seen, members=[0, 1])
+    before = ranks.alone(0, held)
+    for _ in range(5):
+        ranks.together(seen, members=[0, 1])
+    assert ranks.alone(0, held) == before
+
+
+@pytest.mark.cluster
+def test_a_killed_peer_breaks_the_group_and_not_the_survivor(tmp_path: Path) -> None:
+    with Ranks(2) as ranks:
+        ranks.start(see_forever, str(tmp_path / "begun"), members=[0, 1])
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < deadline
+        os.kill(ranks.pid(1), signal.SIGKILL)
+        with pytest.raises(
+            RankFailed, match=r"GroupBroken: rank 0 of 2: a peer is gone: .*can be tried again"
+        ):
+            ranks.answer(0)
+        assert ranks.together(seen, members=[0]) == [[0]]
+
+
+def test_a_rank_that_does_not_come() -> None:
+    store = group.listen("127.0.0.1", timeout=0.2)
+    with (
+        pytest.raises(GroupBroken, match=r"rank 0 of 2: rank 1 did not come"),
+        group.formed(store, 0, 2, CPU),
+    ):
+        pass
+    assert not dist.is_initialized()
+
+
+def test_nobody_listens() -> None:
+    store = group.listen("127.0.0.1")
+    port = store.port
+    del store
+    with pytest.raises(GroupBroken, match=f"rank 0 does not answer at 127.0.0.1:{port}"):
+        group.connect("127.0.0.1", port, timeout=0.2)
+
+
+def test_other_errors_pass_unchanged() -> None:
+    store = group.listen("127.0.0.1")
+    with pytest.raises(RuntimeError, match="the user's own"), group.formed(store, 0, 1, CPU):
+        raise RuntimeError("the user's own")
+    assert not dist.is_initialized()
