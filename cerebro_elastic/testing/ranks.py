@@ -125,7 +125,7 @@ def _serve(pipe: Connection) -> None:
     while True:
         try:
             function, args = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         try:
             pipe.send((False, function(*args)))
