@@ -71,7 +71,15 @@ class Ranks:
     def together(self, function: Callable[..., Any], *args: Any, members: Sequence[int]) -> list[Any]:
         """What it returns in each of the ``members``, as ranks of one group, in that order."""
         self.start(function, *args, members=members)
-        return [self.answer(member) for member in members]
+        answers, failed = [], []
+        for member in members:  # each is heard, also after a failure: the next question is another one
+            try:
+                answers.append(self.answer(member))
+            except RankFailed as failure:
+                failed.append(failure)
+        if failed:
+            raise failed[0]
+        return answers
 
     def start(self, function: Callable[..., Any], *args: Any, members: Sequence[int]) -> None:
         """As ``together``, without waiting for the answers."""
