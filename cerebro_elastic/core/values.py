@@ -12,10 +12,12 @@ HParams: TypeAlias = Mapping[str, Any]
 
 
 class Phase(StrEnum):
-    """What a unit does with its partition."""
+    """What a unit does with its partition. A trial trains a few of its batches, to see how a choice does:
+    nothing is saved, and the config does not advance."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
+    TRIAL = "trial"
 
 
 class Status(StrEnum):
@@ -51,13 +53,39 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """How a unit is trained: by which parallelism (with its ``options``), on how many ranks of how many
+    nodes. ``ranks`` counts those of all ``nodes`` together."""
+
+    parallelism: str = "single"
+    ranks: int = 1
+    nodes: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.parallelism, self.ranks, self.nodes))
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """For people: "single", "ddp x2", "fsdp x2 over 2 nodes", "deepspeed x2 stage=3"."""
+        ranks = f" x{self.ranks}" if self.ranks > 1 else ""
+        options = "".join(f" {name}={value}" for name, value in sorted(self.options.items()))
+        nodes = f" over {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{self.parallelism}{ranks}{options}{nodes}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What never changes in a run.
 
     ``partitions`` is p; ``evaluations`` the number of validation partitions that are evaluated by
     units of their own (0: validation belongs to the epoch's last unit); the run waits for
     ``min_nodes`` before its first unit and uses at most ``max_nodes``; a unit is tried ``tries``
-    times.
+    times. ``choices`` are those that a unit may be trained by, the preferred one first: if they are several,
+    trials tell which is the fastest for a config.
     """
 
     run: str
@@ -68,6 +96,7 @@ class Plan:
     max_nodes: int = 1
     tries: int = 3
     seed: int = 0
+    choices: tuple[Choice, ...] = (Choice(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +139,8 @@ class CheckpointRef:
 class Node:
     """A registered node. ``registration`` is the store's revision at which the registration was
     made: a node that comes back under its old name has a higher one. ``drain`` is set when it has been
-    asked to leave: the seconds that it was given; it gets no more units."""
+    asked to leave: the seconds that it was given; it gets no more units. ``hardware`` names the
+    kind of node that it is: on nodes of one kind a choice takes the same time and memory."""
 
     name: str
     host: str
@@ -122,6 +152,7 @@ class Node:
     version: str = ""
     registration: int = 0
     drain: float | None = None
+    hardware: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +164,17 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A further node of a gang, and the registration under which it takes part."""
+
+    node: str
+    registration: int
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a unit on one node.
+    """One try at a unit on one node, or on a gang of them: ``node``, which leads (rank 0 is its), and the
+    others in ``gang``, in the order of their ranks. ``hardware`` is their kind of node.
 
     ``token`` is the fencing token: the store's revision at which the assignment was written.
     ``registration`` and ``config_revision`` are what the commit compares (design, section 5).
@@ -147,11 +187,23 @@ class Attempt:
     registration: int
     config_revision: int
     input: CheckpointRef | None = None
-    parallelism: str = "single"
+    choice: Choice = Choice()
     prefetch: Prefetch | None = None
     skip: int = 0
     expected: float | None = None
     token: int = 0
+    gang: tuple[Member, ...] = ()
+    hardware: str = "cpu"
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All nodes of the attempt, the lead first."""
+        return (Member(self.node, self.registration), *self.gang)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(member.node for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +215,8 @@ class Visit:
     ``skip`` batches. ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it;
     ``started`` is wall-clock time, for people. ``done`` says that the task itself ended the
     config's training (early stopping).
+
+    ``node`` is the one that led, ``gang`` the others; ``hardware`` is their kind of node.
     """
 
     unit: Unit
@@ -177,23 +231,48 @@ class Visit:
     hop_seconds: float
     started: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    parallelism: str = "single"
-    world_size: int = 1
+    choice: Choice = Choice()
     log: str | None = None
     done: bool = False
     skip: int = 0
     whole: bool = True
+    gang: tuple[str, ...] = ()
+    hardware: str = "cpu"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes that took part, the lead first."""
+        return (self.node, *self.gang)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt's failure, with its story for people."""
+    """An attempt's failure, with its story for people: ``node`` is the one of its nodes that failed.
+    ``choice`` is what the unit was to be trained by, ``hardware`` the attempt's."""
 
     unit: Unit
     node: str
     attempt: int
     kind: FailureKind
     story: str
+    choice: Choice = Choice()
+    hardware: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """How a choice did for a config on a kind of node (``hardware``): the ``seconds`` that a whole unit is
+    expected to take and the highest number of ``bytes`` that a rank had in use; or why it is refused: it is
+    not feasible, or there was not memory enough. ``node`` led ``attempt``, in which it was tried."""
+
+    unit: Unit
+    choice: Choice
+    hardware: str
+    node: str
+    attempt: int
+    seconds: float = 0.0
+    bytes: int = 0
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

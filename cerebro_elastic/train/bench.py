@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cerebro_elastic.core.values import Config, Phase, Spec, Unit
+from cerebro_elastic.core.values import Choice, Config, Phase, Spec, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Split, read_manifest
@@ -18,7 +18,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import State, Task, UnitJob, UnitResult, never, nothing
 
-_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.EVALUATE: "valid"}
+_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.TRIAL: "train", Phase.EVALUATE: "valid"}
 
 
 def make_task(recipe: Recipe) -> Task:
@@ -64,6 +64,7 @@ class Bench:
         unit: Unit,
         state: State | None,
         *,
+        choice: Choice = Choice(),
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
     ) -> UnitJob:
@@ -85,6 +86,7 @@ class Bench:
             state=state,
             device=self._device,
             skip=config.begun.batches if config.begun else 0,
+            choice=choice,
             beat=beat,
             stop=stop,
         )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from cerebro_elastic.core.values import HParams, Unit
+from cerebro_elastic.core.values import Choice, HParams, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 
@@ -42,7 +42,8 @@ class UnitJob:
     the number of rows of training partition ``j``, so that the length of the whole epoch is
     known; ``validation`` has the validation partitions if this is the epoch's last unit and
     validation belongs to it, else it is empty. ``state`` is ``None`` for a config's first unit.
-    ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
+    ``epochs`` is the config's budget of epochs, ``seed`` the run's seed. ``choice`` says by which parallelism
+    the unit is trained, and on how many ranks.
 
     ``skip`` is how many of the partition's batches were trained before, up to where ``state`` stands: the
     unit goes on behind them, and the parts of a unit, together, do exactly what it does in one go: equal
@@ -67,6 +68,7 @@ class UnitJob:
     state: State | None
     device: str = "cpu"
     skip: int = 0
+    choice: Choice = Choice()
     beat: Callable[[], None] = nothing
     stop: Callable[[int], bool] = never
 

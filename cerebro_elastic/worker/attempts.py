@@ -117,7 +117,7 @@ class Attempts:
         unit, clock = attempt.unit, self._clock
         started, began = clock.wall(), clock.now()
         state = self._hopper.load(attempt.input)
-        job = self._bench.job(config, unit, state, beat=self._watchdog.beat)
+        job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._watchdog.beat)
         self._hopper.prefetch(attempt.prefetch)
         loaded = clock.now()
         result = self._bench.perform(self._stoppable(job, loaded - began))
@@ -141,11 +141,13 @@ class Attempts:
             hop_seconds=(loaded - began) + self._save_seconds,
             started=started,
             metrics=result.metrics,
-            parallelism=attempt.parallelism,
+            choice=attempt.choice,
             log=log,
             done=result.done,
             skip=job.skip,
             whole=result.whole,
+            gang=attempt.nodes[1:],
+            hardware=attempt.hardware,
         )
 
     def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:

@@ -30,7 +30,15 @@ _KINDS: dict[type[BaseException], FailureKind] = {
 
 def failure_of(attempt: Attempt, error: BaseException) -> Failure:
     """The failure that ``error`` means for ``attempt``."""
-    return Failure(attempt.unit, attempt.node, attempt.token, _kind(error), _story(error))
+    return Failure(
+        attempt.unit,
+        attempt.node,
+        attempt.token,
+        _kind(error),
+        _story(error),
+        choice=attempt.choice,
+        hardware=attempt.hardware,
+    )
 
 
 def _kind(error: BaseException) -> FailureKind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,26 +14,34 @@ from cerebro_elastic.core.values import (
     Attempt,
     Begun,
     CheckpointRef,
+    Choice,
     Config,
     Failure,
     FailureKind,
+    Member,
     Node,
     Phase,
     Plan,
     Prefetch,
     Status,
+    TrialResult,
     Unit,
     Visit,
 )
 
 REF = CheckpointRef("s3://b/c", "ab", 12)
 UNIT = Unit("c0", 1, 2, Phase.EVALUATE)
+CHOICE = Choice("deepspeed", 2, 2, {"stage": 3, "config": {"zero_optimization": {}}})
 VISIT = Visit(UNIT, 3, "n", 17, None, REF, 5, 2, 1.5, 0.25, 99.0, {"val": 0.5}, done=True)
 VALUES = [
     UNIT,
     VISIT,
     Node("n", "h", devices=("cuda:0",), cached=(1, 2), registration=4),
     Attempt(UNIT, "n", 4, 5, REF, prefetch=Prefetch(1, REF), token=9),
+    Attempt(UNIT, "n", 4, 5, choice=CHOICE, gang=(Member("m", 3),), hardware="A100"),
+    replace(VISIT, choice=CHOICE, gang=("m",), hardware="A100"),
+    Plan("r", 2, 1, choices=(Choice(), CHOICE)),
+    TrialResult(UNIT, CHOICE, "A100", "n", 9, refusal="out of memory"),
     Config("c0", {"lr": 0.1, "act": "relu"}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
     Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
     Placed(7, {0: "a", 1: "b"}),

@@ -129,7 +129,7 @@ def durability(
 
 def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | None = None) -> Iterator[str]:
     """A unit's result depends on (input state, config, epoch, partition, run seed) alone: whoever
-    does it again on the same parallelism gets the same digest."""
+    does it again by the same choice gets the same digest."""
     hparams: dict[str, HParams] = {}
     seen: dict[tuple[object, ...], str] = {}
     for read, events in parts:
@@ -206,7 +206,7 @@ def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
 def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:
     source = visit.input.digest if visit.input else None
     upto = None if visit.whole else visit.batches
-    key = (source, visit.unit, visit.parallelism, visit.world_size, visit.skip, upto)
+    key = (source, visit.unit, visit.choice, visit.skip, upto)
     if seen.setdefault(key, visit.output.digest) != visit.output.digest:
         yield f"{told(visit.unit)} gave two different results from the same input"
     if visit.unit.phase is Phase.EVALUATE and visit.output != visit.input:
