@@ -103,7 +103,8 @@ class Plan:
 class Spec:
     """What a run is made from, written once: the plan, the resolved recipe and its digest, the URL
     of the prepared data and its digest, the folder from which users' modules are imported and the
-    digest of their code, the URL of checkpoints and logs, and the version of this package."""
+    digest of each of its files that are (``code``: the only thing that a start of the run again may change),
+    the URL of checkpoints and logs, and the version of this package."""
 
     plan: Plan
     recipe: Mapping[str, Any]
@@ -111,7 +112,7 @@ class Spec:
     data: str
     data_digest: str
     root: str
-    code_digest: str
+    code: Mapping[str, str]
     storage: str
     version: str
 

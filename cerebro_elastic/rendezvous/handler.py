@@ -35,7 +35,7 @@ from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import watch_parent
-from cerebro_elastic.rendezvous.admission import check_version
+from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.dumps import take_death
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.etcd import EtcdStore
@@ -148,7 +148,7 @@ class NodeRendezvous(RendezvousHandler):
             )
         spec = ledger.spec()
         if spec is not None:
-            check_version(spec)
+            check_admission(spec)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
         node = replace(self._node, devices=devices)
         self._registration = Registration(ledger, node, self._lease, self._log, unable=self._end)

@@ -6,20 +6,21 @@ import re
 import socket
 import uuid
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import RUN_ID, load_recipe
+from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.opening import keep_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.watcher import Watcher
@@ -97,16 +98,7 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
             f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit"
         )
-    if spec.version != __version__:
-        raise RunError(
-            f"run {run!r} was started by cerebro-elastic {spec.version}, this is {__version__}: "
-            "install the same version on all machines of a run"
-        )
-    if not Path(spec.root).is_dir():
-        raise RunError(
-            f"run {run!r} imports its modules from {spec.root}, which is not on this machine: put the "
-            "project there, as it is on the machine that started the run"
-        )
+    check_admission(spec)
     taken = ledger.node(node)
     if taken is not None:
         raise RunError(
@@ -123,6 +115,6 @@ def _folder(spec: Spec, node: str, home: str | Path | None) -> RunFolder:
 
 def _keep(folder: RunFolder, spec: Spec) -> None:
     """Make ``folder`` one of the run's."""
-    if folder.spec.exists() and folder.read_spec() != spec:
+    if folder.spec.exists() and replace(folder.read_spec(), code=spec.code) != spec:
         raise RunError(f"{folder.path} holds another run of the id {spec.plan.run!r}: choose another --home")
-    folder.spec.write_text(encode(spec))
+    keep_spec(folder, spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.judge import Judge
-from cerebro_elastic.runs.opening import check_again, check_store, new_spec, old_spec
+from cerebro_elastic.runs.opening import check_again, check_store, keep_spec, new_spec, old_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.watcher import Watcher
@@ -84,7 +85,9 @@ def _go_on(
         if _open(ledger, spec, journal):
             watcher.say(f"starting {recipe.nodes.min} nodes (importing torch takes a few seconds)")
         else:
-            check_again(spec, recipe, ledger.state(), watcher)
+            spec = check_again(spec, recipe, ledger.state(), watcher)
+            ledger.renew(spec)
+            keep_spec(folder, spec)
             ledger.forgive()
             watcher.say(f"starting {recipe.nodes.min} nodes again")
         agents = LocalAgents(
@@ -107,8 +110,8 @@ def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:
             f"run {ledger.keys.run!r} has begun, but in another store than this, which does not know it: "
             "give the --etcd with which it was started, or start it anew with --fresh"
         )
-    begins = ledger.open(spec)
-    if not begins and ledger.spec() != spec:
+    begins, known = ledger.open(spec), ledger.spec()
+    if known is None or replace(known, code=spec.code) != spec:
         raise RunError(
             f"the store at hand already has a run {ledger.keys.run!r} that was started elsewhere; "
             "choose another id with --run-id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
@@ -57,14 +58,19 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
         data=found.data,
         data_digest=found.data_digest,
         root=str(recipe.root),
-        code_digest=found.code_digest,
+        code=found.code,
         storage=(recipe.checkpoints or str(folder.path)).rstrip("/"),
         version=__version__,
     )
+    keep_spec(folder, spec)
+    return spec
+
+
+def keep_spec(folder: RunFolder, spec: Spec) -> None:
+    """Write the spec's copy, whole or not at all."""
     temporary = folder.spec.with_suffix(".tmp")
     temporary.write_text(encode(spec))
     temporary.replace(folder.spec)
-    return spec
 
 
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
@@ -80,9 +86,9 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
             )
 
 
-def check_again(spec: Spec, recipe: Recipe, state: State, watcher: Watcher) -> None:
-    """Whether a run can go on: its code and its data. (A checkpoint that was damaged meanwhile, the node that
-    needs it makes again.)"""
+def check_again(spec: Spec, recipe: Recipe, state: State, watcher: Watcher) -> Spec:
+    """The spec with which a run can go on: the same data, and the code as it is now. (A checkpoint that was
+    damaged meanwhile, the node that needs it makes again.)"""
     watcher.say("checking the module and the data")
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
     found = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False)
@@ -91,8 +97,12 @@ def check_again(spec: Spec, recipe: Recipe, state: State, watcher: Watcher) -> N
             f"the data at {spec.data} have digest {found.data_digest}, the run began with "
             f"{spec.data_digest}: restore them, or start a new run with another --run-id"
         )
-    if found.code_digest != spec.code_digest:
+    changed = sorted(
+        name for name in {*found.code, *spec.code} if found.code.get(name) != spec.code.get(name)
+    )
+    if changed:
         watcher.say(
-            f"note: the code in {recipe.root} is not that with which the run began; it goes on "
-            "with the new one, and `cerebro replay` will find visits that differ"
+            f"note: {', '.join(changed)} in {recipe.root} is not as it was when the run began; it goes on "
+            "with the new code, and `cerebro replay` will find visits that differ"
         )
+    return replace(spec, code=found.code)

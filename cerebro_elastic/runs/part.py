@@ -19,7 +19,8 @@ from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
 
-_END_SECONDS = 5.0
+_END_SECONDS = 20.0
+"""Ranks take seconds to end: they have torch to unload."""
 
 
 def make_search(recipe: Recipe) -> Search:

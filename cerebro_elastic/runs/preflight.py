@@ -7,7 +7,6 @@ and writes an answer, both one JSON object.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -21,18 +20,19 @@ from cerebro_elastic import errors
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the preflight found: the data as prepared, and the digest of the user's code."""
+    """What the preflight found: the data as prepared, and the digest of each of the user's files."""
 
     data: str
     data_digest: str
     partitions: int
     validations: int
-    code_digest: str
+    code: Mapping[str, str]
 
 
 def preflight(
@@ -93,7 +93,7 @@ def check(
         data_digest=manifest.digest,
         partitions=len(manifest.train),
         validations=len(manifest.valid),
-        code_digest=_code_digest(recipe.root),
+        code=_code(recipe.root),
     )
 
 
@@ -107,14 +107,11 @@ def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
     return manifest
 
 
-def _code_digest(root: Path) -> str:
-    """Of the user's modules that were imported from ``root``, by name and content."""
-    digest = hashlib.sha256()
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file).is_file() and Path(file).resolve().parent == root.resolve():
-            digest.update(name.encode() + Path(file).read_bytes())
-    return digest.hexdigest()
+def _code(root: Path) -> dict[str, str]:
+    """The digests of the user's files in ``root`` that were imported, by name."""
+    files = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
+    own = sorted({file for file in files if file.is_file() and file.resolve().parent == root.resolve()})
+    return {file.name: content_digest(file) for file in own}
 
 
 def _asked(request: Mapping[str, Any]) -> Findings:

@@ -127,6 +127,14 @@ class Ledger:
             except TxnUnknown:
                 continue
 
+    def renew(self, spec: Spec) -> None:
+        """Write the spec of a run that goes on with changed code: no event, for the plan is as it was."""
+        known = self.store.get(self.keys.spec)
+        if known is not None and known.value != _bytes(spec):
+            self.store.txn(
+                [at_revision(self.keys.spec, known.mod_revision)], [Put(self.keys.spec, _bytes(spec))]
+            )
+
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``. An older registration of its own (of the same boot) is ended
         first, so that what was begun under it can no longer commit; another node's of the same name stands,

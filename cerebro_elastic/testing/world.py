@@ -88,7 +88,7 @@ class World:
         self.acknowledged: list[Visit] = []
         self.elections = 0
         self.leader_lease = 0
-        self.ledger.open(Spec(plan, {}, "", "", "", "", "", "", ""))
+        self.ledger.open(Spec(plan, {}, "", "", "", "", {}, "", ""))
 
     # Faults and progress, one step each.
 

@@ -16,7 +16,7 @@ from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.rendezvous.admission import check_version
+from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE, PatientStore
@@ -65,7 +65,7 @@ def _work(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, inbox: Inbox
     spec = wait_for_spec(ledger, leaving, log)
     if spec is None or leaving.asked:
         return
-    check_version(spec)
+    check_admission(spec)
     cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
     device = f"cuda:{env.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
     clock = SystemClock()

@@ -144,7 +144,7 @@ def test_credentials_that_are_refused(
 
 
 def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path) -> None:
-    spec = Spec(Plan("taken", 1, 1), {}, "", "", "", "", "", "", "")
+    spec = Spec(Plan("taken", 1, 1), {}, "", "", "", "", {}, "", "")
     with closing(EtcdStore(etcd.settings)) as store:
         Ledger(store, "taken").open(spec)
     for words in ([], ["--fresh"]):
@@ -207,6 +207,11 @@ JOINS: dict[str, tuple[Callable[[Ledger], object], list[str], str]] = {
         [],
         "imports its modules from /no/where, which is not on this machine: put the project there",
     ),
+    "other code": (
+        lambda ledger: respec(ledger, code={"a_net.py": "0" * 64}),
+        [],
+        "is trained with another a_net.py than the one in",
+    ),
     "a negative grace": (lambda _: None, ["--grace", "-1"], "--grace"),
 }
 
@@ -249,7 +254,7 @@ def test_a_folder_of_another_run_of_the_id(
     folder = project / "runs" / run
     folder.mkdir(parents=True)
     (folder / "lock").touch()
-    (folder / "spec.json").write_text(encode(Spec(Plan(run, 2, 2), {}, "", "", "", "", "", "", "")))
+    (folder / "spec.json").write_text(encode(Spec(Plan(run, 2, 2), {}, "", "", "", "", {}, "", "")))
     said = cerebro("join", run, *at_etcd)
     assert said.code == 1
     assert f"{folder} holds another run of the id {run!r}: choose another --home" in said.err
@@ -272,7 +277,7 @@ def test_a_node_that_is_not_there_is_not_asked_to_leave(
 def test_a_run_that_is_not_live_here(project: Path, cerebro: Cerebro) -> None:
     folder = RunFolder(project / "runs" / "digits")
     folder.path.mkdir(parents=True)
-    folder.spec.write_text(encode(Spec(Plan("digits", 1, 1), {}, "", "", "", "", "", "", "")))
+    folder.spec.write_text(encode(Spec(Plan("digits", 1, 1), {}, "", "", "", "", {}, "", "")))
     for words in (["join", "digits"], ["drain", "digits", "node-0"]):
         said = cerebro(*words)
         assert said.code == 1
@@ -282,7 +287,7 @@ def test_a_run_that_is_not_live_here(project: Path, cerebro: Cerebro) -> None:
 def test_a_run_whose_store_is_another(project: Path, cerebro: Cerebro, at_etcd: list[str]) -> None:
     """Begun in one etcd, gone on with in another, which would begin it anew."""
     recipe = load_recipe(project / "recipe.yaml")
-    spec = Spec(Plan("recipe", 1, 1), recipe.resolved(), recipe.digest, "", "", "", "", "", "")
+    spec = Spec(Plan("recipe", 1, 1), recipe.resolved(), recipe.digest, "", "", "", {}, "", "")
     folder = RunFolder(project / "runs" / "recipe")
     folder.path.mkdir(parents=True)
     (folder.path / "lock").touch()

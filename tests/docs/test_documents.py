@@ -122,7 +122,7 @@ def test_the_example_of_plain_functions(tmp_path: Path) -> None:
     points = make_search(recipe).propose(())
     found = check(recipe, points, str(tmp_path / "data"), prepare=True)
     plan = Plan("example", found.partitions, recipe.epochs, seed=recipe.seed)
-    place = (found.data, found.data_digest, str(tmp_path), found.code_digest, str(tmp_path))
+    place = (found.data, found.data_digest, str(tmp_path), found.code, str(tmp_path))
     bench = Bench(
         Spec(plan, recipe.resolved(), recipe.digest, *place, version=__version__), tmp_path / "cache"
     )

@@ -20,7 +20,7 @@ from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
-SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", "", "", version="0.0.0")
+SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", version="0.0.0")
 Agent = Callable[[str, str], subprocess.Popen[bytes]]
 
 
@@ -63,7 +63,7 @@ def test_who_cannot_join_says_why(etcd: EmbeddedEtcd, agent: Agent, closed_port:
         agents = [agent(other, endpoint), agent(ended, endpoint), agent(unreachable, closed_port)]
         for process in agents:
             assert process.wait(90) not in (0, None)
-        assert "install the same version on all nodes" in (tmp_path / other).read_text()
+        assert "install the same version on all machines of a run" in (tmp_path / other).read_text()
         assert "a node cannot join it" in (tmp_path / ended).read_text()
         assert "did not answer" in (tmp_path / unreachable).read_text()
         assert Ledger(store, other).state().nodes == {}, "the registration went with the agent"

@@ -84,7 +84,7 @@ class Stage:
         manifest = prepare(rows, data, partitions=2, seed=1, valid=0.0)
         recipe = load_recipe({**RECIPE, "data": {"url": data, "batch_size": 1}}, root=folder)
         self.plan = Plan("r", 2, 1)
-        where = (data, manifest.digest, str(folder), "", str(folder))
+        where = (data, manifest.digest, str(folder), {}, str(folder))
         self.etcd = EmbeddedEtcd(folder / "etcd")
         stack.callback(self.end_etcd)
         self.etcd.__enter__()

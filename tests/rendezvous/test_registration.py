@@ -66,7 +66,7 @@ class Away(MemoryStore):
 @pytest.fixture
 def ledger() -> Ledger:
     made = Ledger(Away(), "r")
-    made.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", "", "", ""))
+    made.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
     return made
 
 

@@ -60,4 +60,4 @@ def test_a_run_goes_on_with_a_damaged_checkpoint_and_says_that_its_code_has_chan
     code.write_text(code.read_text() + "# mended\n")
     with pytest.raises(KeyboardInterrupt):
         start(Watcher(say=stop_at_the_start))
-    assert any("is not that with which the run began" in text for text in said)
+    assert any("is not as it was when the run began" in text for text in said)

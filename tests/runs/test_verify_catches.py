@@ -68,7 +68,7 @@ def record(events: list[Event], plan: Plan, folder: RunFolder) -> None:
         saved = checkpoint.save({"digest": event.visit.output.digest}, str(url))
         history = history.replace(_json(event.visit.output), _json(saved))
     folder.history.write_text(history)
-    spec = Spec(plan, load_recipe(RECIPE).resolved(), "", "", "", "", "", str(folder.path), "")
+    spec = Spec(plan, load_recipe(RECIPE).resolved(), "", "", "", "", {}, str(folder.path), "")
     folder.spec.write_text(encode(spec))
 
 

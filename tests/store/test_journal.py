@@ -163,11 +163,11 @@ def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None
     plan = Plan(run, partitions=1, epochs=1)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, run)
-        ledger.open(Spec(plan, {}, "", "", "", "", "", "", ""))
+        ledger.open(Spec(plan, {}, "", "", "", "", {}, "", ""))
         ledger.register(Node("gone", "host"), gone := store.grant(30))
         staying = ledger.register(Node("staying", "host"), lease := store.grant(30))
         store.txn([], [Delete(ledger.keys.spec)])
-        assert ledger.open(Spec(plan, {"another": 1}, "", "", "", "", "", "", ""))
+        assert ledger.open(Spec(plan, {"another": 1}, "", "", "", "", {}, "", ""))
         store.revoke(gone)
         read = ledger.read()
         journal = Journal(path)

@@ -70,7 +70,7 @@ class Stage:
         self.faults: list[Lost | None] = []
         self.begin = store.range("/cerebro/").revision + 1
         self.plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, evaluations=1)
-        self.spec = Spec(self.plan, {"epochs": 1}, "", "", "", "", "", "", "")
+        self.spec = Spec(self.plan, {"epochs": 1}, "", "", "", "", {}, "", "")
         lossy = losing(store, lambda: self.faults.pop(0) if self.faults else None)
         self.ledger = Ledger(lossy, self.plan.run)
         assert self.ledger.open(self.spec)

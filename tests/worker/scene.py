@@ -78,7 +78,7 @@ class Scene:
         )
         self.plan = Plan("r", 2, 4)
         self.spec = Spec(
-            *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder.parent), ""),
+            *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder.parent), {}),
             *(str(folder), "v"),
         )
         self.store = MemoryStore()

@@ -26,7 +26,7 @@ class Run:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
         self.ledger = Ledger(self.store, "r")
-        self.ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", "", "", ""))
+        self.ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
         leader = self.ledger.lead("me", self.store.grant(30))
         assert leader is not None
         self.leader = leader

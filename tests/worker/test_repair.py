@@ -77,7 +77,7 @@ class Lineage:
         manifest = prepare(rows, data, partitions=2, seed=1)
         recipe = load_recipe({**RECIPE, "data": {"batch_size": 3, "url": data}}, root=folder)  # type: ignore[dict-item]
         self.plan = Plan("r", 2, 3)
-        paths = (data, manifest.digest, str(folder), "", storage)
+        paths = (data, manifest.digest, str(folder), {}, storage)
         spec = Spec(self.plan, recipe.resolved(), recipe.digest, *paths, "v")
         store = MemoryStore()
         self.ledger = Ledger(store, "r")
