@@ -6,7 +6,7 @@ import pickle
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import RecipeError, did_you_mean
 
 LAYOUTS = ("tuple", "dict")
+
+Part: TypeAlias = Callable[[int], slice]
+"""Of a batch with so many rows, those to take."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,22 @@ def batch_count(rows: int, batch_size: int) -> int:
     return -(-rows // batch_size)
 
 
+def whole(rows: int) -> slice:
+    """The ``Part`` that is all of a batch."""
+    return slice(0, rows)
+
+
 def batches(
-    partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, *, seed: int = 0, skip: int = 0
+    partition: Partition,
+    order: NDArray[np.int64],
+    loader: LoaderSettings,
+    *,
+    seed: int = 0,
+    skip: int = 0,
+    part: Part = whole,
 ) -> Generator[Any, None, None]:
     """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
+    Of each, ``part`` is made.
 
     They are the same for any number of workers, except that a random ``transform`` draws from the
     global generators of its process: in a worker these are seeded for each batch, by ``seed`` and the
@@ -75,7 +90,7 @@ def batches(
     """
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
-    maker = _BatchMaker(partition, order, loader)
+    maker = _BatchMaker(partition, order, loader, part)
     numbers = range(skip, batch_count(len(order), loader.batch_size))
     if loader.workers and numbers:
         return _in_workers(maker, numbers, loader.workers, seed)
@@ -106,14 +121,20 @@ def _as_it_is(batch: Any) -> Any:
 class _BatchMaker:
     """Makes a partition's batches by number."""
 
-    def __init__(self, partition: Partition, order: NDArray[np.int64], loader: LoaderSettings) -> None:
+    def __init__(
+        self, partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, part: Part
+    ) -> None:
         self._partition = partition
         self._order = order
         self._loader = loader
+        # Asked here, since a worker process could not: full batches, and the last one.
+        size = loader.batch_size
+        self._parts = {rows: part(rows) for rows in (size, len(order) % size) if rows}
 
     def __call__(self, number: int) -> Any:
         start = number * self._loader.batch_size
-        index = self._order[start : start + self._loader.batch_size]
+        rows = self._order[start : start + self._loader.batch_size]
+        index = rows[self._parts[len(rows)]]
         tensors = [_take(column, index) for column in self._partition.columns.values()]
         if self._loader.collate is None:
             batch = self._arrange(tensors)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.core.values import HParams, Phase
-from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
+from cerebro_elastic.data.batches import LoaderSettings, Part, batch_count, batches, whole
 from cerebro_elastic.data.order import sample_order
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.train.task import Stopped, UnitJob
 
 
@@ -41,17 +42,17 @@ def unit_batches(job: UnitJob) -> int:
     return batch_count(job.partition.rows, loader_settings(job).batch_size)
 
 
-def training_batches(job: UnitJob) -> Iterator[Any]:
-    """The job's partition after ``skip`` batches, in the order that run seed, epoch and partition give.
+def training_batches(job: UnitJob, part: Part = whole) -> Iterator[Any]:
+    """The job's partition after ``skip`` batches, in the order that run seed, epoch and partition give; of
+    each batch this rank's ``part``.
 
     Each is made when it is asked for, and none that is skipped. Raises ``Stopped`` in place of a further
-    batch when the job is asked to stop.
+    batch when the job is asked to stop: on every rank at the same batch.
     """
     loader = loader_settings(job)
-    where = (job.seed, job.unit.epoch, job.unit.partition)
-    order = sample_order(*where, job.partition.rows, loader.shuffle)
-    seed = int(np.random.SeedSequence(where).generate_state(1)[0])
-    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip)) as made:
+    order = sample_order(job.seed, job.unit.epoch, job.unit.partition, job.partition.rows, loader.shuffle)
+    seed = rank_seed(job)
+    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as made:
         for done in range(job.skip, unit_batches(job)):
             if done > job.skip and job.stop(done):
                 raise Stopped(done)
@@ -60,12 +61,19 @@ def training_batches(job: UnitJob) -> Iterator[Any]:
             yield batch
 
 
-def natural_batches(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[Any]:
-    """Partitions one after the other, each in its natural order: for validation. In a unit that evaluates
-    ``Stopped`` is raised as in ``training_batches``."""
+def rank_seed(job: UnitJob) -> int:
+    """A seed for what is random in the unit on this rank: another one on each."""
+    rank, _ = ranks()
+    where = (job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))
+    return int(np.random.SeedSequence(where).generate_state(1)[0])
+
+
+def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: Part = whole) -> Iterator[Any]:
+    """Partitions one after the other, each in its natural order: for validation; of each batch this rank's
+    ``part``. In a unit that evaluates ``Stopped`` is raised as in ``training_batches``."""
     loader, done = loader_settings(job), 0
     for partition in partitions:
-        for batch in batches(partition, np.arange(partition.rows), loader):
+        for batch in batches(partition, np.arange(partition.rows), loader, part=part):
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
                 raise Stopped(done)
             job.beat()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel import agree
 from cerebro_elastic.parallel.base import Parallelism, Parts
 
 BatchMean: TypeAlias = Callable[[Any, Any], Tensor]
@@ -36,11 +37,12 @@ def train_pass(
     clip: float | None,
     step_scheduler: Literal["epoch", "step"],
 ) -> None:
-    """One step of the optimizer for each batch; the losses are added to ``mean``."""
+    """One step of the optimizer for each batch; the losses are added to ``mean``. Of a batch with ``rows``
+    rows, ``batches`` has this rank's portion."""
     parts.model.train()
     for batch, count in zip(batches, rows, strict=True):
         x, y = _pair(batch)
-        loss = parallelism.step(parts, x, y, loss_of, clip=clip)
+        loss = parallelism.step(parts, x, y, loss_of, share=parallelism.portion(count).share, clip=clip)
         if parts.scheduler is not None and step_scheduler == "step":
             parts.scheduler.step()
         mean.add(loss, count)
@@ -48,22 +50,29 @@ def train_pass(
 
 @torch.no_grad()
 def evaluation_pass(
-    model: nn.Module, batches: Iterable[Any], rows: Rows, measures: Mapping[str, BatchMean]
+    model: nn.Module,
+    batches: Iterable[Any],
+    rows: Rows,
+    measures: Mapping[str, BatchMean],
+    *,
+    parallelism: Parallelism,
 ) -> dict[str, float]:
-    """The mean of each measure, with the model in evaluation mode."""
+    """The mean of each measure over all rows, with the model in evaluation mode. Of a batch with ``rows``
+    rows, ``batches`` has this rank's portion."""
     model.eval()
     means = {name: Mean() for name in measures}
     for batch, count in zip(batches, rows, strict=True):
         x, y = _pair(batch)
-        output = model(x)
+        output, share = model(x), parallelism.portion(count).share
         for name, measure in measures.items():
-            means[name].add(measure(output, y), count)
+            means[name].add(measure(output, y) * share, count)
     return {name: mean.value for name, mean in means.items()}
 
 
 class Mean:
     """A mean over ``rows``, kept on the device: reading every batch's loss would wait for it. It goes on from
-    a ``total`` exactly as if it had never been read."""
+    a ``total`` exactly as if it had never been read. On several ranks each adds its addends to the means of
+    batches, and its own ``total`` is the sum of those."""
 
     def __init__(self, total: float = 0.0, rows: int = 0) -> None:
         self._total: Tensor | float = total
@@ -76,13 +85,13 @@ class Mean:
 
     @property
     def total(self) -> float:
-        """The sum over all rows."""
+        """The sum over all rows, this rank's part of it."""
         return float(self._total)
 
     @property
     def value(self) -> float:
-        """The mean; there must have been a row."""
-        return self.total / self.rows
+        """The mean over all ranks' parts; there must have been a row. Every rank asks for it."""
+        return agree.total(self.total) / self.rows
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

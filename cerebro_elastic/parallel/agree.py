@@ -1,0 +1,49 @@
+"""What the ranks of a unit tell each other beside gradients: small things, by the group's CPU side.
+
+Every rank calls each function, in the same order; without a group it is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cerebro_elastic.parallel.group import ranks
+
+
+def any_of(flag: bool) -> bool:
+    """Whether some rank says yes: the same answer for all."""
+    if ranks()[1] == 1:
+        return flag
+    said = torch.tensor(flag, dtype=torch.uint8)
+    dist.all_reduce(said, dist.ReduceOp.MAX)
+    return bool(said)
+
+
+def total(value: float) -> float:
+    """The sum over all ranks, added up in their order: the same bits for all, whenever it is done again."""
+    _, size = ranks()
+    if size == 1:
+        return value
+    each = [torch.zeros((), dtype=torch.float64) for _ in range(size)]
+    dist.all_gather(each, torch.tensor(value, dtype=torch.float64))
+    return sum(float(one) for one in each)
+
+
+def means(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The mean of each metric over the ranks, which have the same ones."""
+    _, size = ranks()
+    return {name: total(value) / size for name, value in metrics.items()} if size > 1 else dict(metrics)
+
+
+def gathered(value: Any) -> list[Any]:
+    """Every rank's value, in order, on rank 0; an empty list on the others."""
+    rank, size = ranks()
+    if size == 1:
+        return [value]
+    heard: list[Any] | None = [None] * size if rank == 0 else None
+    dist.gather_object(value, heard, dst=0)
+    return heard or []
