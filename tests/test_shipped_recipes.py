@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.ports import Search
+from cerebro_elastic.core.ports import Outlook, Search
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import Task
@@ -31,7 +31,7 @@ def test_recipe(path: Path) -> None:
     assert len(text.splitlines()) < 40
     recipe = load_recipe(path)
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
-    configs = search.propose([])
+    configs = [proposal.hparams for proposal in search.propose(Outlook())]
     assert len(configs) == 8
     task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
     for hparams in configs:

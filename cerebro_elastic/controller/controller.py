@@ -16,6 +16,7 @@ from cerebro_elastic.core.actions import (
     EndConfig,
     EndRun,
     Place,
+    ResumeConfig,
     SetAside,
     Withdraw,
 )
@@ -93,10 +94,12 @@ class Controller:
     def _perform(self, action: Action) -> int | None:
         ledger, leader = self._ledger, self._leader
         match action:
-            case CreateConfig(config):
-                return ledger.create_config(config, leader)
+            case CreateConfig(config, parent):
+                return ledger.create_config(config, leader, parent)
             case EndConfig(config, status, reason):
                 return ledger.end_config(config, status, reason, leader)
+            case ResumeConfig(config, reason):
+                return ledger.resume_config(config, reason, leader)
             case Place(homes):
                 return ledger.place(homes, leader)
             case Assign(attempt):
@@ -105,5 +108,5 @@ class Controller:
                 return ledger.withdraw(attempt, leader)
             case SetAside(node, why, failure, seconds):
                 return ledger.set_aside(node, why, failure, seconds, leader)
-            case EndRun(outcome):
-                return ledger.end_run(outcome, leader)
+            case EndRun(outcome, asked):
+                return ledger.end_run(outcome, leader, asked)

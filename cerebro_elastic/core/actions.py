@@ -11,17 +11,27 @@ from cerebro_elastic.core.values import Attempt, Config, Status
 
 @dataclass(frozen=True, slots=True)
 class CreateConfig:
-    """Add a config that the search proposed."""
+    """Add a config that the search proposed; if it has a parent, as long as that is at revision
+    ``parent``."""
 
     config: Config
+    parent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class EndConfig:
-    """Give up a config as it is at ``config.revision``."""
+    """Give up or stop a config as it is at ``config.revision``."""
 
     config: Config
     status: Status
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeConfig:
+    """Let a stopped config, as it is at ``config.revision``, go on."""
+
+    config: Config
     reason: str
 
 
@@ -60,9 +70,10 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """Everything is done."""
+    """Everything is done, unless a person has asked for something since revision ``asked``."""
 
     outcome: str
+    asked: int = 0
 
 
-Action: TypeAlias = CreateConfig | EndConfig | Place | Assign | Withdraw | SetAside | EndRun
+Action: TypeAlias = CreateConfig | EndConfig | ResumeConfig | Place | Assign | Withdraw | SetAside | EndRun

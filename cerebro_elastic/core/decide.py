@@ -7,7 +7,8 @@ from cerebro_elastic.core.actions import Action, EndRun
 from cerebro_elastic.core.assigning import assignments
 from cerebro_elastic.core.membership import set_asides
 from cerebro_elastic.core.ports import Policy, Search
-from cerebro_elastic.core.repairs import creations, failures, placements, withdrawals
+from cerebro_elastic.core.repairs import failures, placements, withdrawals
+from cerebro_elastic.core.searching import searches
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Status
 
@@ -24,11 +25,11 @@ def decide(state: State, policy: Policy, search: Search) -> list[Action]:
         *withdrawals(state),
         *failures(state, plan),
         *set_asides(state),
-        *creations(state, search),
+        *searches(state, plan, search),
         *placements(state, plan),
     ]
     if repairs:
         return repairs
     if not any(c.status is Status.LIVE for c in state.configs.values()):
-        return [EndRun("finished")]
+        return [EndRun("finished", state.asked)]
     return list(assignments(state, plan, policy))

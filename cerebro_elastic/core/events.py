@@ -28,7 +28,7 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True)
 class ConfigCreated:
-    """A config was added to the run."""
+    """A config was added to the run, by the search or (``config.by_hand``) by a person."""
 
     revision: int
     config: Config
@@ -36,12 +36,24 @@ class ConfigCreated:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEnded:
-    """The controller ended a config: stopped, or failed beyond its tries."""
+    """A config was ended: failed beyond its tries, or stopped, by the search or (``by_hand``) by a person."""
 
     revision: int
     config: str
     status: Status
     reason: str
+    by_hand: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResumed:
+    """A stopped config goes on from its head: promoted by the search, or (``by_hand``) asked for by a
+    person."""
+
+    revision: int
+    config: str
+    reason: str
+    by_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +167,7 @@ Event: TypeAlias = (
     | LeaderChanged
     | ConfigCreated
     | ConfigEnded
+    | ConfigResumed
     | NodeJoined
     | NodeLeft
     | NodeDraining

@@ -15,8 +15,12 @@ event           possible if                                     makes true
 ==============  ==============================================  ==================================
 RunOpened       there is no plan                                the plan is known
 LeaderChanged   always                                          somebody or nobody leads
-ConfigCreated   its id is new                                   it is live, at epoch 0
-ConfigEnded     it is live                                      it is stopped or failed
+ConfigCreated   its id is new; it is at the beginning, or       it is live
+                where its parent stands, or has a checkpoint
+                from outside the run
+ConfigEnded     it is live; or a person stops what the search   it is stopped or failed
+                has stopped
+ConfigResumed   it is stopped                                   it is live again, where it was
 NodeJoined      no node of its name is registered               it is registered
 NodeLeft        it is registered                                it is not; its attempt stays, and can
                                                                 only be withdrawn
@@ -52,10 +56,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from cerebro_elastic.core.curves import extend, spend
 from cerebro_elastic.core.estimates import learn
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigResumed,
     Event,
     LeaderChanged,
     NodeDraining,
@@ -72,6 +78,7 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.lineage import born, changed, edge_from, may_end
 from cerebro_elastic.core.progress import advance, is_next, skipped
 from cerebro_elastic.core.state import State, Streak
 from cerebro_elastic.core.values import Attempt, Config, Failure, Phase, Status, Unit
@@ -111,15 +118,25 @@ def _leader_changed(state: State, event: LeaderChanged) -> State:
 def _config_created(state: State, event: ConfigCreated) -> State:
     _require(event.config.id not in state.configs, event, "a config of this id exists")
     config = replace(event.config, revision=event.revision)
-    return replace(state, configs={**state.configs, config.id: config})
+    new = replace(born(config), by_hand=config.by_hand, revision=event.revision)
+    _require(config == new, event, f"it begins as {new} (isolation)")
+    if config.parent is not None and config.parent.config:
+        edge = edge_from(_config(state, config.parent.config, event))
+        _require(config.parent == edge, event, f"its parent is at {edge} (isolation)")
+    return _with(state, config, config.by_hand)
 
 
 def _config_ended(state: State, event: ConfigEnded) -> State:
     config = _config(state, event.config, event)
-    _require(config.status is Status.LIVE, event, f"it is {config.status.value} already")
     _require(event.status in (Status.STOPPED, Status.FAILED), event, "a config ends stopped or failed")
-    ended = replace(config, status=event.status, reason=event.reason, revision=event.revision)
-    return replace(state, configs={**state.configs, config.id: ended})
+    _require(may_end(config, event), event, f"it is {config.status.value} already")
+    return _with(state, replace(changed(config, event), revision=event.revision), event.by_hand)
+
+
+def _config_resumed(state: State, event: ConfigResumed) -> State:
+    config = _config(state, event.config, event)
+    _require(config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
+    return _with(state, replace(changed(config, event), revision=event.revision), event.by_hand)
 
 
 def _node_joined(state: State, event: NodeJoined) -> State:
@@ -193,6 +210,8 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
         judged=_without(state.judged, visit.node),
         timings=timings,
         paces=paces,
+        curves=extend(state.curves, config, visit, state.plan),
+        spent=spend(state.spent, visit),
     )
 
 
@@ -233,6 +252,7 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     LeaderChanged: _leader_changed,
     ConfigCreated: _config_created,
     ConfigEnded: _config_ended,
+    ConfigResumed: _config_resumed,
     NodeJoined: _node_joined,
     NodeLeft: _node_left,
     NodeDraining: _node_draining,
@@ -257,6 +277,12 @@ def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
 def _config(state: State, name: str, event: Event) -> Config:
     _require(name in state.configs, event, f"configs are {sorted(state.configs)}")
     return state.configs[name]
+
+
+def _with(state: State, config: Config, asked: bool) -> State:
+    """With ``config`` as it is now, whether the search or a person has ``asked`` for it."""
+    configs = {**state.configs, config.id: config}
+    return replace(state, configs=configs, asked=config.revision if asked else state.asked)
 
 
 def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:

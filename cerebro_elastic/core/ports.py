@@ -7,10 +7,11 @@ takes over, the simulator and a replay get the same answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
-from cerebro_elastic.core.values import HParams, Status, Unit
+from cerebro_elastic.core.state import Point, Spent
+from cerebro_elastic.core.values import BY_HAND, HParams, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,85 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """A config as a search sees it. ``metrics`` are those of its last full epoch."""
+class Standing:
+    """A config as a search sees it.
+
+    ``epochs`` and ``units`` (whole training units) are those behind it, its parent's before it included;
+    ``curve`` is what it has logged since it was created. It is ``idle`` if it is in no unit now. ``by_hand``:
+    a person has created, stopped or resumed it. ``origin`` is what the search noted with its proposal.
+    """
 
     config: str
     hparams: HParams
-    status: Status
-    epoch: int
-    metrics: Mapping[str, float]
+    status: Status = Status.LIVE
+    epochs: int = 0
+    units: int = 0
+    curve: Sequence[Point] = ()
+    idle: bool = True
+    parent: str | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    by_hand: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The run as a search sees it: all configs in the order in which they were created, the plan's
+    ``partitions`` and ``epochs``, how many ``nodes`` work, and what has been ``spent``."""
+
+    standings: Sequence[Standing] = ()
+    partitions: int = 1
+    epochs: int = 1
+    nodes: int = 1
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def proposed(self) -> Sequence[Standing]:
+        """Those that the search has proposed, not people."""
+        return [standing for standing in self.standings if standing.origin != BY_HAND]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A config that there shall be: from the beginning, or going on from where the config ``parent`` stands.
+    What is in ``origin`` (JSON values) the search gets back with the config's standing."""
+
+    hparams: HParams
+    parent: str | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A live config shall get no more units; what it has done stays."""
+
+    config: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A stopped config shall go on."""
+
+    config: str
+    reason: str
+
+
+Verdict: TypeAlias = Stop | Resume
 
 
 class Search(Protocol):
-    """Which configs there shall be."""
+    """Which configs there shall be, and how far each is trained.
 
-    def propose(self, trials: Sequence[Trial]) -> Sequence[HParams]:
-        """The hyper-parameters of configs to create now, given those created so far, in order."""
+    What is to be remembered is in the outlook, so that who takes over goes on as the last one would have.
+    First ``decide`` is asked until it has nothing more to say, then ``propose``; each time the outlook shows
+    what came of the last answers. A run ends when no config is live and the search wants nothing.
+    """
+
+    def decide(self, outlook: Outlook) -> Sequence[Verdict]:
+        """Which of the configs that there are stop or go on: no config that is in a unit, and none that a
+        person has decided on (``by_hand``)."""
+        del outlook
+        return ()
+
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        """The configs to create now."""

@@ -7,6 +7,11 @@ from dataclasses import replace
 from cerebro_elastic.core.values import Begun, Config, Phase, Plan, Status, Unit, Visit
 
 
+def units_done(config: Config, plan: Plan) -> int:
+    """Whole training units behind the config, those of its parent before it included."""
+    return config.epoch * plan.partitions + len(config.visited)
+
+
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
     """The units of which the config may do any one now: the partition that a visit left before its end,
     else the epoch's unvisited partitions, then the epoch's evaluations, if they are units of their own."""

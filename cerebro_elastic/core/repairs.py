@@ -1,17 +1,15 @@
 """What makes a state consistent before units are assigned in it: assignments that cannot commit are taken
-back, configs beyond their tries are given up, those that the search proposes are created, and partitions
-get homes."""
+back, configs beyond their tries are given up, and partitions get homes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from cerebro_elastic.core.actions import CreateConfig, EndConfig, Place, Withdraw
+from cerebro_elastic.core.actions import EndConfig, Place, Withdraw
 from cerebro_elastic.core.estimates import pace
 from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.placement import rebalance
-from cerebro_elastic.core.ports import Search, Trial
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Config, Failure, Plan, Status
@@ -36,13 +34,6 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
             story = _hopeless(config, plan)
             if story is not None:
                 yield EndConfig(config, Status.FAILED, story)
-
-
-def creations(state: State, search: Search) -> Iterator[CreateConfig]:
-    """What the search wants to have tried next."""
-    trials = [Trial(c.id, c.hparams, c.status, c.epoch, c.metrics) for c in state.configs.values()]
-    for place, hparams in enumerate(search.propose(trials), start=len(trials)):
-        yield CreateConfig(Config(f"c{place:04d}", hparams))
 
 
 def placements(state: State, plan: Plan) -> Iterator[Place]:

@@ -29,6 +29,32 @@ class Streak:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """What a config had logged after so many whole training ``units`` in all; where an epoch ends,
+    ``epochs`` counts it, and the metrics are the epoch's."""
+
+    units: int
+    epochs: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the visits so far have cost: whole training ``units``, ``seconds`` of nodes, and the time from the
+    beginning of the first (``began``) to the latest end of one (``until``), by the nodes' wall clocks."""
+
+    units: int = 0
+    seconds: float = 0.0
+    began: float | None = None
+    until: float = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of wall time."""
+        return 0.0 if self.began is None else max(0.0, self.until - self.began)
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything that the history up to ``revision`` says.
 
@@ -36,7 +62,9 @@ class State:
     nodes whose last units failed; ``aside`` those that are set aside, and why; ``judged`` the token of the
     failure for which a node was last set aside, as long as its streak lasts. (All three are by the node's
     name: a new registration of it makes no new machine.) ``timings`` has each config's expected seconds of
-    a unit on a node of factor 1, ``paces`` the nodes' factors. ``outcome`` is set when the run has ended.
+    a unit on a node of factor 1, ``paces`` the nodes' factors. ``curves`` and ``spent`` are for the search.
+    ``asked`` is the revision at which a person last created, stopped or resumed a config; ``outcome`` is set
+    when the run has ended.
     """
 
     plan: Plan | None = None
@@ -52,6 +80,9 @@ class State:
     leader: str | None = None
     outcome: str | None = None
     revision: int = 0
+    curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    spent: Spent = field(default_factory=Spent)
+    asked: int = 0
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any."""

@@ -284,6 +284,23 @@ class Begun:
     batches: int
 
 
+BY_HAND: Mapping[str, str] = {"by": "hand"}
+"""The origin of a config that a person has created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Where a config's chain of checkpoints begins: with ``checkpoint`` of another ``config``, which has come
+    to ``epoch`` and in it has done the partitions ``visited`` and some batches of the one that is ``begun``.
+    The checkpoint is shared, not copied."""
+
+    config: str
+    checkpoint: CheckpointRef
+    epoch: int
+    visited: tuple[int, ...] = ()
+    begun: Begun | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """One training configuration and how far it has come.
@@ -293,6 +310,10 @@ class Config:
     epoch; ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch,
     ``pending`` those of the present one so far (``weighted``: sums over ``samples`` of its evaluate
     units); ``revision`` is the store's revision of this value: every commit compares it.
+
+    ``parent`` is the lineage edge of one that goes on from another's checkpoint; ``origin`` is what the
+    search noted when it proposed the config, ``BY_HAND`` for a person's; ``by_hand`` says that a person has
+    created, stopped or resumed it, so that the search leaves it as it is.
     """
 
     id: str
@@ -310,4 +331,7 @@ class Config:
     parts: int = 0
     failures: tuple[Failure, ...] = ()
     reason: str = ""
+    parent: Parent | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    by_hand: bool = False
     revision: int = 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
@@ -38,7 +39,8 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
     folder holds a run."""
     watcher.say("checking the recipe, the module and the data")
-    hparams = make_search(recipe).propose(())
+    first = Outlook(epochs=recipe.epochs, nodes=recipe.nodes.min)
+    hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     url = recipe.data.url
     found = preflight(recipe, hparams, url or str(folder.data), prepare=url is None)
     plan = Plan(

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from cerebro_elastic.core.ports import Trial
+from cerebro_elastic.core.ports import Outlook, Proposal, Search
 from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
@@ -17,7 +17,7 @@ _LARGEST = 10**6
 """Points that are looked at, before constraints: a second or two."""
 
 
-class GridSearch:
+class GridSearch(Search):
     """All points at once. Their order follows the names, so that equal recipes number them alike.
 
     Raises ``RecipeError`` if the space is not finite, if nothing is left of it, or too much.
@@ -37,9 +37,9 @@ class GridSearch:
                 "(limits.configs); list fewer values, add constraints, or raise the limit"
             )
 
-    def propose(self, trials: Sequence[Trial]) -> Sequence[HParams]:
-        """The points that are no trials yet."""
-        return self._points[len(trials) :]
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        """The points that are no configs yet."""
+        return [Proposal(point) for point in self._points[len(outlook.proposed) :]]
 
 
 def _points(recipe: Recipe) -> Iterator[HParams]:

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 
-from cerebro_elastic.core.ports import Trial
+from cerebro_elastic.core.ports import Outlook, Proposal, Search
 from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
@@ -17,7 +17,7 @@ _DRAWS_PER_CONFIG = 1000
 """Drawing all n points of a finite space takes about n ln n draws: far fewer than this times n."""
 
 
-class RandomSearch:
+class RandomSearch(Search):
     """``num`` distinct points at once, drawn by the run's seed.
 
     Raises ``RecipeError`` if so many cannot be found, or if they are more than the limit.
@@ -39,9 +39,9 @@ class RandomSearch:
                 f"{len(self._points)} distinct points that the constraints allow; ask for fewer"
             )
 
-    def propose(self, trials: Sequence[Trial]) -> Sequence[HParams]:
-        """The points that are no trials yet."""
-        return self._points[len(trials) :]
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        """The points that are no configs yet."""
+        return [Proposal(point) for point in self._points[len(outlook.proposed) :]]
 
 
 def _distinct(recipe: Recipe, num: int) -> list[HParams]:

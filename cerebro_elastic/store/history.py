@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
+from cerebro_elastic.core.curves import retell
 from cerebro_elastic.core.estimates import learn
 from cerebro_elastic.core.events import (
     KINDS,
@@ -72,8 +73,11 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
     committed = {visit.node: visit.attempt for visit in visits}
     timings, paces = _learned(visits)
+    plan = decode(spec.value, Spec).plan if spec else None
+    curves, spent = retell(configs.values(), visits, plan)
+    asked = kinds.get("control", {}).get("last")
     return State(
-        plan=decode(spec.value, Spec).plan if spec else None,
+        plan=plan,
         configs=configs,
         nodes={n.name: n for n in sorted(nodes, key=lambda n: n.registration)},
         homes=dict(decode(homes.value, Placed).homes) if homes else {},
@@ -83,6 +87,9 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         judged={j.node: j.failure for j in judged if j.failure > committed.get(j.node, 0)},
         timings=timings,
         paces=paces,
+        curves=curves,
+        spent=spent,
+        asked=asked.mod_revision if asked else 0,
         leader=leader.value.decode() if leader else None,
         outcome=decode(outcome.value, RunEnded).outcome if outcome else None,
         revision=snapshot.revision,

@@ -39,14 +39,37 @@ class Keys:
     def outcome(self) -> str:
         return self.prefix + "outcome"
 
+    @property
+    def opening(self) -> str:
+        """Held by the host that opens the run (``store/turn.py``)."""
+        return self.prefix + "opening"
+
+    @property
+    def hosts(self) -> str:
+        """What the keys of the hosts that take part begin with, each under its host's lease."""
+        return self.prefix + "hosts/"
+
     def node(self, name: str) -> str:
         return f"{self.prefix}nodes/{name}"
+
+    @property
+    def control(self) -> str:
+        """The last thing that a person asked of a config."""
+        return self.prefix + "control/last"
+
+    def children(self, config: str) -> str:
+        """What the keys of a config's children begin with."""
+        return f"{self.prefix}children/{config}/"
 
     def config(self, config: str) -> str:
         return f"{self.prefix}configs/{config}"
 
     def assign(self, node: str) -> str:
         return f"{self.prefix}assign/{node}"
+
+    def meeting(self, lead: str) -> str:
+        """Where the ranks of the attempt that this node leads meet (``store/meetings.py``)."""
+        return f"{self.prefix}meeting/{lead}"
 
     def aside(self, node: str) -> str:
         """Under a lease that is not kept: it ends with the time for which the node is set aside."""

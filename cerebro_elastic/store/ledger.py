@@ -10,14 +10,16 @@ controller waits for what its watch shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from cerebro_elastic.core.codec import decode, encode
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigResumed,
     Event,
     LeaderChanged,
     NodeDraining,
@@ -32,9 +34,22 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.lineage import born, changed, child, fresh_names, may_end
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Spec, Status, Visit
+from cerebro_elastic.core.values import (
+    BY_HAND,
+    Attempt,
+    Config,
+    Failure,
+    HParams,
+    Node,
+    Parent,
+    Plan,
+    Spec,
+    Status,
+    Visit,
+)
 from cerebro_elastic.errors import NameTaken, TxnUnknown
 from cerebro_elastic.store.base import (
     Compare,
@@ -50,6 +65,9 @@ from cerebro_elastic.store.base import (
 )
 from cerebro_elastic.store.history import attempt_of, config_of, events_of, node_of, state_of, visits_in
 from cerebro_elastic.store.keys import Keys
+
+Change: TypeAlias = tuple[Sequence[Compare], Sequence[Op], Event]
+"""A transaction: its guard, what it does, the event that it is."""
 
 
 class Ledger:
@@ -100,6 +118,12 @@ class Ledger:
     def assignment(self, node: str) -> Attempt | None:
         item = self.store.get(self.keys.assign(node))
         return attempt_of(item) if item else None
+
+    def children(self, config: str) -> dict[str, Parent]:
+        """The configs that began with a checkpoint of ``config``, and with which."""
+        prefix = self.keys.children(config)
+        items = self.store.range(prefix).items
+        return {item.key.removeprefix(prefix): decode(item.value, Parent) for item in items}
 
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
@@ -189,15 +213,15 @@ class Ledger:
         item = self.store.get(key)
         return item.create_revision if item and (item.value, item.lease) == (value, lease) else None
 
-    def create_config(self, config: Config, leader: int) -> int | None:
-        key = self.keys.config(config.id)
-        return self._lead(leader, [absent(key)], [Put(key, _bytes(config))], ConfigCreated(0, config))
+    def create_config(self, config: Config, leader: int, parent: int = 0) -> int | None:
+        """Add a config; one with a parent in the run, as long as that is at revision ``parent``."""
+        return self._lead(leader, *self._created(config, parent))
 
     def end_config(self, config: Config, status: Status, reason: str, leader: int) -> int | None:
-        key = self.keys.config(config.id)
-        ended = replace(config, status=status, reason=reason, revision=0)
-        guard = [at_revision(key, config.revision)]
-        return self._lead(leader, guard, [Put(key, _bytes(ended))], ConfigEnded(0, config.id, status, reason))
+        return self._lead(leader, *self._changed(config, ConfigEnded(0, config.id, status, reason)))
+
+    def resume_config(self, config: Config, reason: str, leader: int) -> int | None:
+        return self._lead(leader, *self._changed(config, ConfigResumed(0, config.id, reason)))
 
     def place(self, homes: Mapping[int, str], leader: int) -> int | None:
         event = Placed(0, homes)
@@ -235,9 +259,74 @@ class Ledger:
         puts = [Put(keys.aside(node), _bytes(event), lease), Put(keys.judged(node), _bytes(event))]
         return self._lead(leader, guard, puts, event)
 
-    def end_run(self, outcome: str, leader: int) -> int | None:
+    def end_run(self, outcome: str, leader: int, asked: int = 0) -> int | None:
+        """End the run, unless a person has made a config live since revision ``asked``."""
         key, event = self.keys.outcome, RunEnded(0, outcome)
-        return self._lead(leader, [absent(key)], [Put(key, _bytes(event))], event)
+        guard = [absent(key), at_revision(self.keys.control, asked)]
+        return self._lead(leader, guard, [Put(key, _bytes(event))], event)
+
+    def _created(self, config: Config, parent: int) -> Change:
+        key, edge = self.keys.config(config.id), config.parent
+        guard: list[Compare] = [absent(key)]
+        ops: list[Op] = [Put(key, _bytes(config))]
+        if edge is not None and edge.config:
+            guard.append(at_revision(self.keys.config(edge.config), parent))
+            ops.append(Put(self.keys.children(edge.config) + config.id, _bytes(edge)))
+        return guard, ops, ConfigCreated(0, config)
+
+    def _changed(self, config: Config, event: ConfigEnded | ConfigResumed) -> Change:
+        """``config`` as it is after ``event``, if it is as we have it."""
+        key = self.keys.config(config.id)
+        after = replace(changed(config, event), revision=0)
+        return [at_revision(key, config.revision)], [Put(key, _bytes(after))], event
+
+    # People. What they ask for happens at once, whoever leads the run.
+
+    def stop(self, name: str, reason: str) -> Config | None:
+        """Stop a config for good: the search will not resume it. The config as it is then (one that has ended
+        otherwise stays as it is), ``None`` if there is none or the run has ended."""
+        event = ConfigEnded(0, name, Status.STOPPED, reason, by_hand=True)
+        return self._by_hand(name, event, lambda config: may_end(config, event))
+
+    def resume(self, name: str, reason: str) -> Config | None:
+        """Let a stopped config go on to its end: the search will not stop it. The answer is as ``stop``'s."""
+        event = ConfigResumed(0, name, reason, by_hand=True)
+        return self._by_hand(name, event, lambda config: config.status is Status.STOPPED)
+
+    def clone(self, name: str, hparams: HParams) -> Config | None:
+        """Add a config that goes on from where the config ``name`` stands, with its hyper-parameters but for
+        ``hparams``. The new config; ``None`` if there is no such parent or the run has ended."""
+        while True:
+            state = self.state()
+            parent = state.configs.get(name)
+            if parent is None or state.outcome is not None:
+                return None
+            new = next(fresh_names(state.configs))
+            config = replace(child(parent, new, {**parent.hparams, **hparams}, BY_HAND), by_hand=True)
+            try:
+                if self._ask(*self._created(config, parent.revision)):
+                    return self.config(new)
+            except TxnUnknown:
+                created = self.config(new)
+                if created is not None and created.by_hand and born(created) == born(config):
+                    return created
+
+    def _by_hand(
+        self, name: str, event: ConfigEnded | ConfigResumed, possible: Callable[[Config], bool]
+    ) -> Config | None:
+        while True:
+            config = self.config(name)
+            if config is None or self.ended():
+                return None
+            if not possible(config):
+                return config
+            with suppress(TxnUnknown):
+                self._ask(*self._changed(config, event))
+
+    def _ask(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> bool:
+        """Do what a person asks for, while the run goes on; ``end_run`` will know."""
+        last = Put(self.keys.control, _bytes(event))
+        return self._do([absent(self.keys.outcome), *guard], [*ops, last], event) is not None
 
     # The worker.
 

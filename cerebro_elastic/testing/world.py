@@ -18,7 +18,7 @@ from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Policy, Search, Trial
+from cerebro_elastic.core.ports import Outlook, Policy, Proposal, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Failure,
@@ -44,13 +44,13 @@ SOON = 10.0
 
 
 @dataclass(frozen=True)
-class FixedSearch:
+class FixedSearch(Search):
     """Proposes what it was given, once."""
 
     points: Sequence[HParams]
 
-    def propose(self, trials: Sequence[Trial]) -> Sequence[HParams]:
-        return self.points[len(trials) :]
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        return [Proposal(hparams) for hparams in self.points[len(outlook.proposed) :]]
 
 
 class World:

@@ -11,7 +11,7 @@ import pytest
 from cerebro_elastic.core.actions import Action, Assign, EndConfig, Place, SetAside
 from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.membership import used_nodes
-from cerebro_elastic.core.ports import Trial
+from cerebro_elastic.core.ports import Outlook, Proposal, Search
 from cerebro_elastic.core.state import Pace, State, Streak
 from cerebro_elastic.core.values import (
     Attempt,
@@ -20,7 +20,6 @@ from cerebro_elastic.core.values import (
     Config,
     Failure,
     FailureKind,
-    HParams,
     Node,
     Plan,
     Status,
@@ -32,8 +31,8 @@ REF = CheckpointRef("u", "d", 1)
 UNIT = Unit("c0", 0, 0)
 
 
-class NoSearch:
-    def propose(self, _trials: Sequence[Trial]) -> Sequence[HParams]:
+class NoSearch(Search):
+    def propose(self, _outlook: Outlook) -> Sequence[Proposal]:
         return ()
 
 

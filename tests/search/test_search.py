@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.ports import Search, Trial
-from cerebro_elastic.core.values import HParams, Status
+from cerebro_elastic.core.ports import Outlook, Proposal, Search, Standing
+from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.search.grid import GridSearch
@@ -27,12 +28,13 @@ def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search:
     )
 
 
-def trial(place: int, hparams: HParams) -> Trial:
-    return Trial(f"c{place:04d}", hparams, Status.LIVE, 0, {})
+def outlook(points: Sequence[HParams]) -> Outlook:
+    """All of them have become configs."""
+    return Outlook([Standing(f"c{place:04d}", point) for place, point in enumerate(points)])
 
 
 def all_of(search: Search) -> list[HParams]:
-    return list(search.propose([]))
+    return [proposal.hparams for proposal in search.propose(Outlook())]
 
 
 def test_a_grid_is_every_point_once() -> None:
@@ -57,8 +59,8 @@ def test_what_is_created_is_not_proposed_again(search: type[Any], extra: dict[st
     proposer = search(recipe({"a": [1, 2], "b": [3, 4]}, **extra))
     points = all_of(proposer)
     assert len(points) == 4
-    assert proposer.propose([trial(0, points[0])]) == points[1:]
-    assert not proposer.propose([trial(place, point) for place, point in enumerate(points)])
+    assert proposer.propose(outlook(points[:1])) == [Proposal(point) for point in points[1:]]
+    assert not proposer.propose(outlook(points))
 
 
 def test_random_search_draws_distinct_points_by_the_seed() -> None:

@@ -1,0 +1,59 @@
+"""How configs come to be, end and go on: pure functions that controller, ledger and replay share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from cerebro_elastic.core.events import ConfigEnded, ConfigResumed
+from cerebro_elastic.core.values import Config, HParams, Parent, Status
+
+
+def born(config: Config) -> Config:
+    """The config as it was when it was created: at the beginning, or where its parent's checkpoint was."""
+    new = Config(config.id, config.hparams, parent=config.parent, origin=config.origin)
+    parent = config.parent
+    if parent is None:
+        return new
+    return replace(
+        new, epoch=parent.epoch, visited=parent.visited, begun=parent.begun, head=parent.checkpoint
+    )
+
+
+def child(parent: Config, name: str, hparams: HParams, origin: Mapping[str, Any]) -> Config:
+    """A new config that goes on from where ``parent`` stands. What is evaluated of the present epoch it
+    evaluates anew: metrics are a config's own."""
+    return born(Config(name, hparams, parent=edge_from(parent), origin=origin))
+
+
+def edge_from(parent: Config) -> Parent | None:
+    """The lineage edge of a config that goes on from where ``parent`` stands; none from the beginning."""
+    if parent.head is None:
+        return None
+    return Parent(parent.id, parent.head, parent.epoch, parent.visited, parent.begun)
+
+
+def may_end(config: Config, event: ConfigEnded) -> bool:
+    """Whether there is something to end: a live config, or one that rests until the search resumes it, which
+    a person stops for good."""
+    rests = config.status is Status.STOPPED and not config.by_hand
+    return config.status is Status.LIVE or (rests and event.by_hand)
+
+
+def changed(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
+    """The config after it was ended or resumed (``revision`` is the store's to set)."""
+    status = event.status if isinstance(event, ConfigEnded) else Status.LIVE
+    return replace(config, status=status, reason=event.reason, by_hand=config.by_hand or event.by_hand)
+
+
+def in_order(configs: Iterable[Config]) -> list[Config]:
+    """The configs in the order in which they were created, which their names tell."""
+    return sorted(configs, key=lambda config: (len(config.id), config.id))
+
+
+def fresh_names(taken: Iterable[str]) -> Iterator[str]:
+    """Names for configs to create, behind all those that are ``taken``."""
+    numbers = (int(name[1:]) for name in taken if name[1:].isdigit())
+    return (f"c{number:04d}" for number in count(1 + max(numbers, default=-1)))
