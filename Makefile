@@ -32,7 +32,7 @@ chaos: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 $(ETCD3)/.installed: $(STAMP)
