@@ -26,17 +26,18 @@ def learn(
     """``timings`` and ``paces`` after one more visit; only a whole training unit teaches something.
 
     Each visit counts half as much as the one after it. A node's first unit is slow for reasons that pass
-    (imports, a cold cache), so it does not count for the node.
+    (imports, a cold cache), so it does not count for the node. A gang is as fast as its slowest node,
+    whichever that is: its visits teach what the config needs.
     """
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
         return timings, paces
     config, seconds = visit.unit.config, visit.seconds + visit.hop_seconds
-    pace = paces.get(visit.node, Pace())
+    pace = Pace() if visit.gang else paces.get(visit.node, Pace())
     usual = timings.get(config, seconds / pace.factor)
     if pace.units and seconds > 0 and usual > 0:
         pace = replace(pace, factor=_bounded(math.sqrt(pace.factor * seconds / usual)))
-    timing = (usual + seconds / pace.factor) / 2
-    return {**timings, config: timing}, {**paces, visit.node: replace(pace, units=pace.units + 1)}
+    timings = {**timings, config: (usual + seconds / pace.factor) / 2}
+    return timings, paces if visit.gang else {**paces, visit.node: replace(pace, units=pace.units + 1)}
 
 
 def pace(state: State, node: str) -> float:
@@ -48,10 +49,13 @@ def pace(state: State, node: str) -> float:
 
 
 def unit_seconds(state: State, config: str) -> float:
-    """The estimate for the config's units on a node of factor 1; the mean of all configs' if it has had
-    none; else 1."""
+    """The estimate for the config's units on a node of factor 1: from its visits, else from its trials; the
+    mean of all configs' if it has had none; else 1."""
     if config in state.timings:
         return state.timings[config]
+    trials = [e.seconds for e in state.trials.get(config, ()) if e.refusal is None]
+    if trials:
+        return min(trials)
     known = state.timings.values()
     return sum(known) / len(known) if known else 1.0
 

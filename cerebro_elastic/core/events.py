@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Status, Visit
+from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Status, TrialResult, Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,14 @@ class UnitFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialDone:
+    """An attempt at a trial has told how its choice does."""
+
+    revision: int
+    trial: TrialResult
+
+
+@dataclass(frozen=True, slots=True)
 class UnitWithdrawn:
     """An assignment was taken back, by the controller or by its node, which leaves; the attempt can no
     longer commit."""
@@ -178,6 +186,7 @@ Event: TypeAlias = (
     | UnitAssigned
     | UnitCommitted
     | UnitFailed
+    | TrialDone
     | UnitWithdrawn
     | RunEnded
 )

@@ -29,17 +29,22 @@ NodeSetAside    it is idle and not aside, and the failure is    it is aside, the
                 the last of its streak
 NodeForgiven    it is aside                                     it is not
 Placed          every partition has a home                      homes are as told
-UnitAssigned    node registered as the attempt says and idle,   the node is busy with the attempt
+UnitAssigned    its nodes are registered as the attempt says    the nodes are busy with the attempt
+                and idle, and as many as its choice asks for;
                 config live, at the attempt's revision and
-                idle, unit is one of its next, skip is what is
-                done of it
-UnitCommitted   the attempt is the node's, the registration     the config has advanced, the node is
-                stands, the config is where the attempt began;  idle, its streak is over
-                input and skip are the attempt's; if not
-                whole: it trained at least one batch
-UnitFailed      as UnitCommitted                                the config remembers, node idle, its
-                                                                streak is longer
-UnitWithdrawn   the attempt is the node's                       the node is idle
+                idle, unit (or what it tries) is one of its
+                next, skip is what is done of it
+UnitCommitted   the attempt is the node's, all registrations    the config has advanced, the nodes
+                stand, the config is where the attempt began;   are idle, their streaks are over
+                input, skip, choice and nodes are the
+                attempt's; if not whole: it trained at least
+                one batch
+UnitFailed      the attempt is the node's, all registrations    the config remembers, its nodes are
+                stand, the config is where the attempt began    idle, the streak of the one that
+                                                                failed is longer
+TrialDone       as UnitFailed, and it is a trial of the choice  what it told is known, its nodes are
+                                                                idle
+UnitWithdrawn   the attempt is the node's                       its nodes are idle
 RunEnded        no config is live                               the run has ended
 StateRead       always, if the plan is the same or there is     all is as read; what was before is as
                 none                                            if it had not been
@@ -47,7 +52,8 @@ StateRead       always, if the plan is the same or there is     all is as read; 
 
 ``NodeLeft`` leaves the attempt in place because the store does too: the assignment is a key of
 its own, and until it is withdrawn nobody else may have the config (isolation). It cannot commit,
-since its registration is gone (fencing).
+since its registration is gone (fencing). So it is with a gang, whose attempt has a key for each of its
+nodes: they come and go together, and if one node is gone the attempt cannot commit.
 """
 
 from __future__ import annotations
@@ -56,6 +62,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from cerebro_elastic.core.choosing import refined, tried
 from cerebro_elastic.core.curves import extend, spend
 from cerebro_elastic.core.estimates import learn
 from cerebro_elastic.core.events import (
@@ -73,6 +80,7 @@ from cerebro_elastic.core.events import (
     RunEnded,
     RunOpened,
     StateRead,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -183,19 +191,26 @@ def _placed(state: State, event: Placed) -> State:
 def _unit_assigned(state: State, event: UnitAssigned) -> State:
     attempt = replace(event.attempt, token=event.revision)
     assert state.plan is not None
-    _require(attempt.node not in state.attempts, event, "the node is busy (exclusive access)")
+    busy = sorted(set(attempt.nodes) & set(state.attempts))
+    _require(not busy, event, f"{busy} are busy (exclusive access)")
+    alone = len(set(attempt.nodes)) == attempt.choice.nodes
+    _require(alone, event, f"its choice takes {attempt.choice.nodes} nodes, each once (exclusive access)")
     _require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
     _require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
     config = state.configs[attempt.unit.config]
     _require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
+    _require(attempt.choice in state.plan.choices, event, "the plan has no such choice")
     _require(attempt.skip == skipped(config), event, f"{config} has begun {config.begun} (completeness)")
-    return replace(state, attempts={**state.attempts, attempt.node: attempt})
+    return replace(state, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
 
 
 def _unit_committed(state: State, event: UnitCommitted) -> State:
     assert state.plan is not None
     visit = event.visit
     attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
+    trained = (visit.nodes, visit.choice) == (attempt.nodes, attempt.choice)
+    _require(trained, event, f"it was to be trained by {attempt.choice} on {attempt.nodes}")
+    _require(visit.unit.phase is not Phase.TRIAL, event, "a trial is no visit (completeness)")
     _require(visit.input == attempt.input, event, f"its input is {attempt.input} (isolation)")
     _require(visit.skip == attempt.skip, event, f"it began after {attempt.skip} batches (completeness)")
     left_early = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
@@ -205,33 +220,48 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     return replace(
         state,
         configs={**state.configs, config.id: config},
-        attempts=_without(state.attempts, visit.node),
-        streaks=_without(state.streaks, visit.node),
-        judged=_without(state.judged, visit.node),
+        attempts=_without(state.attempts, *visit.nodes),
+        streaks=_without(state.streaks, *visit.nodes),
+        judged=_without(state.judged, *visit.nodes),
         timings=timings,
         paces=paces,
         curves=extend(state.curves, config, visit, state.plan),
         spent=spend(state.spent, visit),
+        trials=refined(state.trials, visit),
     )
 
 
 def _unit_failed(state: State, event: UnitFailed) -> State:
     failure = event.failure
-    _standing(state, event, failure.node, failure.attempt, failure.unit)
+    attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
     remembers = replace(config, failures=(*config.failures, failure), revision=event.revision)
     return replace(
         state,
         configs={**state.configs, config.id: remembers},
-        attempts=_without(state.attempts, failure.node),
+        attempts=_without(state.attempts, *attempt.nodes),
         streaks=lengthen(state.streaks, failure),
+    )
+
+
+def _trial_done(state: State, event: TrialDone) -> State:
+    trial = event.trial
+    attempt = _standing(state, event, trial.node, trial.attempt, trial.unit)
+    _require(trial.unit.phase is Phase.TRIAL, event, "its unit is no trial")
+    same = (trial.choice, trial.hardware) == (attempt.choice, attempt.hardware)
+    _require(same, event, f"it was to try {attempt.choice} on {attempt.hardware}")
+    return replace(
+        state,
+        attempts=_without(state.attempts, *attempt.nodes),
+        trials=tried(state.trials, trial),
     )
 
 
 def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
     attempt = state.attempts.get(event.node)
-    _require(attempt is not None and attempt.token == event.token, event, f"the node's attempt is {attempt}")
-    return replace(state, attempts=_without(state.attempts, event.node))
+    if attempt is None or attempt.token != event.token:
+        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt}")
+    return replace(state, attempts=_without(state.attempts, *attempt.nodes))
 
 
 def _run_ended(state: State, event: RunEnded) -> State:
@@ -262,6 +292,7 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     UnitAssigned: _unit_assigned,
     UnitCommitted: _unit_committed,
     UnitFailed: _unit_failed,
+    TrialDone: _trial_done,
     UnitWithdrawn: _unit_withdrawn,
     RunEnded: _run_ended,
     StateRead: _state_read,
@@ -270,8 +301,8 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
 V = TypeVar("V")
 
 
-def _without(mapping: Mapping[str, V], key: str) -> dict[str, V]:
-    return {k: v for k, v in mapping.items() if k != key}
+def _without(mapping: Mapping[str, V], *keys: str) -> dict[str, V]:
+    return {k: v for k, v in mapping.items() if k not in keys}
 
 
 def _config(state: State, name: str, event: Event) -> Config:
@@ -290,7 +321,7 @@ def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> 
     attempt = state.attempts.get(node)
     if attempt is None or attempt.token != token or attempt.unit != unit:
         raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
-    _require(state.stands(attempt), event, "its node or config has changed since it began (fencing)")
+    _require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
     return attempt
 
 

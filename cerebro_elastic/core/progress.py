@@ -27,8 +27,9 @@ def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
 
 
 def is_next(config: Config, unit: Unit, plan: Plan) -> bool:
-    """Whether ``unit`` is among ``next_units``."""
-    return unit in next_units(config, plan)
+    """Whether ``unit``, or the unit that it tries, is among ``next_units``."""
+    trains = replace(unit, phase=Phase.TRAIN) if unit.phase is Phase.TRIAL else unit
+    return trains in next_units(config, plan)
 
 
 def skipped(config: Config) -> int:

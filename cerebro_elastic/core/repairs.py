@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from cerebro_elastic.core.actions import EndConfig, Place, Withdraw
+from cerebro_elastic.core.choosing import counts, verdict
 from cerebro_elastic.core.estimates import pace
 from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.placement import rebalance
@@ -20,18 +21,20 @@ WORTH_MOVING = 0.75
 
 def withdrawals(state: State) -> Iterator[Withdraw]:
     """Assignments whose node or config is gone."""
-    for attempt in state.attempts.values():
+    for attempt in state.underway():
         if not state.stands(attempt):
             config = state.configs[attempt.unit.config]
             gone = config.status is Status.LIVE
-            yield Withdraw(attempt, "the node is gone" if gone else f"the config is {config.status.value}")
+            yield Withdraw(attempt, "a node is gone" if gone else f"the config is {config.status.value}")
 
 
 def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
-    """Configs that have a unit which was tried often enough, or for which another try is in vain."""
+    """Configs that have a unit which was tried often enough, or for which another try is in vain, and those
+    for which no choice is feasible."""
+    hardware = {node.hardware for node in used_nodes(state, plan)}
     for config in state.configs.values():
         if config.status is Status.LIVE and not state.running(config.id):
-            story = _hopeless(config, plan)
+            story = _hopeless(config, plan) or verdict(config, hardware, state.trials, plan)
             if story is not None:
                 yield EndConfig(config, Status.FAILED, story)
 
@@ -56,7 +59,7 @@ def placements(state: State, plan: Plan) -> Iterator[Place]:
 def _hopeless(config: Config, plan: Plan) -> str | None:
     """Why the config is to be given up, if it is."""
     for unit in next_units(config, plan):
-        tries = [f for f in config.failures if f.unit == unit and not f.kind.of_node]
+        tries = [f for f in config.failures if f.unit == unit and counts(f, plan)]
         where = f"epoch {unit.epoch}, partition {unit.partition}"
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.values import Attempt, Config, FailureKind, Node, Plan, Status
+from cerebro_elastic.core.values import Attempt, Choice, Config, FailureKind, Node, Plan, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,20 @@ class Streak:
     last: int
     kind: FailureKind
     story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What is known of a choice for a config on a kind of node: the ``seconds`` that a unit takes in
+    training, and the highest number of ``bytes`` that a rank had in use, from its trial and refined by
+    ``units`` visits since; or why the trial refused it."""
+
+    choice: Choice
+    hardware: str
+    seconds: float
+    bytes: int
+    refusal: str | None = None
+    units: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +72,14 @@ class Spent:
 class State:
     """Everything that the history up to ``revision`` says.
 
-    ``homes`` says which node is the home of which partition; ``attempts`` is by node. ``streaks`` has the
-    nodes whose last units failed; ``aside`` those that are set aside, and why; ``judged`` the token of the
-    failure for which a node was last set aside, as long as its streak lasts. (All three are by the node's
-    name: a new registration of it makes no new machine.) ``timings`` has each config's expected seconds of
-    a unit on a node of factor 1, ``paces`` the nodes' factors. ``curves`` and ``spent`` are for the search.
-    ``asked`` is the revision at which a person last created, stopped or resumed a config; ``outcome`` is set
-    when the run has ended.
+    ``homes`` says which node is the home of which partition; ``attempts`` is by node, a gang's under each of
+    its nodes. ``streaks`` has the nodes whose last units failed; ``aside`` those that are set aside, and why;
+    ``judged`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
+    three are by the node's name: a new registration of it makes no new machine.) ``timings`` has each config's
+    expected seconds of a unit on a node of factor 1, ``paces`` the nodes' factors. ``trials`` has by config
+    what is known of the choices that were tried. ``curves`` and ``spent`` are for the search. ``asked`` is the
+    revision at which a person last created, stopped or resumed a config; ``outcome`` is set when the run has
+    ended.
     """
 
     plan: Plan | None = None
@@ -79,6 +94,7 @@ class State:
     paces: Mapping[str, Pace] = field(default_factory=dict)
     leader: str | None = None
     outcome: str | None = None
+    trials: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
     revision: int = 0
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
@@ -88,12 +104,19 @@ class State:
         """The attempt that the config is in, if any."""
         return next((a for a in self.attempts.values() if a.unit.config == config), None)
 
+    def underway(self) -> list[Attempt]:
+        """All attempts, a gang's once."""
+        return [attempt for name, attempt in self.attempts.items() if name == attempt.node]
+
     def stands(self, attempt: Attempt) -> bool:
-        """Whether the attempt could commit: same registration, same config revision, config live."""
-        node, config = self.nodes.get(attempt.node), self.configs.get(attempt.unit.config)
+        """Whether the attempt could commit: all its registrations stand, its config is live and at the
+        attempt's revision."""
+        config = self.configs.get(attempt.unit.config)
         return (
-            node is not None
-            and node.registration == attempt.registration
+            all(
+                member.node in self.nodes and self.nodes[member.node].registration == member.registration
+                for member in attempt.members
+            )
             and config is not None
             and config.status is Status.LIVE
             and config.revision == attempt.config_revision

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from cerebro_elastic.core.choosing import Trials, refined, tried
 from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
 from cerebro_elastic.core.curves import retell
 from cerebro_elastic.core.estimates import learn
@@ -26,7 +27,7 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.machine import lengthen
 from cerebro_elastic.core.state import Pace, State, Streak
-from cerebro_elastic.core.values import Attempt, Config, Node, Spec, Visit
+from cerebro_elastic.core.values import Attempt, Config, Node, Spec, TrialResult, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.keys import Keys
 
@@ -67,11 +68,12 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         kinds.setdefault(kind, {})[rest] = item
     spec, homes, outcome, leader = (kinds.get(k, {}).get("") for k in ("spec", "homes", "outcome", "leader"))
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
-    attempts = [attempt_of(item) for item in kinds.get("assign", {}).values()]
+    attempts = {name: attempt_of(item) for name, item in kinds.get("assign", {}).items()}
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
     visits = visits_in(kinds.get("visits", {}).values())
     aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
-    committed = {visit.node: visit.attempt for visit in visits}
+    committed = {name: visit.attempt for visit in visits for name in visit.nodes}
+    trials = [decode(item.value, TrialResult) for item in kinds.get("trials", {}).values()]
     timings, paces = _learned(visits)
     plan = decode(spec.value, Spec).plan if spec else None
     curves, spent = retell(configs.values(), visits, plan)
@@ -81,7 +83,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         configs=configs,
         nodes={n.name: n for n in sorted(nodes, key=lambda n: n.registration)},
         homes=dict(decode(homes.value, Placed).homes) if homes else {},
-        attempts={a.node: a for a in sorted(attempts, key=lambda a: a.token)},
+        attempts=attempts,
         streaks=_streaks(configs.values(), committed),
         aside={a.node: a.why for a in aside},
         judged={j.node: j.failure for j in judged if j.failure > committed.get(j.node, 0)},
@@ -90,6 +92,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         curves=curves,
         spent=spent,
         asked=asked.mod_revision if asked else 0,
+        trials=_known(trials, visits),
         leader=leader.value.decode() if leader else None,
         outcome=decode(outcome.value, RunEnded).outcome if outcome else None,
         revision=snapshot.revision,
@@ -127,6 +130,15 @@ def _streaks(configs: Iterable[Config], committed: Mapping[str, int]) -> Mapping
     for failure in sorted(failures, key=lambda failure: failure.attempt):
         streaks = lengthen(streaks, failure)
     return streaks
+
+
+def _known(trials: Iterable[TrialResult], visits: Iterable[Visit]) -> Trials:
+    """What trials and visits tell of the choices. A config is in one attempt at a time, and tokens grow."""
+    known: Trials = {}
+    both: list[TrialResult | Visit] = [*trials, *visits]
+    for told in sorted(both, key=lambda told: told.attempt):
+        known = tried(known, told) if isinstance(told, TrialResult) else refined(known, told)
+    return known
 
 
 def _learned(visits: Iterable[Visit]) -> tuple[Mapping[str, float], Mapping[str, Pace]]:

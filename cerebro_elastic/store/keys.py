@@ -79,6 +79,9 @@ class Keys:
         """The last failure for which the node was set aside."""
         return f"{self.prefix}judged/{node}"
 
+    def trial(self, config: str, attempt: int) -> str:
+        return f"{self.prefix}trials/{config}/{attempt:012d}"
+
     def visits(self, config: str, epoch: int | None = None) -> str:
         """What the keys of a config's visits begin with; of those of one ``epoch``, if it is given."""
         return f"{self.prefix}visits/{config}/" + ("" if epoch is None else f"{epoch:05d}/")

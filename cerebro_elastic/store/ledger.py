@@ -29,6 +29,7 @@ from cerebro_elastic.core.events import (
     RunEnded,
     RunOpened,
     StateRead,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -48,6 +49,7 @@ from cerebro_elastic.core.values import (
     Plan,
     Spec,
     Status,
+    TrialResult,
     Visit,
 )
 from cerebro_elastic.errors import NameTaken, TxnUnknown
@@ -228,20 +230,15 @@ class Ledger:
         return self._lead(leader, [], [Put(self.keys.homes, _bytes(event))], event)
 
     def assign(self, attempt: Attempt, leader: int) -> int | None:
-        """Give the attempt to its node; returns its token."""
-        keys = self.keys
-        guard = [
-            absent(keys.assign(attempt.node)),
-            created_at(keys.node(attempt.node), attempt.registration),
-            at_revision(keys.config(attempt.unit.config), attempt.config_revision),
-        ]
-        put = Put(keys.assign(attempt.node), _bytes(attempt))
-        return self._lead(leader, guard, [put], UnitAssigned(0, attempt))
+        """Give the attempt to its nodes; returns its token."""
+        keys, value = self.keys, _bytes(attempt)
+        idle = [absent(keys.assign(name)) for name in attempt.nodes]
+        puts = [Put(keys.assign(name), value) for name in attempt.nodes]
+        return self._lead(leader, [*idle, *self._as_begun(attempt)], puts, UnitAssigned(0, attempt))
 
     def withdraw(self, attempt: Attempt, leader: int) -> int | None:
-        key = self.keys.assign(attempt.node)
         event = UnitWithdrawn(0, attempt.node, attempt.token)
-        return self._lead(leader, [at_revision(key, attempt.token)], [Delete(key)], event)
+        return self._lead(leader, self._assigned(attempt), self._cleared(attempt), event)
 
     def set_aside(self, node: str, why: str, failure: int, seconds: float, leader: int) -> int | None:
         """Give the idle node no units until ``seconds`` are over, which the store counts, not we. Each
@@ -349,27 +346,42 @@ class Ledger:
         recorded = self.config(config.id)
         return recorded is not None and failure in recorded.failures
 
+    def tried(self, attempt: Attempt, trial: TrialResult) -> bool:
+        """Record what a trial has told; ``False`` if the attempt is no longer the node's."""
+        key = self.keys.trial(attempt.unit.config, attempt.token)
+        return (
+            self._report(attempt, [Put(key, _bytes(trial))], TrialDone(0, trial))
+            or self.store.get(key) is not None
+        )
+
     def give_up(self, attempt: Attempt) -> bool:
-        """Take the assignment back, by the node itself, which leaves and has nothing to commit; ``False`` if
+        """Take the assignment back, by a node of it, which leaves and has nothing to commit; ``False`` if
         it is no longer the node's."""
         return self._report(attempt, [], UnitWithdrawn(0, attempt.node, attempt.token))
 
     def _report(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
         """Sent again while the assignment stands, which is safe: the same guard lets it through
         once. ``False`` means refused, or done by a transaction whose answer was lost."""
-        keys = self.keys
-        guard = [
-            at_revision(keys.assign(attempt.node), attempt.token),
-            at_revision(keys.config(attempt.unit.config), attempt.config_revision),
-            created_at(keys.node(attempt.node), attempt.registration),
-        ]
+        guard = [*self._assigned(attempt), *self._as_begun(attempt)]
         while True:
             try:
-                return self._do(guard, [*ops, Delete(keys.assign(attempt.node))], event) is not None
+                return self._do(guard, [*ops, *self._cleared(attempt)], event) is not None
             except TxnUnknown:
                 assigned = self.assignment(attempt.node)
                 if assigned is None or assigned.token != attempt.token:
                     return False
+
+    def _as_begun(self, attempt: Attempt) -> list[Compare]:
+        """All its nodes are registered as it says, and its config is where it begins."""
+        keys = self.keys
+        registered = [created_at(keys.node(m.node), m.registration) for m in attempt.members]
+        return [*registered, at_revision(keys.config(attempt.unit.config), attempt.config_revision)]
+
+    def _assigned(self, attempt: Attempt) -> list[Compare]:
+        return [at_revision(self.keys.assign(name), attempt.token) for name in attempt.nodes]
+
+    def _cleared(self, attempt: Attempt) -> list[Op]:
+        return [Delete(self.keys.assign(name)) for name in attempt.nodes]
 
     def _lead(self, leader: int, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
         return self._do([created_at(self.keys.leader, leader), *guard], ops, event)

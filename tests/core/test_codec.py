@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, encode, kind_of
 from cerebro_elastic.core.events import KINDS, Placed, StateRead, UnitCommitted
-from cerebro_elastic.core.state import Pace, State, Streak
+from cerebro_elastic.core.state import Estimate, Pace, State, Streak
 from cerebro_elastic.core.values import (
     Attempt,
     Begun,
@@ -60,6 +60,7 @@ VALUES = [
             {"c0": 1.25},
             {"n": Pace(2.0, 4)},
             "controller",
+            trials={"c0": (Estimate(CHOICE, "A100", 1.5, 100, units=2),)},
             revision=9,
         ),
         (VISIT,),
@@ -78,7 +79,7 @@ def test_round_trip(value: object) -> None:
 
 def test_every_kind_of_event_is_known_by_name() -> None:
     assert KINDS["UnitCommitted"] is UnitCommitted
-    assert len(KINDS) == 17
+    assert len(KINDS) == 18
 
 
 @pytest.mark.parametrize(

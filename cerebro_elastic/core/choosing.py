@@ -1,0 +1,120 @@
+"""By which choice a config is trained on a kind of node.
+
+Each choice is tried before it is used: a trial trains a few batches and tells seconds and memory, or why it
+is not feasible (the Trial Runner of Saturn: cerebro-platform-thesis-2023, section 3.2.4). Of those that are
+feasible the fastest is used. Every visit refines what is known of its choice. A choice is refused on a kind
+of node for good when its trial says so, when a unit runs out of memory under it, or when its trials keep
+failing. With one choice in the plan nothing is tried, and nothing refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from cerebro_elastic.core.state import Estimate, State
+from cerebro_elastic.core.values import Choice, Config, Failure, FailureKind, Phase, Plan, TrialResult, Visit
+
+Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
+"""By config: what is known of the choices that were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a config does next on a kind of node: a unit by ``choice``, or a trial of it."""
+
+    choice: Choice
+    trial: bool = False
+
+
+def next_turn(
+    config: Config, phase: Phase, hardware: str, most: int, state: State, plan: Plan
+) -> Turn | None:
+    """The config's turn on nodes of this kind, of which there are ``most``: before a training unit a choice
+    that was not tried yet, else the fastest. ``None`` if there is no feasible one for so many nodes."""
+    if not chooses(plan):
+        choice = plan.choices[0]
+        return Turn(choice) if choice.nodes <= most else None
+    refused = refusals(config, hardware, state.trials, plan)
+    feasible = [c for c in plan.choices if c.nodes <= most and c not in refused]
+    known = {e.choice: e for e in state.trials.get(config.id, ()) if e.hardware == hardware}
+    untried = [choice for choice in feasible if choice not in known]
+    if untried and phase is Phase.TRAIN:
+        return Turn(untried[0], trial=True)
+    seconds = {choice: known[choice].seconds if choice in known else math.inf for choice in feasible}
+    return Turn(min(feasible, key=seconds.__getitem__)) if feasible else None
+
+
+def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[Choice, str]:
+    """The choices that are not feasible for the config on this kind of node, and why."""
+    if not chooses(plan):
+        return {}
+    told = {
+        estimate.choice: estimate.refusal
+        for estimate in trials.get(config.id, ())
+        if estimate.hardware == hardware and estimate.refusal is not None
+    }
+    failed = [failure for failure in config.failures if failure.hardware == hardware]
+    for failure in failed:
+        if failure.kind is FailureKind.OUT_OF_MEMORY:
+            told.setdefault(failure.choice, failure.story)
+    for choice in plan.choices:
+        tries = [f for f in failed if f.choice == choice and _of_trial(f)]
+        if len(tries) >= plan.tries:
+            told.setdefault(choice, f"its trial failed {len(tries)} times, at last with {tries[-1].story}")
+    return told
+
+
+def verdict(config: Config, hardware: Iterable[str], trials: Trials, plan: Plan) -> str | None:
+    """Why the config can be trained nowhere: each choice is refused on each kind of node that there is, and
+    that it was tried on. ``None`` if it is not so."""
+    kinds = sorted({*hardware, *(estimate.hardware for estimate in trials.get(config.id, ()))})
+    refused = {kind: refusals(config, kind, trials, plan) for kind in kinds}
+    if not kinds or any(len(refused[kind]) < len(plan.choices) for kind in kinds):
+        return None
+    told = [f"{choice} on {kind}: {refused[kind][choice]}" for kind in kinds for choice in plan.choices]
+    return "no choice is feasible: " + "; ".join(told)
+
+
+def chooses(plan: Plan) -> bool:
+    """Whether there is anything to choose."""
+    return len(plan.choices) > 1
+
+
+def counts(failure: Failure, plan: Plan) -> bool:
+    """Whether a unit's failure is one of its tries: not if it is the node's trouble, nor if another choice
+    takes the place of the one that had not memory enough."""
+    refuses = chooses(plan) and failure.kind is FailureKind.OUT_OF_MEMORY
+    return not failure.kind.of_node and not refuses
+
+
+def tried(trials: Trials, trial: TrialResult) -> Trials:
+    """``trials`` after one more."""
+    estimate = Estimate(trial.choice, trial.hardware, trial.seconds, trial.bytes, trial.refusal)
+    others = [e for e in trials.get(trial.unit.config, ()) if not _same(e, trial)]
+    return {**trials, trial.unit.config: (*others, estimate)}
+
+
+def refined(trials: Trials, visit: Visit) -> Trials:
+    """``trials`` after a visit: it counts as much as all that was known of its choice before. Only a whole
+    training unit teaches something."""
+    config = visit.unit.config
+    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in trials:
+        return trials
+    return {**trials, config: tuple(_refine(e, visit) if _same(e, visit) else e for e in trials[config])}
+
+
+def _refine(estimate: Estimate, visit: Visit) -> Estimate:
+    seconds = (estimate.seconds + visit.seconds) / 2
+    return replace(estimate, seconds=seconds, units=estimate.units + 1)
+
+
+def _same(estimate: Estimate, other: TrialResult | Visit) -> bool:
+    return (estimate.choice, estimate.hardware) == (other.choice, other.hardware)
+
+
+def _of_trial(failure: Failure) -> bool:
+    """A trial's own trouble, not its node's."""
+    return failure.unit.phase is Phase.TRIAL and not failure.kind.of_node
