@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic import __version__
+from cerebro_elastic.cli import results
 from cerebro_elastic.cli.shown import outcome_json, state_json
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import UnitCommitted
@@ -116,6 +117,7 @@ def run(
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", highlight=False, soft_wrap=True)
     console.print(f"curves: {result.folder.curves}", highlight=False, soft_wrap=True)
+    console.print(f"report: {result.folder.report}", highlight=False, soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG", highlight=False)
     if failed and len(failed) == len(result.leaderboard):
@@ -281,6 +283,9 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
     Console().print(table)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)
+
+
+app.command()(results.report)
 
 
 @app.callback(invoke_without_command=True)

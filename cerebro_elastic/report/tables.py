@@ -172,10 +172,10 @@ def summary_line(state: State, elapsed: float | None) -> str:
     nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
     told = [f"{total - left}/{total} units", nodes]
     if elapsed is not None:
-        told.append(f"{_clock(elapsed)} gone")
+        told.append(f"{clock_text(elapsed)} gone")
     eta = _eta(state, plan)
     if eta is not None and left:
-        told.append(f"about {_clock(eta)} to go")
+        told.append(f"about {clock_text(eta)} to go")
     return ", ".join(told)
 
 
@@ -204,7 +204,7 @@ def _eta(state: State, plan: Plan) -> float | None:
     return max(sum(work) / len(state.nodes), max(work, default=0.0))
 
 
-def _clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -22,6 +22,7 @@ from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.opening import keep_spec
 from cerebro_elastic.runs.part import published, take_part
+from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.journal import Journal
@@ -87,6 +88,7 @@ def join(
             watcher.say(f"{node} has left the run")
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
+        write_report(result)
     return result
 
 

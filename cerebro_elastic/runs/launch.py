@@ -19,6 +19,7 @@ from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.judge import Judge
 from cerebro_elastic.runs.opening import check_again, check_store, keep_spec, new_spec, old_spec
 from cerebro_elastic.runs.part import published, take_part
+from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -65,6 +66,7 @@ def run(
             _go_on(folder, checked, spec or new_spec(folder, checked, watcher), store, grace, watcher)
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
+        write_report(result)
     return result
 
 

@@ -1,0 +1,124 @@
+"""A run's report: one HTML page that needs nothing else, neither network nor this package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cerebro_elastic.core.events import Event, NodeJoined, StateRead
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Node, Spec
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.report.page import curves, gantt, parallel
+from cerebro_elastic.report.page.scale import number
+from cerebro_elastic.report.results import gather, leaderboard
+from cerebro_elastic.report.tables import clock_text, hparams_text
+from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.report.traffic import traffic
+
+COLOURED = 8
+"""The best so many configs have colours of their own, the same in all charts."""
+_MOST_MARKS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a report is about: the run's spec and history, the objective, its dataset's manifest if it is in
+    reach, the versions of what it ran on, and when the report is written, for people."""
+
+    spec: Spec
+    events: Sequence[Event]
+    metric: str
+    mode: str
+    manifest: Manifest | None
+    versions: Mapping[str, str]
+    written: str
+
+
+def render(subject: Subject) -> str:
+    """The page."""
+    rows = leaderboard(subject.events, subject.metric, subject.mode)
+    state, visits = gather(subject.events)
+    nodes = _nodes(subject.events)
+    line = timeline(subject.events)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            subject=subject,
+            spec=subject.spec,
+            state=state,
+            rows=rows,
+            colours={row.config: place for place, row in enumerate(rows[:COLOURED], start=1)},
+            panels=curves.panels(rows, subject.metric),
+            curves=curves,
+            coordinates=parallel.coordinates(rows, subject.metric, _logarithmic(subject.spec)),
+            parallel=parallel,
+            line=line,
+            marks=line.marks[:_MOST_MARKS],
+            chart=gantt.gantt(line),
+            gantt=gantt,
+            traffic=traffic(visits, subject.manifest, {name: node.host for name, node in nodes.items()}),
+            nodes=nodes,
+            recipe=yaml.safe_dump(dict(subject.spec.recipe), sort_keys=False, allow_unicode=True, width=100),
+            outcome=_outcome(state),
+        )
+    )
+
+
+def _logarithmic(spec: Spec) -> set[str]:
+    """The hyper-parameters that are searched by their logarithm."""
+    space = spec.recipe.get("search", {}).get("space", {})
+    return {name for name, domain in space.items() if "loguniform" in domain}
+
+
+def _outcome(state: State) -> str:
+    """How the run stood when the report was written."""
+    return "has ended" if state.outcome is not None else "had not ended when this was written"
+
+
+def _nodes(events: Sequence[Event]) -> dict[str, Node]:
+    """Every node that ever took part, as it registered last."""
+    found: dict[str, Node] = {}
+    for event in events:
+        match event:
+            case NodeJoined(node=node):
+                found[node.name] = node
+            case StateRead(state=state):
+                found |= state.nodes
+    return dict(sorted(found.items()))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("cerebro_elastic.report.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": number,
+        "bytes": bytes_text,
+        "clock": clock_text,
+        "hparams": hparams_text,
+        "percent": _percent,
+    }
+    return environment
+
+
+def bytes_text(count: float) -> str:
+    """``81.5 KB``: powers of a thousand, three digits."""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB" if count < 999.5 else f"{count / 1000:.4g} EB"
+
+
+def _percent(part: Any, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"

@@ -1,0 +1,90 @@
+"""From values to places on a chart, and the marks along an axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_ABOUT = 5
+"""Marks along an axis, more or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis: where, and what it says."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps ``low..high`` to ``start..end`` (pixels, in either direction), by their logarithm if ``log``. What
+    lies beyond is placed at the nearer end."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = (self._level(v) for v in (self.low, self.high, value))
+        share = 0.5 if high == low else (value - low) / (high - low)
+        return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
+
+    def _level(self, value: float) -> float:
+        return math.log10(max(value, self.low, 1e-300)) if self.log else value
+
+    def ticks(self) -> list[Tick]:
+        """About five marks at round values, or one if there is only one value."""
+        values = _powers(self.low, self.high) if self.log else []
+        return [Tick(self(v), f"{v:.10g}") for v in (values or _rounds(self.low, self.high))]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Places ``values`` that are no quantities at even steps between ``start`` and ``end``."""
+
+    values: Sequence[Any]
+    start: float
+    end: float
+
+    def __call__(self, value: Any) -> float:
+        last = len(self.values) - 1
+        share = self.values.index(value) / last if last else 0.5
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[Tick]:
+        return [Tick(self(value), number(value)) for value in self.values]
+
+
+def number(value: Any) -> str:
+    """For people: four digits of a float, anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def wide(low: float, high: float) -> bool:
+    """Whether a range is better seen by its logarithm."""
+    return low > 0 and high / low >= 100
+
+
+def _rounds(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten."""
+    span = high - low
+    if not math.isfinite(span) or span <= 1e-9 * max(abs(low), abs(high)):
+        return [low]
+    power = 10.0 ** math.floor(math.log10(span / _ABOUT))
+    step = next((power * by for by in (1, 2, 5, 10) if span / (power * by) <= _ABOUT), power)
+    first, last = math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6)
+    return [float(f"{i * step:.10g}") for i in range(first, last + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """Powers of ten, every n-th if they are many; none if they are less than two."""
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    step = max(1, (last - first) // _ABOUT)
+    found = [10.0**power for power in range(first, last + 1, step)]
+    return found if len(found) > 1 else []

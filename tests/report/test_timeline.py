@@ -1,0 +1,75 @@
+"""What each node did when, from a history in which much went wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.events import StateRead
+from cerebro_elastic.report.timeline import timeline
+
+
+def test_visits_lie_where_they_were(past: Any) -> None:
+    line = timeline(past.events)
+    assert line.seconds == pytest.approx(9.0)
+    done = [span for span in line.spans if span.visit is not None]
+    assert len(done) == 10
+    first = next(span for span in done if span.node == "node-2")
+    assert (first.start - line.begin, first.seconds) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert first.unit.config == "c0002"
+
+
+def test_lost_work_lies_between_what_is_known(past: Any) -> None:
+    lost = {span.unit.config: span for span in timeline(past.events).spans if span.visit is None}
+    assert set(lost) == {"c0001", "c0003"}
+    begin = timeline(past.events).begin
+    withdrawn, failed = lost["c0001"], lost["c0003"]
+    assert withdrawn.node == "node-1"
+    assert 1.0 <= withdrawn.start - begin < withdrawn.end - begin <= 3.0
+    assert failed.node == "node-2"
+    assert 2.5 <= failed.start - begin < failed.end - begin <= 5.0
+    assert "disk-full: no space left" in failed.why
+
+
+def test_a_nodes_time_adds_up(past: Any) -> None:
+    shares = {share.node: share for share in timeline(past.events).shares}
+    assert {name: share.visits for name, share in shares.items()} == {"node-0": 7, "node-1": 1, "node-2": 2}
+    whole = shares["node-0"]
+    assert whole.present == pytest.approx(9.0), "it was there before the first unit and to the end"
+    assert (whole.training, whole.hopping, whole.lost) == (pytest.approx(5.6), pytest.approx(1.4), 0.0)
+    assert whole.idle == pytest.approx(2.0)
+    assert shares["node-1"].present < 9.0
+    for share in shares.values():
+        assert share.training + share.hopping + share.lost + share.idle == pytest.approx(share.present)
+
+
+def test_marks_tell_faults_from_the_rest(past: Any) -> None:
+    told = {mark.text: mark for mark in timeline(past.events).marks}
+    faults = [text for text, mark in told.items() if mark.fault]
+    assert faults == [
+        "node-1 was lost",
+        "an attempt of node-1 was withdrawn",
+        "c0003 failed on node-2, disk-full: no space left",
+        "node-2 got no units for 60 s: its disk is full",
+        "c0003 failed: the loss is NaN",
+    ]
+    assert [text for text, mark in told.items() if not mark.fault] == [
+        "node-1 joined",
+        "node-1 was asked to leave within 30 s",
+        "node-1 left",
+        "c0002 stopped: enough",
+    ]
+
+
+def test_a_history_that_begins_with_a_state_has_its_visits(past: Any) -> None:
+    visits = tuple(event.visit for event in past.events if hasattr(event, "visit"))
+    line = timeline([StateRead(past.events[-1].revision, past.state, visits)])
+    assert len(line.spans) == 10
+    assert line.seconds == pytest.approx(9.0)
+    assert {share.node for share in line.shares} == {"node-0", "node-1", "node-2"}
+
+
+def test_nothing_has_happened_yet(past: Any) -> None:
+    line = timeline(past.events[:4])
+    assert (line.spans, line.marks, line.shares, line.seconds) == ([], [], [], 0.0)

@@ -1,0 +1,65 @@
+"""Bytes moved: Table 2 of the paper, and what a history tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.values import CheckpointRef, Unit, Visit
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.report.results import gather
+from cerebro_elastic.report.traffic import traffic, ways
+
+GB, TB, PB = 10**9, 10**12, 10**15
+
+
+def visit(config: str, epoch: int, partition: int, size: int, batches: int) -> Visit:
+    output = CheckpointRef("", "", size)
+    return Visit(Unit(config, epoch, partition), partition, "n", 1, None, output, 1, batches, 1.0, 0.0, 0.0)
+
+
+def test_the_papers_example() -> None:
+    """Section 3.2, Table 2: k = 20, |S| = 20, p = 10, m = 1 GB, <D> = 1 TB, |D|/b = 100 K."""
+    visits = {
+        f"c{i}": [visit(f"c{i}", epoch, j, GB, 10_000) for epoch in range(20) for j in range(10)]
+        for i in range(20)
+    }
+    assert [way.bytes for way in ways(visits, TB, workers=10)] == [
+        4 * TB + 20 * GB,
+        10 * TB + 20 * GB,
+        400 * TB + 20 * GB,
+        8 * TB,
+        80 * PB,
+        40 * PB,
+    ]
+
+
+def test_configs_that_differ_count_each_by_its_own() -> None:
+    visits = {
+        "small": [visit("small", 0, 0, 10, 1)],
+        "large": [visit("large", 0, j, 1000, 2) for j in (0, 1)],
+    }
+    model, *_, central, _ = ways(visits, 5, workers=1)
+    assert model.bytes == 10 + 2000 + 10 + 1000
+    assert central.bytes == 2 * (10 * 1 + 1000 * 2 + 1000 * 2)
+
+
+def test_what_a_history_tells(past: Any, manifest: Manifest) -> None:
+    _, visits = gather(past.events)
+    hosts = {"node-0": "one", "node-1": "two", "node-2": "one"}
+    told = traffic(visits, manifest, hosts)
+    assert (told.hops, told.stays) == (5, 2)
+    assert (told.hopped, told.written) == (5 * 1000, 10 * 1000)
+    assert (told.dataset, told.read) == (200_000, 300_000), "nodes of one host share what they read"
+
+
+def test_without_its_dataset(past: Any) -> None:
+    _, visits = gather(past.events)
+    told = traffic(visits, None, {})
+    assert (told.dataset, told.read) == (None, None)
+    assert [way.name for way in told.ways if "Task parallelism" in way.name] == []
+
+
+def test_of_a_run_without_visits(manifest: Manifest) -> None:
+    assert traffic({}, manifest, {}).ways[0].bytes == pytest.approx(0)
