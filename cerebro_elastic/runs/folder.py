@@ -60,6 +60,11 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     @property
+    def report(self) -> Path:
+        """What happened, as one page for a browser."""
+        return self.path / "report.html"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 
