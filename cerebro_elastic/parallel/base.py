@@ -98,6 +98,21 @@ class Parallelism(Protocol):
 
 
 @runtime_checkable
+class Stepwise(Protocol):
+    """A parallelism whose ``step`` can be taken by halves, for tasks with a training loop of their own: these
+    call ``parts.model`` as they please, and weigh the loss by the portion's ``share``."""
+
+    accumulates: bool
+    """Whether ``backward`` may be called several times before ``update``, the gradients adding up."""
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:
+        """Add the gradient of the mean of ``loss`` over the ranks to those that there are."""
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """Clip the gradient's total norm over all ranks to ``clip``, and let the optimizer take its step."""
+
+
+@runtime_checkable
 class Sharding(Protocol):
     """A parallelism that can hand over its shards as they are, without gathering them.
 

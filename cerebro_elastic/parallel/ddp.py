@@ -13,7 +13,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
-from cerebro_elastic.parallel.share import averaged_step, portion, taken
+from cerebro_elastic.parallel.share import averaged_step, clipped_update, portion, taken
 
 
 class Ddp:
@@ -21,6 +21,8 @@ class Ddp:
 
     ``find_unused_parameters``: set it if some parameters have no part in the loss of some batches.
     """
+
+    accumulates = True
 
     def __init__(self, *, find_unused_parameters: bool = False) -> None:
         self._find_unused = find_unused_parameters
@@ -61,8 +63,12 @@ class Ddp:
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
     ) -> Tensor:
         """Each rank its portion, all ranks the same step."""
+        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
+        """Gradients are averaged as they come."""
         try:
-            return averaged_step(parts, x, y, loss_of, share=share, clip=clip)
+            loss.backward()  # type: ignore[no-untyped-call]
         except RuntimeError as exc:
             if "find_unused_parameters=True" not in str(exc):
                 raise
@@ -70,6 +76,10 @@ class Ddp:
                 "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
                 "option `find_unused_parameters: true`, or freeze them"
             ) from exc
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """As on one rank: all have the same gradients."""
+        clipped_update(parts, clip)
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, on every rank; on the CPU, the live tensors."""

@@ -19,7 +19,7 @@ from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.optimizer_state import NamedState, from_names, to_names
-from cerebro_elastic.parallel.share import Buffers, averaged_step, mapped, portion, taken
+from cerebro_elastic.parallel.share import Buffers, averaged_step, clipped_update, mapped, portion, taken
 from cerebro_elastic.parallel.wrapping import blocks
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -33,6 +33,8 @@ class Fsdp:
     that of adding up gradients, by default those of the parameters, which with the optimizer keep theirs.
     ``offload`` keeps both in the memory of the CPU while they are not used (without effect on a CPU).
     """
+
+    accumulates = True
 
     def __init__(
         self,
@@ -109,9 +111,16 @@ class Fsdp:
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
     ) -> Tensor:
         """Each rank its portion, all ranks the same step."""
-        addend = averaged_step(parts, x, y, loss_of, share=share, clip=clip)
+        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
+        """Each rank gets its shard of the averaged gradients."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """Each rank steps on its shards."""
+        clipped_update(parts, clip)
         self._buffers.agree(parts.model)
-        return addend
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, gathered; empty on all ranks but the first."""

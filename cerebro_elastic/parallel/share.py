@@ -1,5 +1,5 @@
-"""What parallelisms of data have in common: a batch divided among ranks, a step on the parts, and a state
-that only rank 0 holds, brought to the others."""
+"""What parallelisms have in common: a batch divided among ranks, a step on the parts, and a state that only
+rank 0 holds, brought to the others, or theirs brought to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cerebro_elastic.parallel.base import LossOf, Parts, Portion
+from cerebro_elastic.parallel.base import LossOf, Parts, Portion, Stepwise
 from cerebro_elastic.parallel.group import ranks
 
 Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
@@ -30,18 +30,23 @@ def portion(rows: int) -> Portion:
 
 
 def averaged_step(
-    parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float, clip: float | None
+    by: Stepwise, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float, clip: float | None
 ) -> Tensor:
-    """A step with a model that averages gradients over the ranks: each loss weighs by its rows, so that the
-    mean over ranks becomes the mean over rows. Returns this rank's addend to that."""
+    """A step of a parallelism that averages gradients over the ranks: each loss weighs by its rows, so that
+    the mean over ranks becomes the mean over rows. Returns this rank's addend to that."""
     _, size = ranks()
     addend = loss_of(parts.model(x), y) * share
     parts.optimizer.zero_grad()
-    (addend * size).backward()  # type: ignore[no-untyped-call]
+    by.backward(parts, addend * size)
+    by.update(parts, clip)
+    return addend.detach()
+
+
+def clipped_update(parts: Parts, clip: float | None) -> None:
+    """Clip the gradients that the model's parameters have; a step of the optimizer."""
     if clip is not None:
         nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
     parts.optimizer.step()
-    return addend.detach()
 
 
 class Buffers:
@@ -76,6 +81,37 @@ def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -
         return place(path, full)
 
     return mapped(outline[0], receive)
+
+
+def collected(state: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """On rank 0, the ``state`` of every rank, its tensors on the CPU; on the others ``None``."""
+    rank, size = ranks()
+    outlines: list[Any] | None = [None] * size if rank == 0 else None
+    dist.gather_object(mapped(state, _outlined), outlines)
+
+    def send(_path: tuple[Any, ...], tensor: Tensor) -> Tensor:
+        if _outlined((), tensor).is_meta:
+            dist.send(tensor.detach().cpu().contiguous(), dst=0)
+        return tensor
+
+    if outlines is None:
+        mapped(state, send)
+        return None
+    return (
+        [mapped(state, lambda _, tensor: tensor.detach().cpu())]
+        + [
+            mapped(outline, lambda _, sketch, source=source: _received(sketch, source))  # type: ignore[misc]
+            for source, outline in enumerate(outlines[1:], start=1)
+        ]
+    )
+
+
+def _received(sketch: Tensor, source: int) -> Tensor:
+    if not sketch.is_meta:
+        return sketch
+    tensor = torch.empty_like(sketch, device="cpu", memory_format=torch.contiguous_format)
+    dist.recv(tensor, src=source)
+    return tensor
 
 
 def _all_have(state: object) -> bool:

@@ -13,7 +13,7 @@ from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.optimizer_state import check_groups, to_names
-from cerebro_elastic.parallel.share import Buffers, portion, taken
+from cerebro_elastic.parallel.share import Buffers, averaged_step, portion, taken
 from cerebro_elastic.parallel.zero_settings import settings
 from cerebro_elastic.parallel.zero_state import EngineState
 
@@ -27,6 +27,8 @@ class Zero:
     The optimizer is the task's own one of ``torch.optim``, on flat shards of each parameter group. So it has
     to be one that works element by element, such as AdamW and SGD.
     """
+
+    accumulates = False
 
     def __init__(self, *, stage: int | None = None, config: Mapping[str, Any] | str | None = None) -> None:
         self._settings = settings(stage, config)
@@ -91,13 +93,18 @@ class Zero:
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
     ) -> Tensor:
-        """As ``share.averaged_step``, by the engine's own backward and step."""
-        addend = loss_of(parts.model(x), y) * share
-        self._engine.backward(addend * ranks()[1])
+        """Each rank its portion, all ranks the same step."""
+        return averaged_step(self, parts, x, y, loss_of, share=share, clip=clip)
+
+    def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
+        """The engine's: it keeps the gradients to itself."""
+        self._engine.backward(loss)
+
+    def update(self, parts: Parts, clip: float | None) -> None:
+        """The engine's step."""
         self._engine.optimizer.clip_grad = clip or 0.0
         self._engine.step()
         self._buffers.agree(parts.model)
-        return addend.detach()
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, gathered; empty on all ranks but the first."""
