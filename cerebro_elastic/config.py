@@ -89,7 +89,8 @@ class StoreSettings:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:
         """Settings from ``CEREBRO_ETCD_ENDPOINTS`` (comma-separated), ``_DRIVER``, ``_CA``, ``_CERT``,
-        ``_KEY``, ``_USER``, ``_PASSWORD`` and ``_PATIENCE``; an empty variable counts as absent."""
+        ``_KEY``, ``_USER``, ``_PASSWORD`` and ``_PATIENCE``; an empty variable counts as absent. Instead
+        of the password itself, ``_PASSWORD_FILE`` may name a file that holds it: a mounted secret."""
         source = os.environ if env is None else env
         found = {
             name.removeprefix(_ENV).lower(): value
@@ -107,7 +108,7 @@ class StoreSettings:
             cert=_path(found.get("cert")),
             key=_path(found.get("key")),
             user=found.get("user"),
-            password=found.get("password"),
+            password=found.get("password") or _secret(found.get("password_file")),
             patience=_seconds(found.get("patience", "10")),
         )
 
@@ -162,6 +163,18 @@ def _is_loopback(host: str) -> bool:
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
+
+
+def _secret(file: str | None) -> str | None:
+    """What the file holds, but for a newline at its end."""
+    if file is None:
+        return None
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise StoreError(
+            f"{_ENV}PASSWORD_FILE = {file} cannot be read: name a file that holds the password"
+        ) from exc
 
 
 def _seconds(text: str) -> float:

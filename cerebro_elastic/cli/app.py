@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli import results
+from cerebro_elastic.cli import hosts, results
+from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.shown import outcome_json, state_json
-from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
@@ -34,32 +31,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
-Etcd = Annotated[
-    str | None, typer.Option(help="HOST:PORT of an etcd; login and TLS come from CEREBRO_ETCD_*.")
-]
-
-
-Grace = Annotated[float, typer.Option(min=0, help="Seconds for nodes to leave in, when they are stopped.")]
-
-
-def _store(etcd: str | None) -> StoreSettings | None:
-    """An external etcd, if one is named."""
-    from cerebro_elastic.runs.attach import store_at
-
-    return store_at(etcd) if etcd else None
-
-
-@contextmanager
-def _stopped_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM, as batch systems send it, does what Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @app.command()
@@ -88,13 +59,13 @@ def run(
     checked = load_recipe(recipe, **overrides)
     view = LiveView(checked.objective.metric, Console(stderr=as_json))
     try:
-        with _stopped_as_by_ctrl_c(), view:
+        with stopped_as_by_ctrl_c(), view:
             result = launch(
                 checked,
                 run_id=run_id,
                 home=home,
                 fresh=fresh,
-                store=_store(etcd),
+                store=store_of(etcd),
                 grace=grace,
                 watcher=view.watcher,
             )
@@ -142,9 +113,9 @@ def join(
 
     view = LiveView("", Console(), moving=False)
     try:
-        with _stopped_as_by_ctrl_c(), view:
+        with stopped_as_by_ctrl_c(), view:
             result = take_part(
-                run, name=name, home=home, store=_store(etcd), grace=grace, watcher=view.watcher
+                run, name=name, home=home, store=store_of(etcd), grace=grace, watcher=view.watcher
             )
     except KeyboardInterrupt:
         typer.echo("left the run; nothing that was committed is lost, and others go on.")
@@ -165,7 +136,7 @@ def drain(
     """Ask a node to leave: it gets no more units, finishes its present one, and ends."""
     from cerebro_elastic.runs.drain import drain as ask
 
-    ask(run, node, grace=grace, home=home, store=_store(etcd))
+    ask(run, node, grace=grace, home=home, store=store_of(etcd))
     typer.echo(f"{node} leaves run {run} when its unit is done, or part-way through it after {grace:g} s")
 
 
@@ -210,7 +181,7 @@ def status(
     """Show how a run stands, while it goes on or afterwards."""
     from cerebro_elastic.runs.status import status as ask
 
-    spec, state, live = ask(run, home=home, store=_store(etcd))
+    spec, state, live = ask(run, home=home, store=store_of(etcd))
     if as_json:
         typer.echo(json.dumps(state_json(spec.plan.run, state, live)))
         return
@@ -277,7 +248,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     marks = {True: "[green]ok[/]", False: "[red]bad[/]", None: "[yellow]absent[/]"}
-    findings = list(examine(home or default_home(), _store(etcd)))
+    findings = list(examine(home or default_home(), store_of(etcd)))
     for finding in findings:
         table.add_row(marks[finding.ok], finding.what, finding.told)
     Console().print(table)
@@ -285,6 +256,8 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
         raise typer.Exit(1)
 
 
+app.command()(hosts.host)
+app.command()(hosts.etcd)
 app.command()(results.report)
 
 

@@ -9,7 +9,8 @@ from typing import Annotated, NamedTuple, TypeAlias
 from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer
 
 from cerebro_elastic import registry
-from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.config import host_port
+from cerebro_elastic.errors import StoreError, did_you_mean
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Pattern of the name of a run: of a folder, and of keys in etcd."""
@@ -25,8 +26,8 @@ class NodeRange(NamedTuple):
         return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
 
 
-def _node_range(value: object) -> NodeRange:
-    """``2`` or ``"1:8"``."""
+def node_range(value: object) -> NodeRange:
+    """``2`` or ``"1:8"``; raises ``ValueError`` for anything else."""
     found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
     if found is not None:
         low = int(found[1])
@@ -74,7 +75,18 @@ def _validation_data(value: object) -> float | str:
     raise ValueError("the share of rows kept for validation, from 0 to below 1, or a source of its own")
 
 
-Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(_node_range), PlainSerializer(str, return_type=str)]
+def _endpoints(value: object) -> object:
+    """``HOST:PORT``, several separated by commas."""
+    try:
+        for endpoint in str(value).split(","):
+            host_port(endpoint.strip())
+    except StoreError as exc:
+        raise ValueError(str(exc)) from exc
+    return value
+
+
+Endpoints: TypeAlias = Annotated[str, BeforeValidator(_endpoints)]
+Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(node_range), PlainSerializer(str, return_type=str)]
 ValidationData: TypeAlias = Annotated[float | str, BeforeValidator(_validation_data)]
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]

@@ -24,6 +24,7 @@ from cerebro_elastic.recipes.fields import (
     RUN_ID,
     Arguments,
     Callback,
+    Endpoints,
     NodeRange,
     Nodes,
     Positive,
@@ -228,6 +229,7 @@ class Recipe(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     epochs: Positive = 1
     nodes: Nodes = NodeRange(1, 1)
+    etcd: Endpoints | None = None
     task: Annotated[AnyTask, WrapValidator(_task_section)]
     data: Data
     search: SearchSection

@@ -16,6 +16,7 @@ from typing import Self
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event, NodeDraining, NodeJoined, UnitCommitted
+from cerebro_elastic.runs.devices import VISIBLE, share_devices, visible_devices
 from cerebro_elastic.runs.folder import RunFolder
 
 GRACE = 10.0
@@ -41,7 +42,7 @@ def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
         "--rdzv-backend=cerebro",
         f"--rdzv-endpoint={endpoint}",
         f"--rdzv-id={run}",
-        f"--rdzv-conf=node={node}",
+        f"--rdzv-conf=node={node},ranks={ranks}",
         # torchrun counts over the agent's life; the run has budgets of its own, per unit.
         "--max-restarts=1000000",
         "-m",
@@ -51,11 +52,12 @@ def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
 
 @dataclass(slots=True)
 class _Node:
-    """A node of this machine, and its present or last agent. ``ends`` counts how often in a row the agent
-    has died; ``again`` is when it is started anew."""
+    """A node of this machine, the GPUs that it sees, and its present or last agent. ``ends`` counts how often
+    in a row the agent has died; ``again`` is when it is started anew."""
 
     name: str
     log: Path
+    devices: tuple[str, ...] = ()
     agent: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     ends: int = 0
@@ -94,7 +96,11 @@ class LocalAgents:
         self._run = run
         self._folder = folder
         self._settings = settings
-        self._nodes = {name: _Node(name, folder.logs / f"{name}.log") for name in names}
+        shares = share_devices(visible_devices(), len(names))
+        self._nodes = {
+            name: _Node(name, folder.logs / f"{name}.log", devices)
+            for name, devices in zip(names, shares, strict=True)
+        }
         self._ranks = ranks
         self._grace = grace
         self._since = since
@@ -193,6 +199,7 @@ class LocalAgents:
             "CEREBRO_CACHE": str(self._folder.cache),
             "CEREBRO_GRACE": f"{self._grace:g}",
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self._grace + _MARGIN)),
+            **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }
         with node.log.open("ab") as log:
             node.agent = subprocess.Popen(

@@ -14,6 +14,7 @@ from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.report.curves import write_curves
@@ -39,6 +40,7 @@ def join(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
     name: str | None = None,
+    nodes: int = 1,
     grace: float = GRACE,
     watcher: Watcher | None = None,
 ) -> RunResult:
@@ -46,20 +48,23 @@ def join(
     was asked to leave; the run's result, as far as it has come then.
 
     ``store`` is the run's etcd; by default that of the run in ``home``, on this machine. ``name`` is the
-    node's, by default the host's with a random suffix. What the node leaves on this machine, and a record of
-    the run, lie in a folder of its own in ``home``. ``grace`` is how many seconds the node has to leave when
-    it is stopped.
+    node's, by default the host's with a random suffix. A machine of several GPUs may be several ``nodes``,
+    which share its GPUs and are numbered behind ``name``. What the node leaves on this machine, and a record
+    of the run, lie in a folder of its own in ``home``. ``grace`` is how many seconds the node has to leave
+    when it is stopped.
 
     Raises ``RunError`` before anything is started if this machine cannot join, and when its node cannot
     work; ``KeyboardInterrupt`` lets the node leave.
     """
     watcher = watcher or Watcher()
-    node = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
+    name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
+    names = [name] if nodes == 1 else [f"{name}-{i}" for i in range(nodes)]
     run_id, settings = locate(run, home, store)
     with ExitStack() as stack:
         ledger, spec = stack.enter_context(live_run(run_id, settings))
-        _check(ledger, spec, node)
-        folder = _folder(spec, node, home)
+        for node in names:
+            _check(ledger, spec, node)
+        folder = _folder(spec, name, home)
         stack.enter_context(folder.locked())
         _keep(folder, spec)
         stack.enter_context(published(folder, settings))
@@ -68,7 +73,7 @@ def join(
             spec.plan.run,
             folder,
             settings,
-            [node],
+            names,
             ranks=recipe.node.ranks,
             grace=grace,
             since=ledger.now(),
@@ -81,11 +86,12 @@ def join(
             if agents.gone:
                 raise RunError(f"this machine cannot be a node of the run: {agents.last_words()}")
 
-        watcher.say(f"joining run {spec.plan.run!r} as {node} (importing torch takes a few seconds)")
+        told = ", ".join(names)
+        watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
         try:
             take_part(ledger, recipe, Journal(folder.history), agents, watcher, judge)
         except Left:
-            watcher.say(f"{node} has left the run")
+            watcher.say(f"{told} left the run")
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
         write_report(result)
@@ -101,6 +107,7 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
             "beginning with a letter or digit"
         )
     check_admission(spec)
+    _check_files(spec)
     taken = ledger.node(node)
     if taken is not None:
         raise RunError(
@@ -109,10 +116,24 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
         )
 
 
-def _folder(spec: Spec, node: str, home: str | Path | None) -> RunFolder:
+def _check_files(spec: Spec) -> None:
+    """What lies in folders must be seen by all machines."""
+    needed = [("data", f"{spec.data}/manifest.json", "data.url")]
+    if spec.recipe.get("checkpoints") is None:
+        needed.append(("checkpoints", f"{spec.storage}/spec.json", "checkpoints"))
+    for what, url, key in needed:
+        place = locate_files(url)
+        if place.local and not Path(place.path).is_file():
+            raise RunError(
+                f"the {what} of run {spec.plan.run!r} lie in {Path(place.path).parent}, which is not on this "
+                f"machine: give `{key}` in the recipe, a URL or folder that all machines of the run reach"
+            )
+
+
+def _folder(spec: Spec, name: str, home: str | Path | None) -> RunFolder:
     """The run's folder; one beside it if somebody on this machine keeps the run's record there."""
     folder = run_folder(spec.plan.run, home)
-    return run_folder(f"{spec.plan.run}.{node}", home) if folder.is_locked() else folder
+    return run_folder(f"{spec.plan.run}.{name}", home) if folder.is_locked() else folder
 
 
 def _keep(folder: RunFolder, spec: Spec) -> None:

@@ -15,6 +15,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
+from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.judge import Judge
 from cerebro_elastic.runs.opening import check_again, check_store, keep_spec, new_spec, old_spec
@@ -44,8 +45,8 @@ def run(
 
     ``overrides`` replace the recipe's values (``epochs=2``). ``run_id`` is by default the recipe's
     name, ``home`` the folder of runs (``$CEREBRO_HOME``, else ``./runs``). ``fresh`` throws away what
-    a run of this id has left. ``store`` is an etcd to use instead of an embedded one. ``grace`` is how many
-    seconds the nodes have to leave when the run is stopped.
+    a run of this id has left. ``store`` is an etcd to use instead of the recipe's, or of an embedded one.
+    ``grace`` is how many seconds the nodes have to leave when the run is stopped.
 
     Raises ``RecipeError`` or another ``CerebroError`` before anything is started if something is
     wrong, and ``RunError`` when no node can work any more; ``KeyboardInterrupt`` stops all processes
@@ -54,6 +55,8 @@ def run(
     checked = load_recipe(recipe, **overrides)
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
+    if store is None and checked.etcd is not None:
+        store = store_at(checked.etcd)
     with folder.locked():
         spec = None if fresh else old_spec(folder, checked)
         if spec is not None and _ended(folder):

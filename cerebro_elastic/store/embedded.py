@@ -74,15 +74,17 @@ class EmbeddedEtcd:
 
     It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again on the
     same port at once; clients that wait a second do not notice. It dies with this process.
-    ``port`` is for clients; a free one is taken if none is given.
+    ``port`` is for clients; a free one is taken if none is given. ``listen`` is the address of this machine
+    on which clients are served: 0.0.0.0 serves those of other machines, without login and TLS.
     Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data.
     """
 
-    def __init__(self, data_dir: Path, port: int | None = None) -> None:
+    def __init__(self, data_dir: Path, port: int | None = None, listen: str = "127.0.0.1") -> None:
         self.data_dir = data_dir
         self.log = data_dir.parent / "etcd.log"
         self.port = port or 0
         self._fixed_port = port is not None
+        self._listen = listen
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -160,7 +162,7 @@ class EmbeddedEtcd:
     def _start(self, binary: Path) -> bool:
         """Whether it runs and is healthy; False if another process was faster to take a port."""
         if self._fixed_port:
-            _check_port(self.port)
+            _check_port(self._listen, self.port)
         # The name tells this server from another that got the port in the meantime.
         name = f"cerebro-{uuid.uuid4().hex}"
         with self.log.open("ab") as log:
@@ -181,11 +183,11 @@ class EmbeddedEtcd:
             stop(process)
 
     def _arguments(self, name: str) -> list[str]:
-        client = f"http://127.0.0.1:{self.port}"
+        served, client = (f"http://{host}:{self.port}" for host in (self._listen, "127.0.0.1"))
         peer = f"http://127.0.0.1:{_free_port()}"
         return [
             *("--name", name, "--data-dir", str(self.data_dir), *_FAST, *_ROOM),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-client-urls", served, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"{name}={peer}"),
         ]
@@ -258,12 +260,12 @@ def _healthy_member(session: requests.Session, port: int) -> str | None:
         return None
 
 
-def _check_port(port: int) -> None:
+def _check_port(listen: str, port: int) -> None:
     with socket.socket() as probe:
         # As etcd does: connections that are just ending do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((listen, port))
         except OSError as exc:
             raise StoreError(
                 f"port {port} for etcd cannot be taken ({exc.strerror}): stop what uses it, give another, "

@@ -1,0 +1,122 @@
+"""``cerebro host``: one of several machines that were all started with the same command, by a scheduler.
+
+Whoever comes first opens the run, the others wait for that and join; all may lead it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.values import Spec
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes.fields import NodeRange
+from cerebro_elastic.runs.agents import GRACE
+from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.join import join
+from cerebro_elastic.runs.opening import new_spec
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.base import Put
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.lease import LeaseKeeper
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.patient import PATIENCE, PatientStore
+from cerebro_elastic.store.turn import turn
+
+_LEASE_SECONDS = 5.0
+
+
+def host(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    *,
+    run_id: str | None = None,
+    hosts: NodeRange | None = None,
+    nodes: int = 1,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
+    grace: float = GRACE,
+    watcher: Watcher | None = None,
+) -> RunResult | None:
+    """Take part in the recipe's run with ``nodes`` nodes of this machine, and open it if nobody has.
+
+    ``hosts`` says how many such machines there are, at least and at most: together with ``nodes`` it goes
+    before the recipe's ``nodes``. ``store`` is the run's etcd, by default the recipe's; it is waited for.
+    The other arguments are those of ``run`` and ``join``. ``None`` if the run had ended before.
+
+    Raises ``CerebroError`` for what is wrong with the recipe, the data or this machine.
+    """
+    checked = load_recipe(recipe)
+    if hosts is not None:
+        checked = load_recipe(checked, nodes=str(NodeRange(hosts.min * nodes, hosts.max * nodes)))
+    if store is None:
+        store = store_at(_etcd_of(checked))
+    folder = run_folder(checked.name if run_id is None else run_id, home)
+    watcher = watcher or Watcher()
+    with closing(PatientStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))) as patient:
+        ledger = Ledger(patient, folder.run)
+        with _present(ledger):
+            _check_same(_opened(ledger, folder, checked, watcher), checked)
+            if ledger.ended():
+                watcher.say(f"run {folder.run!r} has ended; to run the recipe again: another --run-id")
+                return None
+            return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
+
+
+def _etcd_of(recipe: Recipe) -> str:
+    if recipe.etcd is None:
+        raise RunError(
+            "no etcd is named, by which the hosts of a run find each other: give --etcd HOST:PORT, or `etcd` "
+            "in the recipe"
+        )
+    return recipe.etcd
+
+
+@contextmanager
+def _present(ledger: Ledger) -> Iterator[None]:
+    """Be one of the run's hosts for the block: an etcd that serves one run ends when there are none."""
+    with LeaseKeeper(ledger.store, _LEASE_SECONDS) as keeper:
+        told = json.dumps({"host": socket.gethostname()}).encode()
+        ledger.store.txn([], [Put(ledger.keys.hosts + uuid.uuid4().hex, told, keeper.lease)])
+        yield
+
+
+def _opened(ledger: Ledger, folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
+    """The run's spec; if it has none, the run is opened here, or by another host meanwhile."""
+    spec = ledger.spec()
+    if spec is not None:
+        return spec
+    with turn(ledger.store, ledger.keys.opening, lambda: watcher.say("another host is opening the run")):
+        spec = ledger.spec()
+        if spec is None:
+            with folder.locked():
+                _check_new(folder)
+                spec = new_spec(folder, recipe, watcher)
+                ledger.open(spec)
+    return spec
+
+
+def _check_new(folder: RunFolder) -> None:
+    if folder.history.exists():
+        raise RunError(
+            f"{folder.path} holds a run {folder.run!r} that the etcd at hand does not know: name the etcd "
+            "with which it was started, choose another --run-id, or remove the folder"
+        )
+
+
+def _check_same(spec: Spec, recipe: Recipe) -> None:
+    if spec.recipe_digest != recipe.digest:
+        changed = "\n".join(f"  {line}" for line in differences(spec.recipe, recipe.resolved()))
+        raise RunError(
+            f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"
+            "give all hosts the same, or choose another id with --run-id"
+        )

@@ -1,0 +1,56 @@
+"""``cerebro etcd``: an etcd for the hosts of one run, which ends when they have."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+_LINGER = 15.0
+"""Seconds without any host after which a run that has not ended is given up."""
+_POLL = 0.5
+
+
+def serve(
+    run: str,
+    *,
+    port: int,
+    listen: str = "127.0.0.1",
+    home: str | Path | None = None,
+    watcher: Watcher | None = None,
+) -> None:
+    """Serve an etcd on ``listen:port`` until all hosts of ``run`` (``runs/host.py``) have ended. Its data lie
+    in ``<home>/<run>.etcd``, where the same command finds them again.
+
+    Whoever reaches the port may read and write: it is for one machine, or a network that is trusted. Raises
+    ``RunError`` if the hosts are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
+    """
+    watcher = watcher or Watcher()
+    folder = Path(home or default_home()).resolve() / f"{run}.etcd"
+    with (
+        EmbeddedEtcd(folder / "data", port, listen) as etcd,
+        closing(EtcdStore(etcd.settings)) as store,
+    ):
+        watcher.say(f"etcd {store.version()} for run {run!r} serves on {listen}:{port}")
+        ledger = Ledger(store, run)
+        _until_alone(ledger)
+        if not ledger.ended():
+            raise RunError(f"the hosts of run {run!r} are gone, and it has not ended: see what they said")
+    watcher.say(f"run {run!r} has ended")
+
+
+def _until_alone(ledger: Ledger) -> None:
+    """Until there were hosts and are none, for some seconds if the run has not ended."""
+    been, alone = False, 0.0
+    while not been or alone < (_POLL if ledger.ended() else _LINGER):
+        time.sleep(_POLL)
+        hosts = ledger.store.range(ledger.keys.hosts).items
+        been = been or bool(hosts)
+        alone = 0.0 if hosts else alone + _POLL

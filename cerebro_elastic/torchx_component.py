@@ -1,0 +1,144 @@
+"""``torchx run cerebro.mop --recipe x.yaml``: a recipe's run on a cluster, by any scheduler of torchx.
+
+An app is elastic hosts, each with the command ``cerebro host``: one node per device, and all may lead. Unless
+an etcd is named, a first role serves one (``cerebro etcd``), which ends when the hosts have.
+"""
+
+import os
+import re
+import socket
+import sys
+from typing import Dict, List, Optional
+
+from torchx import specs
+from torchx.specs.finder import ComponentValidationException
+
+from cerebro_elastic.errors import CerebroError, RecipeError
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.fields import NodeRange, node_range
+
+_SECRET = re.compile(r"PASSWORD$|SECRET|TOKEN$|AWS_ACCESS_KEY")
+_NODE_MB, _LEAD_MB, _ETCD_MB = 2048, 1024, 1024
+
+
+def mop(
+    recipe: str,
+    j: Optional[str] = None,
+    run_id: Optional[str] = None,
+    etcd: Optional[str] = None,
+    etcd_port: int = 0,
+    h: Optional[str] = None,
+    cpu: int = 0,
+    gpu: int = 0,
+    memMB: int = 0,
+    image: str = "",
+    python: str = "",
+    env: Optional[Dict[str, str]] = None,
+    mounts: Optional[List[str]] = None,
+    max_retries: int = 3,
+    grace: float = 30.0,
+    home: Optional[str] = None,
+) -> specs.AppDef:
+    """Train the configs of a recipe by Model Hopper Parallelism, on hosts that come and go.
+
+    Args:
+        recipe: the recipe's path, here and on the hosts
+        j: [MIN:]HOSTSxNODES, one node per device of a host; by default the recipe's nodes, each a host
+        run_id: the run's id, by default the recipe's name
+        etcd: HOST:PORT of an etcd, by default the recipe's; if there is none, one is served for this run
+        etcd_port: its port then; by default one that is free here
+        h: a named resource of a host, instead of cpu, gpu and memMB
+        cpu: cores of a host, by default as many as its nodes use and one
+        gpu: GPUs of a host
+        memMB: memory of a host in MB, by default 2048 for each node and 1024
+        image: a container image with this package and the recipe's project
+        python: the interpreter on the hosts, by default the present one; `python` in an image
+        env: environment variables of the hosts; no secrets, which would be written down with the job
+        mounts: mounts, as in type=bind,src=/host,dst=/job[,readonly]
+        max_retries: how often the scheduler may start a lost host again
+        grace: seconds in which nodes leave when a host is stopped
+        home: folder of runs on the hosts, by default $CEREBRO_HOME, else ./runs
+    """
+    try:
+        checked = load_recipe(recipe)
+        hosts, nodes = _hosts(j, checked)
+        _check_env(env or {})
+    except CerebroError as error:  # of which torchx makes one message, and no traceback
+        raise ComponentValidationException(str(error)) from error
+    run = run_id or checked.name
+    common = ["--submitted-by", f"{os.getpid()}@{socket.gethostname()}", *(["--home", home] if home else [])]
+    python = python or ("python" if image else sys.executable)
+    roles = []
+    address = etcd or checked.etcd
+    if address is None:
+        # First, for torchx names the first role's host to all others.
+        port = etcd_port or _free_port()
+        roles.append(
+            specs.Role(
+                name="etcd",
+                image=image,
+                entrypoint=python,
+                args=_cerebro("etcd", run, "--port", str(port), "--listen", "0.0.0.0", *common),
+                env=dict(env or {}),
+                port_map={"etcd": port},
+                resource=specs.Resource(cpu=1, gpu=0, memMB=_ETCD_MB),
+                max_retries=max_retries,
+                retry_policy=specs.RetryPolicy.REPLICA,
+                mounts=specs.parse_mounts(mounts) if mounts else [],
+            )
+        )
+        address = f"@{specs.macros.rank0_env}:{port}"
+    told = ["--etcd", address, "--run-id", run, "--grace", f"{grace:g}", *common]
+    size = ["--hosts", str(hosts), "--nodes", str(nodes)]
+    cores = checked.node.threads * checked.node.ranks * nodes + 1
+    roles.append(
+        specs.Role(
+            name="hosts",
+            image=image,
+            entrypoint=python,
+            args=_cerebro("host", recipe, *size, *told),
+            env=dict(env or {}),
+            min_replicas=hosts.min,
+            num_replicas=hosts.max,
+            resource=specs.resource(
+                cpu=cpu or cores, gpu=gpu, memMB=memMB or _NODE_MB * nodes + _LEAD_MB, h=h
+            ),
+            max_retries=max_retries,
+            retry_policy=specs.RetryPolicy.REPLICA,
+            mounts=specs.parse_mounts(mounts) if mounts else [],
+        )
+    )
+    return specs.AppDef(name=run, roles=roles)
+
+
+def _hosts(j: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
+    """How many hosts there are, and the nodes of each."""
+    if j is None:
+        return recipe.nodes, 1
+    found = re.fullmatch(r"(\d+(?::\d+)?)x(\d+)", j)
+    try:
+        if found is not None and int(found[2]) > 0:
+            return node_range(found[1]), int(found[2])
+    except ValueError:
+        pass
+    raise RecipeError(f"-j is {j!r}: expected [MIN:]HOSTSxNODES, such as 2x1 or 2:8x4")
+
+
+def _check_env(env: Dict[str, str]) -> None:
+    for name in env:
+        if _SECRET.search(name):
+            raise RecipeError(
+                f"--env {name}: its value would be written down with the job. Leave it to the environment of "
+                "the hosts, to their role (AWS), or to a mounted file, which CEREBRO_ETCD_PASSWORD_FILE or "
+                "AWS_SHARED_CREDENTIALS_FILE names"
+            )
+
+
+def _cerebro(*words: str) -> List[str]:
+    return ["-m", "cerebro_elastic.cli", *words]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
