@@ -16,7 +16,8 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -31,8 +32,14 @@ FORM_SECONDS = 20.0
 COLLECTIVE_SECONDS = 600.0
 """How long one collective may take by default: a peer that lives but does nothing is given up then."""
 
+_WAIT_SECONDS = 1.0
+
 _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
+
+
+def _nothing() -> None:
+    """Nobody is told."""
 
 
 def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
@@ -57,15 +64,18 @@ def formed(
     device: torch.device,
     *,
     timeout: float = COLLECTIVE_SECONDS,
+    patience: float = FORM_SECONDS,
+    waiting: Callable[[], None] = _nothing,
 ) -> Iterator[None]:
     """The group of ``size`` ranks, this one being ``rank``, as torch's default group: gloo for tensors on the
     CPU and nccl for those on ``device`` if that is a GPU.
 
-    Raises ``GroupBroken`` if a rank does not come within the store's timeout, or fails inside the block.
+    Raises ``GroupBroken`` if a rank does not come within ``patience`` seconds, or fails inside the block.
+    ``waiting`` is called about once a second until all are there; what it raises ends the wait.
     """
     sweep()
     with _clear(f"rank {rank} of {size}"):
-        _meet(store, rank, size)
+        _meet(store, rank, size, patience, waiting)
         cuda = device.type == "cuda"
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
@@ -106,12 +116,24 @@ def ranks() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def _meet(store: TCPStore, rank: int, size: int) -> None:
+def _meet(store: TCPStore, rank: int, size: int, patience: float, waiting: Callable[[], None]) -> None:
     """All are there: forming the group itself would wait as long as a collective may take."""
     store.set(f"here/{rank}", str(os.getpid()))
+    deadline = time.monotonic() + patience
     for peer in range(size):
         with _clear(f"rank {rank} of {size}: rank {peer} did not come"):
-            store.wait([f"here/{peer}"])
+            _await(store, f"here/{peer}", deadline, waiting)
+
+
+def _await(store: TCPStore, key: str, deadline: float, waiting: Callable[[], None]) -> None:
+    while not store.check([key]):
+        left = deadline - time.monotonic()
+        try:
+            store.wait([key], timedelta(seconds=max(0.01, min(_WAIT_SECONDS, left))))
+        except dist.DistStoreError:
+            if left <= 0:
+                raise
+            waiting()
 
 
 @contextmanager

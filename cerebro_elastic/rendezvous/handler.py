@@ -53,7 +53,7 @@ _RANK_ENV = {
 
 class NodeRendezvous(RendezvousHandler):
     """One node. ``--rdzv-conf`` may give ``node`` (its name, by default the host's with a random
-    suffix) and ``lease`` (seconds)."""
+    suffix), ``ranks`` (what ``--nproc-per-node`` says, by default 1) and ``lease`` (seconds)."""
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class NodeRendezvous(RendezvousHandler):
         name: str,
         address: str,
         *,
+        ranks: int = 1,
         lease: float = LEASE_SECONDS,
         patience: float = PATIENCE,
     ) -> None:
@@ -69,7 +70,12 @@ class NodeRendezvous(RendezvousHandler):
         self._lease = lease
         self._patience = patience
         self._node = Node(
-            name, host=socket.gethostname(), address=address, boot=uuid.uuid4().hex, version=__version__
+            name,
+            host=socket.gethostname(),
+            ranks=ranks,
+            address=address,
+            boot=uuid.uuid4().hex,
+            version=__version__,
         )
         self._settings = settings
         self._registration: Registration | None = None
@@ -96,6 +102,7 @@ class NodeRendezvous(RendezvousHandler):
             params.run_id,
             name,
             address,
+            ranks=int(params.get("ranks", 1)),
             lease=float(params.get("lease", LEASE_SECONDS)),
             patience=PATIENCE if patience is None else patience,
         )
@@ -150,7 +157,8 @@ class NodeRendezvous(RendezvousHandler):
         if spec is not None:
             check_admission(spec)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
-        node = replace(self._node, devices=devices)
+        hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+        node = replace(self._node, devices=devices, hardware=hardware)
         self._registration = Registration(ledger, node, self._lease, self._log, unable=self._end)
         # After a signal torchrun does not call ``shutdown``.
         atexit.register(self._registration.close)

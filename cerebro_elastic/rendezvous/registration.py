@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.core.values import Failure, FailureKind, Node
+from cerebro_elastic.core.values import Failure, FailureKind, Member, Node
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger import Ledger
@@ -96,10 +96,18 @@ class Registration:
         present, attempt = self._ledger.node(self.node.name), self._ledger.assignment(self.node.name)
         if present is not None and present.registration == self.node.registration:
             self.node = replace(self.node, drain=present.drain)
-        if attempt is not None and attempt.registration == self.node.registration:
+        if attempt is not None and Member(self.node.name, self.node.registration) in attempt.members:
             config = self._ledger.config(attempt.unit.config)
             if config is not None:
-                failure = Failure(attempt.unit, attempt.node, attempt.token, kind, story)
+                failure = Failure(
+                    attempt.unit,
+                    self.node.name,
+                    attempt.token,
+                    kind,
+                    story,
+                    choice=attempt.choice,
+                    hardware=attempt.hardware,
+                )
                 self._ledger.fail(attempt, config, failure)
         self._ledger.store.revoke(self._lease)
         self._register()

@@ -35,8 +35,8 @@ def main() -> int:
     return rank.main()
 
 
-def _wrap_rank_behind(leave_when_asked: Around) -> Any:
-    leaving = leave_when_asked()
+def _wrap_rank_behind(leave_when_asked: Around, *args: Any) -> Any:
+    leaving = leave_when_asked(*args)
     wrap_rank()
     return leaving
 

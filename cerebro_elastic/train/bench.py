@@ -42,7 +42,7 @@ class Bench:
                 f"{spec.data_digest}: restore them, or start a new run"
             )
         self._cache = PartitionCache(cache)
-        self._device = device
+        self.device = device
         self._loader = loader_settings(self.recipe)
 
     def use_threads(self) -> None:
@@ -84,7 +84,7 @@ class Bench:
             validation=[self.fetch(Phase.EVALUATE, j) for j in valid],
             loader=self._loader,
             state=state,
-            device=self._device,
+            device=self.device,
             skip=config.begun.batches if config.begun else 0,
             choice=choice,
             beat=beat,

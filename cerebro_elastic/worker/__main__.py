@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.process import die_with_parent
 from cerebro_elastic.worker.leaving import Leaving, grace_of
+from cerebro_elastic.worker.siblings import Siblings
 
 
 def main() -> int:
@@ -21,19 +23,29 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    leaving = _leave_when_asked()
+    siblings = Siblings(Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0")))
+    siblings.come()
+    leaving = _leave_when_asked(siblings)
     from cerebro_elastic.worker.rank import serve
 
-    return serve(os.environ, leaving)
+    code = serve(os.environ, leaving)
+    siblings.leave()
+    return code
 
 
-def _leave_when_asked() -> Leaving:
+def _leave_when_asked(siblings: Siblings) -> Leaving:
     """From here on SIGTERM and Ctrl-C, which torchrun passes on, ask to leave: first of all, since the
-    imports take seconds."""
+    imports take seconds. Where a sibling has died they ask for an end: all ranks are started anew."""
     clock = SystemClock()
     leaving = Leaving(clock)
+
+    def asked(*_: object) -> None:
+        if siblings.died():
+            os._exit(1)
+        leaving.ask(grace_of(os.environ, clock.wall()))
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: leaving.ask(grace_of(os.environ, clock.wall())))
+        signal.signal(number, asked)
     return leaving
 
 

@@ -1,32 +1,40 @@
-"""One attempt: load, train, save, commit; or say why not."""
+"""One attempt, on one of its ranks: take part, and tell what becomes of it; or why nothing does.
+
+The rank that leads commits for all. A failure is told by the rank that has it; the first one counts, since
+with it the attempt ends for all of its nodes.
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Visit
-from cerebro_elastic.errors import CheckpointError
-from cerebro_elastic.files import locate, translated, write
+from cerebro_elastic.core.values import Attempt, Config, Phase, Spec, Visit
+from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.logs import EventLog
+from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.train import feed
+from cerebro_elastic.store.meetings import Meetings
 from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import Stopped, UnitJob, UnitResult
-from cerebro_elastic.worker.failure import NotFinite, failure_of
+from cerebro_elastic.train.task import Stopped
+from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.hop import Hopper
 from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.meeting import Gathering, Withdrawn, needs_group
 from cerebro_elastic.worker.repair import Repairs
-from cerebro_elastic.worker.sweep import Sweeper, name_of
+from cerebro_elastic.worker.seat import Identity, Seat, seat_of, stale
+from cerebro_elastic.worker.sweep import Sweeper
+from cerebro_elastic.worker.units import Units
 from cerebro_elastic.worker.watchdog import Watchdog
+
+_VERDICT = 0.25
+"""The part of the time after which a rank counts as hanging that the lead waits, when its group has broken,
+for somebody to say why: who hangs is ended by then, who died was found by its agent."""
+_LOOK_SECONDS = 0.1
 
 
 class Attempts:
-    """Performs the attempts of the node with this ``boot`` id, one after the other."""
+    """Performs the attempts of one process, one after the other."""
 
     def __init__(
         self,
@@ -35,22 +43,25 @@ class Attempts:
         bench: Bench,
         clock: Clock,
         log: EventLog,
-        boot: str,
+        identity: Identity,
         leaving: Leaving,
         watchdog: Watchdog,
+        *,
+        address: str = "127.0.0.1",
     ) -> None:
         self._ledger = ledger
         self._spec = spec
         self._bench = bench
         self._clock = clock
         self._log = log
-        self._boot = boot
+        self._identity = identity
         self._leaving = leaving
         self._watchdog = watchdog
         repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
         self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition), repairs.repair)
+        self._gathering = Gathering(Meetings(ledger), identity.node, address, bench.device)
+        self._units = Units(spec, bench, self._hopper, self._gathering, clock, leaving, watchdog.beat)
         self._sweeper = Sweeper(ledger, spec.storage, spec.plan, bench.recipe, log)
-        self._save_seconds = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -59,36 +70,49 @@ class Attempts:
         self._hopper.close()
 
     def perform(self, attempt: Attempt) -> None:
-        """Do the attempt, unless it was fenced off before it began."""
+        """Do this rank's part of the attempt, unless it has none, or the attempt was fenced off before."""
         log = self._log.bind(
             config=attempt.unit.config,
             unit=[attempt.unit.epoch, attempt.unit.phase.value, attempt.unit.partition],
             attempt=attempt.token,
         )
-        node, config = self._ledger.node(attempt.node), self._ledger.config(attempt.unit.config)
-        if node is None or node.registration != attempt.registration:
-            log.warning("stale: the node has registered anew")
-        elif node.boot != self._boot:
-            log.warning("not ours: another node has registered under our name; give each node its own")
+        nodes = {name: node for name in attempt.nodes if (node := self._ledger.node(name))}
+        config = self._ledger.config(attempt.unit.config)
+        if why := stale(self._identity, attempt, nodes):
+            log.warning(why)
         elif config is None or config.revision != attempt.config_revision:
             log.warning("stale: the config has moved on")
-        else:
-            self._perform(attempt, config, log)
+        elif seat := seat_of(self._identity, attempt, nodes):
+            self._perform(attempt, config, seat, log)
 
-    def _perform(self, attempt: Attempt, config: Config, log: EventLog) -> None:
-        log.info("began")
-        limits = self._bench.recipe.limits
+    def _perform(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
+        log.info("began", **({} if seat.size == 1 else {"rank": seat.rank, "of": seat.size}))
         try:
-            with self._watchdog.watching(
-                max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
-            ):
-                visit = self._visit(attempt, config)
+            self._take_part(attempt, config, seat, log)
+        finally:
+            if needs_group(attempt):
+                group.sweep()
+
+    def _take_part(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
+        limits = self._bench.recipe.limits
+        hang = max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
+        try:
+            with self._watchdog.watching(hang):
+                visit = self._units.do(attempt, config, seat, hang)
+        except Withdrawn:
+            log.warning("withdrawn before it began")
+        except GroupBroken as error:
+            self._broken(attempt, config, seat, hang, error, log)
         except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises
             self._give_up(attempt, config, error, log)
-            return
+        else:
+            if visit is not None:
+                self._commit(attempt, config, visit, log)
+
+    def _commit(self, attempt: Attempt, config: Config, visit: Visit, log: EventLog) -> None:
         told = {"seconds": visit.seconds, "hop_seconds": visit.hop_seconds, "metrics": visit.metrics}
         if not visit.whole:
-            self._tell_leaving(attempt)
+            self._tell_leaving()
         if self._ledger.commit(attempt, config, visit, self._spec.plan):
             log.info("committed" if visit.whole else "committed in part", **told)
             self._sweeper.committed(visit)
@@ -96,90 +120,35 @@ class Attempts:
             log.warning("refused: the assignment was withdrawn")
             self._sweeper.refused(visit)
 
+    def _broken(
+        self, attempt: Attempt, config: Config, seat: Seat, hang: float, error: GroupBroken, log: EventLog
+    ) -> None:
+        """A peer is lost. Why, others know better: its own rank, its agent, or who sees that its node is
+        gone; each of them ends the attempt."""
+        log.warning("broken", why=str(error))
+        if self._leaving.asked:
+            self._give_up(attempt, config, error, log)
+            return
+        deadline = self._clock.now() + _VERDICT * hang
+        while seat.leads and self._gathering.stands(attempt):
+            if self._clock.now() > deadline or self._leaving.asked:
+                self._give_up(attempt, config, error, log)
+                return
+            self._clock.sleep(_LOOK_SECONDS)
+
     def _give_up(self, attempt: Attempt, config: Config, error: BaseException, log: EventLog) -> None:
         """When leaving, an exception says nothing: SIGTERM ends the processes that the unit uses, too."""
         if self._leaving.asked:
             log.warning("given up", why=f"{type(error).__name__}: {error}")
-            self._tell_leaving(attempt)
+            self._tell_leaving()
             self._ledger.give_up(attempt)
         else:
-            failure = failure_of(attempt, error)
+            failure = failure_of(attempt, self._identity.node, error)
             log.exception("failed", kind=failure.kind.value)
             self._ledger.fail(attempt, config, failure)
 
-    def _tell_leaving(self, attempt: Attempt) -> None:
+    def _tell_leaving(self) -> None:
         """The history says that a node was asked to leave before it says what the node left undone; who else
-        tells it may be slower than this unit."""
-        self._ledger.drain(attempt.node, max(0.0, self._leaving.left), self._boot)
-
-    def _visit(self, attempt: Attempt, config: Config) -> Visit:
-        """Everything but the commit."""
-        unit, clock = attempt.unit, self._clock
-        started, began = clock.wall(), clock.now()
-        state = self._hopper.load(attempt.input)
-        job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._watchdog.beat)
-        self._hopper.prefetch(attempt.prefetch)
-        loaded = clock.now()
-        result = self._bench.perform(self._stoppable(job, loaded - began))
-        self._check_finite(result)
-        trained = clock.now()
-        place = position(config)
-        name = f"{unit.config}/{name_of(unit.epoch, place, attempt.token)}"
-        output = self._save(attempt, result, name)
-        log = self._save_log(result, name)
-        self._save_seconds = clock.now() - trained
-        return Visit(
-            unit=unit,
-            k=place,
-            node=attempt.node,
-            attempt=attempt.token,
-            input=attempt.input,
-            output=output,
-            samples=result.samples,
-            batches=result.batches,
-            seconds=trained - loaded,
-            hop_seconds=(loaded - began) + self._save_seconds,
-            started=started,
-            metrics=result.metrics,
-            choice=attempt.choice,
-            log=log,
-            done=result.done,
-            skip=job.skip,
-            whole=result.whole,
-            gang=attempt.nodes[1:],
-            hardware=attempt.hardware,
-        )
-
-    def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
-        """The job, which from now on stops when the rank is to leave and what is left does not fit."""
-        size = feed.loader_settings(job).batch_size
-        total = feed.unit_batches(job) + sum(-(-part.rows // size) for part in job.validation)
-        # Before the first save, a load says best what one takes.
-        save = self._save_seconds or load_seconds
-        return replace(job, stop=self._leaving.stop(total, job.skip, save))
-
-    def _check_finite(self, result: UnitResult) -> None:
-        if result.not_finite is not None and self._bench.recipe.limits.not_finite == "fail":
-            raise NotFinite(
-                f"{result.not_finite}: change the hyper-parameters that lead there, or let such configs go "
-                "on with `limits: {not_finite: go-on}`"
-            )
-
-    def _save(self, attempt: Attempt, result: UnitResult, name: str) -> CheckpointRef:
-        """An evaluation changes nothing: its output is its input."""
-        if attempt.unit.phase is Phase.EVALUATE and attempt.input is not None:
-            return attempt.input
-        return checkpoint.save(result.state, f"{self._spec.storage}/checkpoints/{name}")
-
-    def _save_log(self, result: UnitResult, name: str) -> str | None:
-        """The rows that were logged in the unit; they count only if its visit does."""
-        if not result.log:
-            return None
-        url = f"{self._spec.storage}/logs/{name}.jsonl"
-        with translated(CheckpointError, f"cannot write the log {url}"):
-            write(locate(url), [_line(row) for row in result.log])
-        return url
-
-
-def _line(row: Any) -> bytes:
-    return json.dumps(row).encode() + b"\n"
+        tells it may be slower than this unit. (In a gang another node may be the one that leaves.)"""
+        if self._leaving.asked:
+            self._ledger.drain(self._identity.node, max(0.0, self._leaving.left), self._identity.boot)

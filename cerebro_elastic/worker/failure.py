@@ -8,7 +8,7 @@ import traceback
 import torch
 
 from cerebro_elastic.core.values import Attempt, Failure, FailureKind
-from cerebro_elastic.errors import CerebroError, DataError, DiskFull, StorageError
+from cerebro_elastic.errors import CerebroError, DataError, DiskFull, GroupBroken, StorageError
 
 _FRAMES = 6
 
@@ -23,16 +23,17 @@ _KINDS: dict[type[BaseException], FailureKind] = {
     # Data missing or damaged at their source are nobody's fault in the run, and it cannot go on without them.
     DataError: FailureKind.STORAGE,
     NotFinite: FailureKind.NOT_FINITE,
+    GroupBroken: FailureKind.CRASH,
     MemoryError: FailureKind.OUT_OF_MEMORY,
     torch.OutOfMemoryError: FailureKind.OUT_OF_MEMORY,
 }
 
 
-def failure_of(attempt: Attempt, error: BaseException) -> Failure:
-    """The failure that ``error`` means for ``attempt``."""
+def failure_of(attempt: Attempt, node: str, error: BaseException) -> Failure:
+    """The failure that ``error`` on its ``node`` means for ``attempt``."""
     return Failure(
         attempt.unit,
-        attempt.node,
+        node,
         attempt.token,
         _kind(error),
         _story(error),

@@ -15,7 +15,8 @@ from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.parallel import group
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
@@ -24,6 +25,7 @@ from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.inbox import Inbox
 from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 
@@ -51,34 +53,53 @@ def serve(env: Mapping[str, str], leaving: Leaving) -> int:
 
 
 def _serve(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog) -> None:
-    with Inbox(ledger, env["CEREBRO_NODE"], env["CEREBRO_BOOT"], leaving) as inbox:
-        if env.get("LOCAL_RANK", "0") == "0":
-            _work(ledger, env, leaving, inbox, log)
-        else:
-            # Further ranks of a node have nothing to do in units on one rank.
-            while inbox.next() is not None:
-                pass
+    identity = Identity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
+    if env.get("LOCAL_WORLD_SIZE", "1") != "1":
+        log = log.bind(local_rank=identity.local_rank)
+    with Inbox(ledger, identity.node, identity.boot, leaving) as inbox:
+        _work(ledger, env, identity, leaving, inbox, log)
 
 
-def _work(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, inbox: Inbox, log: logs.EventLog) -> None:
+def _work(
+    ledger: Ledger,
+    env: Mapping[str, str],
+    identity: Identity,
+    leaving: Leaving,
+    inbox: Inbox,
+    log: logs.EventLog,
+) -> None:
     warm_up()
     spec = wait_for_spec(ledger, leaving, log)
     if spec is None or leaving.asked:
         return
     check_admission(spec)
+    _check_ranks(ledger, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
     cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
-    device = f"cuda:{env.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+    device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
     clock = SystemClock()
-    with (Path(env["CEREBRO_DUMPS"]) / env.get("LOCAL_RANK", "0")).open("w") as dump:
+    with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
         bench, watchdog = Bench(spec, cache, device), Watchdog(dump, clock)
         bench.use_threads()
+        if any(choice.ranks > 1 for choice in spec.plan.choices):
+            group.warm()
+        address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
+        told = (clock, log, identity, leaving, watchdog)
         with (
             watchdog.catching_crashes(),
-            Attempts(ledger, spec, bench, clock, log, env["CEREBRO_BOOT"], leaving, watchdog) as attempts,
+            Attempts(ledger, spec, bench, *told, address=address) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)
+
+
+def _check_ranks(ledger: Ledger, identity: Identity, ranks: int) -> None:
+    node = ledger.node(identity.node)
+    if node is not None and node.boot == identity.boot and node.ranks != ranks:
+        raise RunError(
+            f"torchrun started {ranks} ranks for the node {node.name}, which says that it has {node.ranks}: "
+            f"give its agent --nproc-per-node={ranks} and --rdzv-conf=ranks={ranks}"
+        )
 
 
 def warm_up() -> None:

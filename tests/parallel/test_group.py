@@ -51,10 +51,10 @@ def test_a_killed_peer_breaks_the_group_and_not_the_survivor(tmp_path: Path) -> 
 
 
 def test_a_rank_that_does_not_come() -> None:
-    store = group.listen("127.0.0.1", timeout=0.2)
+    store = group.listen("127.0.0.1")
     with (
         pytest.raises(GroupBroken, match=r"rank 0 of 2: rank 1 did not come"),
-        group.formed(store, 0, 2, CPU),
+        group.formed(store, 0, 2, CPU, patience=0.2),
     ):
         pass
     assert not dist.is_initialized()

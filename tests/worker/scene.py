@@ -22,6 +22,7 @@ from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 FUNCTIONS = """
@@ -98,7 +99,7 @@ class Scene:
         """A rank of the node; one at a time."""
         clock = SystemClock()
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
-        told = (EventLog(), "boot", self.leaving, self.watchdog)
+        told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog)
         with Attempts(self.ledger, self.spec, self.bench, clock, *told) as self.attempts:
             yield self
 

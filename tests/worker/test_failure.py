@@ -25,7 +25,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("error", "kind"), KINDS, ids=[repr(error) for error, _ in KINDS])
 def test_each_exception_has_its_kind(error: Exception, kind: FailureKind) -> None:
-    failure = failure_of(Attempt(Unit("c", 0, 0), "n", 1, 1, token=7), error)
+    failure = failure_of(Attempt(Unit("c", 0, 0), "n", 1, 1, token=7), "n", error)
     assert failure.kind is kind
     assert failure.kind.of_node == (kind in (FailureKind.STORAGE, FailureKind.DISK_FULL))
     assert str(error) in failure.story

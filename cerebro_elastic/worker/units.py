@@ -1,0 +1,125 @@
+"""A unit on one of its ranks: load, train, save; everything but what is told of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.core.progress import position
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.files import locate, translated, write
+from cerebro_elastic.parallel import agree
+from cerebro_elastic.train import feed
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.train.task import UnitJob, UnitResult
+from cerebro_elastic.worker.failure import NotFinite
+from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.meeting import Gathering
+from cerebro_elastic.worker.seat import Seat
+from cerebro_elastic.worker.sweep import name_of
+
+
+class Units:
+    """Does the units of one rank, one after the other; ``beat`` is called at least once a batch."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        bench: Bench,
+        hopper: Hopper,
+        gathering: Gathering,
+        clock: Clock,
+        leaving: Leaving,
+        beat: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._bench = bench
+        self._hopper = hopper
+        self._gathering = gathering
+        self._clock = clock
+        self._leaving = leaving
+        self._beat = beat
+        self._save_seconds = 0.0
+
+    def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> Visit | None:
+        """The visit that the attempt makes, on the rank that leads; ``None`` on the others. A rank counts as
+        hanging after ``hang`` seconds."""
+        unit, clock = attempt.unit, self._clock
+        started, began = clock.wall(), clock.now()
+        state = self._hopper.load(attempt.input)
+        job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._beat)
+        self._hopper.prefetch(attempt.prefetch)
+        with self._gathering.group(attempt, seat, hang):
+            loaded = clock.now()
+            result = self._bench.perform(self._stoppable(job, loaded - began))
+        if not seat.leads:
+            return None
+        self._check_finite(result)
+        trained = clock.now()
+        place = position(config)
+        name = f"{unit.config}/{name_of(unit.epoch, place, attempt.token)}"
+        output = self._save(attempt, result, name)
+        log = self._save_log(result, name)
+        self._save_seconds = clock.now() - trained
+        return Visit(
+            unit=unit,
+            k=place,
+            node=attempt.node,
+            attempt=attempt.token,
+            input=attempt.input,
+            output=output,
+            samples=result.samples,
+            batches=result.batches,
+            seconds=trained - loaded,
+            hop_seconds=(loaded - began) + self._save_seconds,
+            started=started,
+            metrics=result.metrics,
+            choice=attempt.choice,
+            log=log,
+            done=result.done,
+            skip=job.skip,
+            whole=result.whole,
+            gang=attempt.nodes[1:],
+            hardware=attempt.hardware,
+        )
+
+    def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
+        """The job, which from now on stops when one of its ranks is to leave and what is left does not fit:
+        all ranks at the same batch."""
+        size = feed.loader_settings(job).batch_size
+        total = feed.unit_batches(job) + sum(-(-part.rows // size) for part in job.validation)
+        # Before the first save, a load says best what one takes.
+        stop = self._leaving.stop(total, job.skip, self._save_seconds or load_seconds)
+        return replace(job, stop=lambda done: agree.any_of(stop(done)))
+
+    def _check_finite(self, result: UnitResult) -> None:
+        if result.not_finite is not None and self._bench.recipe.limits.not_finite == "fail":
+            raise NotFinite(
+                f"{result.not_finite}: change the hyper-parameters that lead there, or let such configs go "
+                "on with `limits: {not_finite: go-on}`"
+            )
+
+    def _save(self, attempt: Attempt, result: UnitResult, name: str) -> CheckpointRef:
+        """An evaluation changes nothing: its output is its input."""
+        if attempt.unit.phase is Phase.EVALUATE and attempt.input is not None:
+            return attempt.input
+        return checkpoint.save(result.state, f"{self._spec.storage}/checkpoints/{name}")
+
+    def _save_log(self, result: UnitResult, name: str) -> str | None:
+        """The rows that were logged in the unit; they count only if its visit does."""
+        if not result.log:
+            return None
+        url = f"{self._spec.storage}/logs/{name}.jsonl"
+        with translated(CheckpointError, f"cannot write the log {url}"):
+            write(locate(url), [_line(row) for row in result.log])
+        return url
+
+
+def _line(row: Any) -> bytes:
+    return json.dumps(row).encode() + b"\n"
