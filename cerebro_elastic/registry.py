@@ -27,6 +27,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ddp": "cerebro_elastic.parallel.ddp:Ddp",
         "fsdp": "cerebro_elastic.parallel.fsdp:Fsdp",
         "deepspeed": "cerebro_elastic.parallel.zero:Zero",
+        "pipeline": "cerebro_elastic.parallel.pipeline:Pipeline",
     },
     "cerebro.schedulers": {
         "random": "cerebro_elastic.schedulers.randomized:Randomized",

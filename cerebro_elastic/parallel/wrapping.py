@@ -18,7 +18,7 @@ def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Modu
     model does not have, and for a module that cannot be sharded by itself.
     """
     if classes is None:
-        found = _repeated(model)
+        found = repeated(model)
         return {name: block for name, block in found.items() if not _shared(model, block)}
     chosen = {
         name: module for name, module in model.named_modules() if name and type(module).__name__ in classes
@@ -27,7 +27,8 @@ def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Modu
     return chosen
 
 
-def _repeated(model: nn.Module) -> dict[str, nn.Module]:
+def repeated(model: nn.Module) -> dict[str, nn.Module]:
+    """The repeated entries of each ``ModuleList`` or ``Sequential``, by name: the model's blocks."""
     found: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         if any(name.startswith(f"{outer}.") for outer in found):

@@ -43,7 +43,7 @@ class Net(nn.Module):
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
+        self.calls.add_(1)
         hidden = self.inward(x)
         for layer in self.layers:
             hidden = torch.tanh(layer(hidden))
@@ -106,6 +106,29 @@ def shards_go_on(options: Mapping[str, Any], optimizer: str, steps: Sequence[int
         _step(next_one, following, step)
     model, named = next_one.export(following)
     return packed({"model": model, "optimizer": named})
+
+
+def evaluated(name: str) -> list[float]:
+    """What a rank gets from the model in evaluation, also for rows that microbatches do not divide."""
+    torch.manual_seed(0)
+    parallelism = make_parallelism(name)
+    parts = parallelism.build(lambda: make("sgd"), torch.device("cpu"))
+    parts.model.eval()
+    with torch.no_grad():
+        made = torch.cat([parts.model(torch.randn(rows, 5)) for rows in (4, 3)]).flatten().tolist()
+    parallelism.close()
+    return list(made)
+
+
+def failing(name: str) -> None:
+    """A step whose loss raises."""
+
+    def raise_it(output: Tensor, y: Tensor) -> Tensor:  # noqa: ARG001
+        raise ZeroDivisionError("the user's own")
+
+    parallelism = make_parallelism(name)
+    parts = parallelism.build(lambda: make("sgd"), torch.device("cpu"))
+    parallelism.step(parts, torch.ones(4, 5), torch.ones(4, 5), raise_it)
 
 
 def _step(parallelism: Any, parts: Parts, step: int) -> Tensor:

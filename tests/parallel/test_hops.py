@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "zero-1": ("deepspeed", {"stage": 1}, 2),
     "zero-2": ("deepspeed", {"stage": 2}, 2),
     "zero-3": ("deepspeed", {"stage": 3}, 2),
+    "pipeline": ("pipeline", {"microbatches": 1}, 2),  # more would count the buffer more often
 }
 FIRST, SECOND, WHOLE = range(3), range(3, 6), range(6)
 RELATIVE = 1e-6

@@ -1,0 +1,217 @@
+"""A model cut into stages, each with a contiguous part of what the model's ``forward`` does.
+
+``torch.fx`` records the forward, down to the model's blocks and the modules beside them, which it leaves as
+they are. The record is cut before the blocks at which stages begin. A value that a later stage needs is
+handed on through the stages between; sizes of the batch and the like are computed wherever they are needed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.parallel.wrapping import repeated
+
+BATCH = "batch"
+"""The keyword by which a stage takes the batch, if it does."""
+_MODEL = "model."
+
+
+def split(model: nn.Module, count: int, begin: Sequence[str] | None, *, training: bool) -> list[nn.Module]:
+    """``count`` stages that share ``model``'s modules. Each takes what the one before it returns, a tuple,
+    and the last one returns what the model does.
+
+    The second to last stages begin at the modules named in ``begin``; by default the model's blocks
+    (``wrapping.repeated``) are dealt evenly. ``training`` is the mode that ``forward`` is recorded in. Raises
+    ``TaskError`` if the model cannot be cut so.
+    """
+    named = begin is not None
+    starts = list(begin) if begin is not None else list(repeated(model))
+    if named and len(starts) != count - 1:
+        raise TaskError(
+            f"split: {', '.join(starts) or 'nothing'} begins {len(starts)} stages, and with {count} ranks "
+            f"{count - 1} begin after the first: name as many modules"
+        )
+    root = _Root(model)
+    nodes = _recorded(root, starts, training=training)
+    called = _first_calls(nodes)
+    if not named:
+        starts = _dealt([name for name in called if name in starts], count)
+    for name in starts:
+        if name not in called:
+            raise TaskError(f"split: forward calls no module {name!r}; {did_you_mean(name, called)}")
+    places = [0, *sorted(called[name] for name in starts), len(nodes)]
+    return _Cut(root, nodes, places).stages()
+
+
+def takes_batch(stage: nn.Module) -> bool:
+    """Whether the stage wants the batch."""
+    assert isinstance(stage, fx.GraphModule)
+    return any(node.op == "placeholder" and node.target == BATCH for node in stage.graph.nodes)
+
+
+class _Root(nn.Module):
+    """The model, called as a parallelism calls it: with the batch alone, all else at its default."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Any) -> Any:
+        return self.model(batch)
+
+
+class _Tracer(fx.Tracer):
+    """Records what happens in the modules that are ``opened``, and calls of all others."""
+
+    proxy_buffer_attributes = True
+
+    def __init__(self, opened: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self._opened = opened
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:  # noqa: ARG002
+        return module_qualified_name not in self._opened
+
+
+def _recorded(root: _Root, starts: Sequence[str], *, training: bool) -> list[fx.Node]:
+    """What ``forward`` does, in order."""
+    opened = {name: module for name, module in root.named_modules() if _holds(name, starts)}
+    try:
+        with _untouched(list(opened.values()), training=training):
+            graph = _Tracer(opened).trace(root)
+    except TaskError:
+        raise
+    except Exception as exc:  # whatever the user's forward makes of a proxy
+        reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
+        raise TaskError(
+            f"{type(root.model).__name__}.forward cannot be recorded by torch.fx ({reason}): put what "
+            "depends on values into a module of its own, or make the model an nn.Sequential"
+        ) from exc
+    return list(graph.nodes)
+
+
+def _holds(name: str, starts: Sequence[str]) -> bool:
+    return name in ("", "model") or any(f"{_MODEL}{start}".startswith(f"{name}.") for start in starts)
+
+
+@contextmanager
+def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None]:
+    """The modules themselves, not those in them, are in the mode; whatever is assigned to them is taken back.
+
+    Raises ``TaskError`` if anything is: a record would do it once, and ``forward`` does it at every batch.
+    """
+    before = [(module, dict(vars(module)), dict(module._buffers)) for module in modules]
+    assigned = set()
+    try:
+        for module in modules:
+            module.training = training
+        yield
+    finally:
+        for module, attributes, buffers in before:
+            for was, now in ((attributes | {"training": training}, vars(module)), (buffers, module._buffers)):
+                assigned |= {name for name in now if name not in was or now[name] is not was[name]}
+            vars(module).clear()
+            vars(module).update(attributes)
+            module._buffers.update(buffers)
+    if assigned:
+        raise TaskError(
+            f"forward assigns {', '.join(sorted(assigned))}, which no record of it can do: change buffers in "
+            "place (self.calls.add_(1)), or in a module of their own"
+        )
+
+
+def _first_calls(nodes: Sequence[fx.Node]) -> dict[str, int]:
+    """Where each module is called first, by its name in the model."""
+    calls: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        if node.op == "call_module":
+            calls.setdefault(str(node.target).removeprefix(_MODEL), place)
+    return calls
+
+
+def _dealt(blocks: Sequence[str], count: int) -> list[str]:
+    """The blocks at which stages begin, but for the first; the earlier ones get the odd blocks, as what
+    comes after the blocks mostly costs more than what comes before."""
+    if len(blocks) < count:
+        raise TaskError(
+            f"the model has {len(blocks)} blocks in a row, too few for {count} stages: it needs a ModuleList "
+            "or Sequential of blocks of one class; or name the modules at which stages begin with `split`"
+        )
+    return [blocks[-(-len(blocks) * stage // count)] for stage in range(1, count)]
+
+
+class _Cut:
+    """The record ``nodes`` of ``root``'s forward, cut at ``places``: from 0, its begin, to its length."""
+
+    def __init__(self, root: nn.Module, nodes: Sequence[fx.Node], places: Sequence[int]) -> None:
+        self._root = root
+        self._nodes = nodes
+        self._count = len(places) - 1
+        self._stage_of = {
+            node: stage for stage, (start, stop) in enumerate(pairwise(places)) for node in nodes[start:stop]
+        }
+        self._free: set[fx.Node] = set()
+        for node in nodes:
+            if node.op == "placeholder" or (_is_free(node) and self._free.issuperset(node.all_input_nodes)):
+                self._free.add(node)
+
+    def stages(self) -> list[nn.Module]:
+        crossing = [self._crossing(stage) for stage in range(self._count + 1)]
+        return [self._stage(number, *given) for number, given in enumerate(pairwise(crossing))]
+
+    def _crossing(self, stage: int) -> list[fx.Node]:
+        """The values that a stage gets from the one before it."""
+        return [
+            node
+            for node in self._nodes
+            if node not in self._free
+            and self._stage_of[node] < stage
+            and any(self._stage_of[user] >= stage for user in node.users)
+        ]
+
+    def _stage(self, number: int, received: Sequence[fx.Node], given: Sequence[fx.Node]) -> nn.Module:
+        graph = fx.Graph()
+        known = {node: graph.placeholder(f"received_{place}") for place, node in enumerate(received)}
+        own = [node for node in self._nodes if self._stage_of[node] == number and node not in self._free]
+        if any(not self._free.isdisjoint(node.all_input_nodes) for node in own):
+            known[self._nodes[0]] = graph.placeholder(BATCH)
+
+        def copied(node: fx.Node) -> fx.Node:
+            if node not in known:
+                known[node] = graph.node_copy(node, copied)
+            return known[node]
+
+        for node in own:
+            copied(node)
+        if number < self._count - 1:
+            graph.output(tuple(graph.call_function(_handed_on, (known[node],)) for node in given))
+        return fx.GraphModule(self._root, graph)
+
+
+def _is_free(node: fx.Node) -> bool:
+    """Whether a value may be computed again instead of being handed on, if so may what it is made of."""
+    if node.op == "call_method":
+        return node.target in ("size", "dim")
+    return node.op == "call_function" and node.target in _ARITHMETIC
+
+
+_ARITHMETIC = (
+    *(getattr, operator.getitem),
+    *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
+)
+
+
+def _handed_on(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TaskError(
+            f"pipeline: a stage has to hand on {value!r}, and only tensors travel: compute it in the module "
+            "that uses it, or begin stages elsewhere with `split`"
+        )
+    return value.contiguous()
