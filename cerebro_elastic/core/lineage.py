@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from cerebro_elastic.core.events import ConfigEnded, ConfigResumed
-from cerebro_elastic.core.values import Config, HParams, Parent, Status
+from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.values import CheckpointRef, Config, HParams, Parent, Phase, Plan, Status, Visit
 
 
 def born(config: Config) -> Config:
@@ -32,7 +33,9 @@ def edge_from(parent: Config) -> Parent | None:
     """The lineage edge of a config that goes on from where ``parent`` stands; none from the beginning."""
     if parent.head is None:
         return None
-    return Parent(parent.id, parent.head, parent.epoch, parent.visited, parent.begun)
+    inherited = parent.parent if parent.parent and parent.parent.checkpoint == parent.head else None
+    owner = inherited.owner if inherited else parent.id
+    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.begun)
 
 
 def may_end(config: Config, event: ConfigEnded) -> bool:
@@ -57,3 +60,23 @@ def fresh_names(taken: Iterable[str]) -> Iterator[str]:
     """Names for configs to create, behind all those that are ``taken``."""
     numbers = (int(name[1:]) for name in taken if name[1:].isdigit())
     return (f"c{number:04d}" for number in count(1 + max(numbers, default=-1)))
+
+
+def history(
+    name: str,
+    configs: Mapping[str, Config],
+    visits: Mapping[str, Sequence[Visit]],
+    plan: Plan,
+    until: CheckpointRef | None = None,
+) -> list[tuple[Config, Visit]]:
+    """All visits that led to where the config stands, or to its checkpoint ``until``: its ancestors' first,
+    each with the config as it stood before it. ``visits`` are by config, in the order of their commits."""
+    parent, at = configs[name].parent, born(configs[name])
+    inside = parent is not None and parent.owner
+    steps = history(parent.owner, configs, visits, plan, parent.checkpoint) if parent and inside else []
+    for visit in visits.get(name, ()):
+        steps.append((at, visit))
+        at = advance(at, visit, plan)
+        if visit.output == until and visit.unit.phase is Phase.TRAIN:
+            break
+    return steps

@@ -128,6 +128,8 @@ def _config_created(state: State, event: ConfigCreated) -> State:
     config = replace(event.config, revision=event.revision)
     new = replace(born(config), by_hand=config.by_hand, revision=event.revision)
     _require(config == new, event, f"it begins as {new} (isolation)")
+    assert state.plan is not None
+    _require(config.epoch < state.plan.epochs, event, "there is nothing left for it to do (completeness)")
     if config.parent is not None and config.parent.config:
         edge = edge_from(_config(state, config.parent.config, event))
         _require(config.parent == edge, event, f"its parent is at {edge} (isolation)")

@@ -292,11 +292,13 @@ BY_HAND: Mapping[str, str] = {"by": "hand"}
 class Parent:
     """Where a config's chain of checkpoints begins: with ``checkpoint`` of another ``config``, which has come
     to ``epoch`` and in it has done the partitions ``visited`` and some batches of the one that is ``begun``.
-    The checkpoint is shared, not copied."""
+    The checkpoint is shared, not copied: it is a visit's of ``owner``, which is ``config`` or an ancestor of
+    it. Both are empty for a checkpoint from outside the run."""
 
     config: str
     checkpoint: CheckpointRef
     epoch: int
+    owner: str
     visited: tuple[int, ...] = ()
     begun: Begun | None = None
 

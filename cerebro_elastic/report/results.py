@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.events import Event, StateRead, UnitCommitted
+from cerebro_elastic.core.lineage import born
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.state import State
@@ -54,7 +55,7 @@ def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
 def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tuple[Config, CheckpointRef]]:
     """The config as it stood at the end of each full epoch, with its checkpoint."""
     ends = []
-    at = Config(config.id, config.hparams)
+    at = born(config)
     for visit in visits:
         before, at = at, advance(at, visit, plan)
         if at.epoch > before.epoch:

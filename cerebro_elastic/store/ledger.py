@@ -52,7 +52,7 @@ from cerebro_elastic.core.values import (
     TrialResult,
     Visit,
 )
-from cerebro_elastic.errors import NameTaken, TxnUnknown
+from cerebro_elastic.errors import NameTaken, RunError, TxnUnknown
 from cerebro_elastic.store.base import (
     Compare,
     Delete,
@@ -122,7 +122,7 @@ class Ledger:
         return attempt_of(item) if item else None
 
     def children(self, config: str) -> dict[str, Parent]:
-        """The configs that began with a checkpoint of ``config``, and with which."""
+        """The configs that began with a checkpoint that ``config`` wrote, and with which."""
         prefix = self.keys.children(config)
         items = self.store.range(prefix).items
         return {item.key.removeprefix(prefix): decode(item.value, Parent) for item in items}
@@ -268,7 +268,7 @@ class Ledger:
         ops: list[Op] = [Put(key, _bytes(config))]
         if edge is not None and edge.config:
             guard.append(at_revision(self.keys.config(edge.config), parent))
-            ops.append(Put(self.keys.children(edge.config) + config.id, _bytes(edge)))
+            ops.append(Put(self.keys.children(edge.owner) + config.id, _bytes(edge)))
         return guard, ops, ConfigCreated(0, config)
 
     def _changed(self, config: Config, event: ConfigEnded | ConfigResumed) -> Change:
@@ -292,12 +292,18 @@ class Ledger:
 
     def clone(self, name: str, hparams: HParams) -> Config | None:
         """Add a config that goes on from where the config ``name`` stands, with its hyper-parameters but for
-        ``hparams``. The new config; ``None`` if there is no such parent or the run has ended."""
+        ``hparams``. The new config; ``None`` if there is no such parent or the run has ended. Raises
+        ``RunError`` if the parent has done all its epochs."""
         while True:
             state = self.state()
             parent = state.configs.get(name)
-            if parent is None or state.outcome is not None:
+            if parent is None or state.plan is None or state.outcome is not None:
                 return None
+            if parent.epoch >= state.plan.epochs:
+                raise RunError(
+                    f"config {name} has done all its {parent.epoch} epochs, nothing is left for a clone: "
+                    "clone one that has not"
+                )
             new = next(fresh_names(state.configs))
             config = replace(child(parent, new, {**parent.hparams, **hparams}, BY_HAND), by_hand=True)
             try:

@@ -18,7 +18,7 @@ from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Outlook, Policy, Proposal, Search
+from cerebro_elastic.core.ports import Outlook, Policy, Proposal, Resume, Search, Stop, Verdict
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Failure,
@@ -28,9 +28,10 @@ from cerebro_elastic.core.values import (
     Phase,
     Plan,
     Spec,
+    Status,
     Visit,
 )
-from cerebro_elastic.errors import Compacted, LeaseLost
+from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
@@ -53,6 +54,29 @@ class FixedSearch(Search):
         return [Proposal(hparams) for hparams in self.points[len(outlook.proposed) :]]
 
 
+@dataclass(frozen=True)
+class RestlessSearch(FixedSearch):
+    """Stops a config after its first unit while others go on, resumes it when none does, and lets each of its
+    first configs have a child after its second unit."""
+
+    def decide(self, outlook: Outlook) -> Sequence[Verdict]:
+        live = [s for s in outlook.standings if s.status is Status.LIVE]
+        theirs = [s for s in outlook.standings if s.idle and not s.by_hand]
+        resting = [s for s in theirs if s.status is Status.STOPPED]
+        if resting and not live:
+            return [Resume(resting[0].config, "nobody else goes on")]
+        fresh = [s for s in theirs if s in live and s.units == 1]
+        return [Stop(fresh[0].config, "rests")] if fresh and len(live) > 1 else []
+
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        if len(outlook.proposed) < len(self.points):
+            return super().propose(outlook)
+        grown = [s for s in outlook.standings if s.units >= 2 and s.epochs < outlook.epochs and not s.origin]
+        parents = {s.origin.get("of") for s in outlook.proposed}
+        childless = [s for s in grown if s.config not in parents]
+        return [Proposal({"lr": 0.5}, s.config, {"of": s.config}) for s in childless[:1]]
+
+
 class World:
     """One run. Steps are methods; all are safe to call at any moment.
 
@@ -65,6 +89,7 @@ class World:
         configs: int,
         policy: Policy,
         *,
+        search: type[FixedSearch] = FixedSearch,
         store: Callable[[Clock], Store] = MemoryStore,
         patience: float = 0.0,
     ) -> None:
@@ -77,7 +102,7 @@ class World:
         self.events: list[Event] = []
         self.folded = State()
         self.policy = policy
-        self.search: Search = FixedSearch([{"lr": 0.1 * (i + 1)} for i in range(configs)])
+        self.search: Search = search([{"lr": 0.1 * (i + 1)} for i in range(configs)])
         self.leases: dict[str, int] = {}
         self.registered: dict[str, Node] = {}
         self.asked: set[int] = set()
@@ -118,6 +143,27 @@ class World:
             self.controllers.remove(controller)
             if isinstance(error, Compacted) and not self.controllers:
                 self.elect()
+
+    def stop(self, which: int) -> None:
+        """A person stops a config."""
+        if self.ids:
+            self.ledger.stop(self.ids[which % len(self.ids)], "by hand")
+
+    def resume(self, which: int) -> None:
+        """A person resumes a config."""
+        if self.ids:
+            self.ledger.resume(self.ids[which % len(self.ids)], "by hand")
+
+    def clone(self, which: int) -> None:
+        """A person clones a config, if it is not done."""
+        if self.ids and len(self.ids) < 8:
+            with suppress(RunError):
+                self.ledger.clone(self.ids[which % len(self.ids)], {"lr": 0.7})
+
+    @property
+    def ids(self) -> list[str]:
+        """The configs that there are."""
+        return list(self.ledger.state().configs)
 
     def join(self, name: str) -> None:
         """A node registers, anew if it is there already."""

@@ -8,12 +8,12 @@ knows nothing of all this, and the log a warning. What was needed on the way onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.progress import advance
-from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Plan, Spec, Visit
+from cerebro_elastic.core.lineage import history
+from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate
 from cerebro_elastic.logs import EventLog
@@ -41,8 +41,7 @@ class Repairs:
         folder of checkpoints has gone: a disk that is not mounted is no damage.
         """
         self._check_storage()
-        visits = self._visits_to(ref, damage)
-        source, todo = self._way_back(visits, damage)
+        source, todo = self._way_back(self._steps_to(ref, damage), damage)
         self._log.warning("repairing a damaged checkpoint", url=ref.url, why=str(damage), visits=len(todo))
         state = checkpoint.load(source) if source else None
         for at, visit in todo:
@@ -58,27 +57,27 @@ class Repairs:
                 "on this machine, or restore it"
             )
 
-    def _visits_to(self, ref: CheckpointRef, damage: DamagedCheckpoint) -> list[Visit]:
-        """The config's visits up to the one that wrote ``ref``."""
-        visits = self._ledger.visits()
-        author = next((v for v in visits if v.output == ref and v.unit.phase is Phase.TRAIN), None)
+    def _steps_to(self, ref: CheckpointRef, damage: DamagedCheckpoint) -> list[tuple[Config, Visit]]:
+        """All training visits that led to ``ref``, each with the config as it stood before it."""
+        visits: dict[str, list[Visit]] = {}
+        author = None
+        for visit in self._ledger.visits():
+            visits.setdefault(visit.unit.config, []).append(visit)
+            if visit.output == ref and visit.unit.phase is Phase.TRAIN:
+                author = author or visit.unit.config
         if author is None:
             raise CheckpointError(f"{damage}; and no visit is recorded that wrote it") from damage
-        mine = [v for v in visits if v.unit.config == author.unit.config]
-        return mine[: mine.index(author) + 1]
+        steps = history(author, self._ledger.state().configs, visits, self._spec.plan, ref)
+        return [(at, visit) for at, visit in steps if visit.unit.phase is Phase.TRAIN]
 
     def _way_back(
-        self, visits: Sequence[Visit], damage: DamagedCheckpoint
+        self, steps: Sequence[tuple[Config, Visit]], damage: DamagedCheckpoint
     ) -> tuple[CheckpointRef | None, list[tuple[Config, Visit]]]:
         """The last state before the damage that can be read (``None``: the beginning), and what to do again
         from there, in order."""
-        config = self._ledger.config(visits[0].unit.config)
-        assert config is not None
-        todo: list[tuple[Config, Visit]] = []
-        for at, visit in reversed(list(_trained(config, visits, self._spec.plan))):
-            todo.insert(0, (at, visit))
+        for place, (_, visit) in reversed(list(enumerate(steps))):
             if visit.input is None or _readable(visit.input):
-                return visit.input, todo
+                return visit.input, list(steps[place:])
         raise CheckpointError(
             f"{damage}; nor can any state be read from which it could be made again"
         ) from damage
@@ -99,15 +98,6 @@ class Repairs:
             ) from error
         # As every other unit gets its input: from the storage, read and checked.
         return checkpoint.load(visit.output)
-
-
-def _trained(config: Config, visits: Sequence[Visit], plan: Plan) -> Iterator[tuple[Config, Visit]]:
-    """Each training visit, and the config as it stood before it."""
-    at = Config(config.id, config.hparams)
-    for visit in visits:
-        if visit.unit.phase is Phase.TRAIN:
-            yield at, visit
-        at = advance(at, visit, plan)
 
 
 def _readable(ref: CheckpointRef) -> bool:

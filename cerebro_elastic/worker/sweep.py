@@ -4,12 +4,14 @@ attempts that were killed or refused have left. Names tell: ``<epoch>-<k>-<token
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from cerebro_elastic import files
 from cerebro_elastic.checkpoint.retention import Shelf
+from cerebro_elastic.core.lineage import born
 from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Plan, Visit
+from cerebro_elastic.core.values import Phase, Plan, Visit
 from cerebro_elastic.errors import CerebroError, CheckpointError
 from cerebro_elastic.files import expand, locate, translated
 from cerebro_elastic.logs import EventLog
@@ -32,12 +34,13 @@ class Sweeper:
         self._empty = Shelf(plan, recipe.objective.metric, recipe.objective.mode)
         self._log = log
         self._shelves: dict[str, Shelf] = {}
+        self._weaned: set[str] = set()
 
     def committed(self, visit: Visit) -> None:
         """Delete the checkpoints up to this visit, the config's last, that are not to be kept, and the logs
         of other attempts at its place."""
         config, place = visit.unit.config, name_of(visit.unit.epoch, visit.k, 0)[:-1]
-        kept = {PurePosixPath(url).name for url in self._shelf(visit).kept}
+        kept = {PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent(config)}
         self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
         ours = name_of(visit.unit.epoch, visit.k, visit.attempt)
         self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
@@ -55,11 +58,28 @@ class Sweeper:
         visits = self._since(config, shelf, visit.unit.epoch) if config in self._shelves else []
         if not visits or visits[0].input != shelf.at.head or visits[-1].attempt != visit.attempt:
             # None is known yet, or the store has gone back since.
-            shelf, visits = self._empty, self._ledger.visits_of(config)
+            shelf, visits = self._empty_of(config), self._ledger.visits_of(config)
         for each in visits:
             shelf = shelf.put(each)
         self._shelves[config] = shelf
         return shelf
+
+    def _empty_of(self, config: str) -> Shelf:
+        known = self._ledger.config(config)
+        return replace(self._empty, at=born(known)) if known and known.parent else self._empty
+
+    def _lent(self, config: str) -> frozenset[str]:
+        """The URLs of the config's checkpoints with which others began that are not weaned: the first two
+        that a child writes itself are its last and the one before it."""
+        lent = set()
+        for child, edge in self._ledger.children(config).items():
+            if child not in self._weaned:
+                trained = {v.output.url for v in self._ledger.visits_of(child) if v.unit.phase is Phase.TRAIN}
+                if len(trained) < 2:
+                    lent.add(edge.checkpoint.url)
+                else:
+                    self._weaned.add(child)
+        return frozenset(lent)
 
     def _since(self, config: str, shelf: Shelf, epoch: int) -> list[Visit]:
         at = (shelf.at.epoch, position(shelf.at))

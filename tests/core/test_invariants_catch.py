@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core import assigning, decide, machine, membership
+from cerebro_elastic.core import assigning, decide, lineage, machine, membership
 from cerebro_elastic.core.actions import Withdraw
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.ports import Instance
-from cerebro_elastic.core.values import FailureKind, Plan, Unit, Visit
+from cerebro_elastic.core.values import CheckpointRef, Config, FailureKind, Parent, Plan, Unit, Visit
 from cerebro_elastic.store import ledger
 from cerebro_elastic.testing import hashing, world
 from cerebro_elastic.testing.hashing import Worker
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.testing.world import RestlessSearch, World
 
 Patch = pytest.MonkeyPatch
 PLAN = Plan("r", 2, 2, min_nodes=1, max_nodes=2, tries=2)
@@ -71,6 +71,20 @@ def walk(world: World, rng: random.Random, steps: int) -> list[Violation]:
 def walks(policy: FirstFit) -> Iterator[list[Violation]]:
     for seed in range(300):
         yield walk(World(PLAN, 2, policy), random.Random(seed), 80)
+
+
+def searching_walks(policy: FirstFit) -> Iterator[list[Violation]]:
+    """Configs stop, go on and have children, by the search and by hand."""
+    for seed in range(60):
+        world, rng = World(PLAN, 2, policy, search=RestlessSearch), random.Random(seed)
+        yield [*walk(world, rng, 40), *ask(world, rng), *walk(world, rng, 20)]
+
+
+def ask(world: World, rng: random.Random) -> list[Violation]:
+    """A person does something; what it breaks."""
+    for request in (world.clone, world.stop, world.resume):
+        request(rng.randrange(4))
+    return world.check()
 
 
 def permissive(patch: Patch) -> None:
@@ -168,6 +182,23 @@ def commits_unfenced(patch: Patch) -> None:
     )
 
 
+def clones_another_state(patch: Patch) -> None:
+    permissive(patch)
+    edge_from = lineage.edge_from
+
+    def elsewhere(parent: Config) -> Parent | None:
+        edge = edge_from(parent)
+        return edge and replace(edge, checkpoint=CheckpointRef("mem:other", "other", 1))
+
+    patch.setattr(lineage, "edge_from", elsewhere)
+
+
+def clones_begin_at_the_beginning(patch: Patch) -> None:
+    permissive(patch)
+    born = lineage.born
+    patch.setattr(lineage, "born", lambda config: replace(born(config), epoch=0, visited=()))
+
+
 def commits_before_saving(patch: Patch) -> None:
     class Forgetful(set[str]):
         def add(self, _item: str) -> None: ...
@@ -226,6 +257,8 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("exclusive access", "was open on it"): assigns_over_an_assignment,
     ("non-preemption", "without need"): withdraws_at_will,
     ("non-preemption", "nobody asked to leave"): leaves_unasked,
+    ("isolation", "its parent was at"): clones_another_state,
+    ("completeness", "when epoch"): clones_begin_at_the_beginning,
     ("fencing", "had no open assignment"): commits_unfenced,
     ("fencing", "was gone at revision"): commits_unfenced,
     ("durability", "cannot be read whole"): commits_before_saving,
@@ -238,9 +271,12 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("boundedness", "its own trouble"): makes_do_with_a_full_disk,
 }
 
+OF_SEARCHES = (clones_another_state, clones_begin_at_the_beginning)
+
 
 def test_the_true_machine_breaks_none() -> None:
     assert all(violations == [] for violations in walks(FirstFit()))
+    assert all(violations == [] for violations in searching_walks(FirstFit()))
 
 
 @pytest.mark.parametrize(("invariant", "story"), MUTATIONS)
@@ -248,5 +284,6 @@ def test_a_mutation_breaks(invariant: str, story: str, monkeypatch: Patch) -> No
     mutate = MUTATIONS[invariant, story]
     mutate(monkeypatch)
     policy = FirstFit(greedy=mutate is forgets_who_is_busy)
-    found = (v for violations in walks(policy) for v in violations)
+    tries = searching_walks if mutate in OF_SEARCHES else walks
+    found = (v for violations in tries(policy) for v in violations)
     assert any(v.invariant == invariant and story in v.story for v in found)

@@ -7,10 +7,12 @@ import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from cerebro_elastic.core.lineage import born
 from cerebro_elastic.core.ports import Instance
+from cerebro_elastic.core.progress import skipped
 from cerebro_elastic.core.values import CheckpointRef, FailureKind, Plan, Unit
 from cerebro_elastic.testing.hashing import BATCHES, digest
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.testing.world import FixedSearch, RestlessSearch, World
 
 NAMES = ["a", "b", "c"]
 names = st.sampled_from(NAMES)
@@ -38,10 +40,18 @@ class RunUnderFaults(RuleBasedStateMachine):
         evaluations=st.integers(0, 2),
         configs=st.integers(1, 3),
         min_nodes=st.integers(1, 2),
+        search=st.sampled_from([FixedSearch, RestlessSearch]),
     )
-    def open(self, partitions: int, evaluations: int, configs: int, min_nodes: int) -> None:
+    def open(
+        self,
+        partitions: int,
+        evaluations: int,
+        configs: int,
+        min_nodes: int,
+        search: type[FixedSearch],
+    ) -> None:
         plan = Plan("r", partitions, 3, evaluations, min_nodes=min_nodes, max_nodes=2, tries=2)
-        self.world = World(plan, configs, FirstFit())
+        self.world = World(plan, configs, FirstFit(), search=search)
         self.world.elect()
         self.world.join("a")
         self.world.join("b")
@@ -103,6 +113,12 @@ class RunUnderFaults(RuleBasedStateMachine):
         else:
             self.world.give_up(which)
 
+    # People.
+
+    @rule(which=which, what=st.sampled_from(["stop", "resume", "clone"]))
+    def ask(self, which: int, what: str) -> None:
+        getattr(self.world, what)(which)
+
     # Trouble.
 
     @rule(which=which, kind=kinds)
@@ -155,11 +171,14 @@ class RunUnderFaults(RuleBasedStateMachine):
         for visit in ledger.visits():
             if visit.whole:
                 config = configs[visit.unit.config]
-                result = digest(heads.get(config.id), visit.unit, config.hparams, range(BATCHES))
+                first = born(config)
+                done = skipped(first) if config.id not in heads else 0
+                source = heads.get(config.id, first.head)
+                result = digest(source, visit.unit, config.hparams, range(done, BATCHES))
                 heads[config.id] = CheckpointRef(f"mem:{result}", result, 1)
         for config in configs.values():
             if config.begun is None:
-                assert config.head == heads.get(config.id)
+                assert config.head == heads.get(config.id, born(config).head)
 
 
 TestRunUnderFaults = RunUnderFaults.TestCase

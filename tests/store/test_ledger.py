@@ -13,6 +13,7 @@ import pytest
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigResumed,
     Event,
     LeaderChanged,
     NodeDraining,
@@ -28,6 +29,7 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.lineage import child
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
@@ -38,13 +40,14 @@ from cerebro_elastic.core.values import (
     Failure,
     FailureKind,
     Node,
+    Phase,
     Plan,
     Spec,
     Status,
     Unit,
     Visit,
 )
-from cerebro_elastic.errors import LeaseLost, TxnUnknown
+from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -152,12 +155,91 @@ def memory_stage() -> Stage:
 CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
     "create_config": lambda s, _: s.ledger.create_config(Config("c1", {}), s.leader),
     "end_config": lambda s, _: s.ledger.end_config(s.config, Status.STOPPED, "enough", s.leader),
+    "resume_config": lambda s, _: s.ledger.resume_config(s.config, "go on", s.leader),
     "place": lambda s, _: s.ledger.place({0: "n", 1: "n"}, s.leader),
     "assign": lambda s, _: s.ledger.assign(s.attempt(1), s.leader),
     "withdraw": lambda s, a: s.ledger.withdraw(a, s.leader),
     "set_aside": lambda s, a: s.ledger.set_aside("m", "it fails", a.token, 60.0, s.leader),
     "end_run": lambda s, _: s.ledger.end_run("finished", s.leader),
 }
+
+
+def test_people_stop_resume_and_clone_whoever_leads(stage: Stage) -> None:
+    ledger = stage.ledger
+    attempt = stage.assigned()
+    assert ledger.commit(attempt, stage.config, stage.visit(attempt), stage.plan)
+    stage.depose()
+    stopped = ledger.stop("c0", "enough")
+    assert stopped is not None
+    assert (stopped.status, stopped.reason, stopped.by_hand) == (Status.STOPPED, "enough", True)
+    with stage.unchanged():
+        assert ledger.stop("c0", "again") == stopped
+        assert ledger.stop("c9", "why") is None
+    clone = ledger.clone("c0", {"width": 3})
+    assert clone is not None
+    assert (clone.id, clone.hparams, clone.head) == ("c0001", {"lr": 0.1, "width": 3}, stopped.head)
+    assert list(ledger.children("c0")) == ["c0001"]
+    resumed = ledger.resume("c0", "after all")
+    assert resumed is not None
+    assert resumed.status is Status.LIVE
+    with stage.unchanged():
+        assert ledger.resume("c0", "again") == resumed
+    assert [type(event) for event in stage.events()[-3:]] == [ConfigEnded, ConfigCreated, ConfigResumed]
+
+
+def test_a_run_does_not_end_while_a_person_asks_for_more(stage: Stage) -> None:
+    ledger = stage.ledger
+    assert ledger.end_config(stage.config, Status.STOPPED, "enough", stage.leader) is not None
+    asked = ledger.state().asked
+    assert ledger.resume("c0", "not yet") is not None
+    with stage.unchanged():
+        assert ledger.end_run("finished", stage.leader, asked) is None
+    assert ledger.stop("c0", "now") is not None
+    assert ledger.end_run("finished", stage.leader, ledger.state().asked) is not None
+    with stage.unchanged():
+        assert ledger.resume("c0", "late") is None
+        assert ledger.clone("c0", {}) is None
+    assert isinstance(stage.events()[-1], RunEnded)
+
+
+def test_a_child_is_created_only_while_its_parent_stands_where_it_did(stage: Stage) -> None:
+    first = stage.assigned()
+    assert stage.ledger.commit(first, stage.config, stage.visit(first), stage.plan)
+    parent = stage.config
+    young = child(parent, "c0001", {}, {})
+    second = stage.assigned(1)
+    assert stage.ledger.commit(second, stage.config, stage.visit(second), stage.plan)
+    with stage.unchanged():
+        assert stage.ledger.create_config(young, stage.leader, parent.revision) is None
+    with pytest.raises(RunError, match="has done all its 1 epochs"):
+        stage.ledger.clone(evaluated(stage).id, {})
+
+
+def evaluated(stage: Stage) -> Config:
+    """The config at the end of its last epoch."""
+    unit = Unit("c0", 0, 0, Phase.EVALUATE)
+    attempt = replace(stage.attempt(), unit=unit)
+    token = stage.ledger.assign(attempt, stage.leader)
+    assert token is not None
+    assert attempt.input is not None
+    visit = replace(stage.visit(replace(attempt, token=token)), output=attempt.input)
+    assert stage.ledger.commit(replace(attempt, token=token), stage.config, visit, stage.plan)
+    return stage.config
+
+
+@pytest.mark.parametrize("lost", SEQUENCES)
+def test_what_people_ask_for_happens_once_whatever_is_lost(
+    memory_stage: Stage, lost: tuple[Lost | None, ...]
+) -> None:
+    ledger, faults = memory_stage.ledger, memory_stage.faults
+    faults.extend(lost)
+    assert ledger.clone("c0", {}) is not None
+    faults.clear()
+    assert list(ledger.state().configs) == ["c0", "c0001"]
+    faults.extend(lost)
+    assert ledger.stop("c0", "enough") is not None
+    faults.clear()
+    assert [type(event) for event in memory_stage.events()[-2:]] == [ConfigCreated, ConfigEnded]
 
 
 def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
+    ConfigResumed,
     Event,
     RunEnded,
     StateRead,
@@ -44,12 +45,13 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
     """In one epoch each live config visits each partition exactly once, and begins no epoch before
     the last one is complete; when the run ends, every config has done all its epochs or was
     ended. A partition that is visited in parts is visited in nothing else until it is whole, each part begins
-    at the batch where the last one ended, and they have as many batches as the partition in one go."""
+    at the batch where the last one ended, and they have as many batches as the partition in one go. A config
+    with a parent goes on from where that one was."""
     plan = plan_of(read.state, events)
     if plan is None:
         return
     whole = _units(plan)
-    at = {name: _Epoch() for name in read.state.configs}
+    at = {name: _began(config) for name, config in read.state.configs.items()}
     ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
     sizes: dict[tuple[str, int], Visit] = {}
     for event in [*_led_to(read), read, *events]:
@@ -58,9 +60,11 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
                 for config in state.configs.values():
                     yield from _differs(at[config.id], config, whole)
             case ConfigCreated(config=config):
-                at[config.id] = _Epoch()
+                at[config.id] = _began(config)
             case ConfigEnded(config=name):
                 ended.add(name)
+            case ConfigResumed(config=name):
+                ended.discard(name)
             case UnitCommitted(visit=visit):
                 epoch = at.setdefault(visit.unit.config, _Epoch())
                 if visit.unit.epoch == epoch.number + 1 and set(epoch.done) == whole:
@@ -77,8 +81,9 @@ def completeness(read: StateRead, events: Trace) -> Iterator[str]:
 
 
 def isolation(read: StateRead, events: Trace) -> Iterator[str]:
-    """At most one attempt of a config can ever commit at a time; its checkpoints form one chain."""
-    head: dict[str, CheckpointRef] = {}
+    """At most one attempt of a config can ever commit at a time; its checkpoints form one chain, which begins
+    with nothing or with the checkpoint at which its parent stood."""
+    head = {name: ref for name, config in read.state.configs.items() if (ref := _heritage(config))}
     open_: dict[int, Attempt] = {a.token: a for a in read.state.attempts.values()}
     for event in [*_led_to(read), read, *events]:
         match event:
@@ -86,6 +91,11 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                 for config in state.configs.values():
                     if config.head != head.get(config.id):
                         yield f"config {config.id} is at {config.head}, its last visit led elsewhere"
+            case ConfigCreated(config=config) if (edge := config.parent) is not None:
+                if edge.config and edge.checkpoint != head.get(edge.config):
+                    stood = head.get(edge.config)
+                    yield f"config {config.id} began with {edge.checkpoint}, its parent was at {stood}"
+                head[config.id] = edge.checkpoint
             case UnitAssigned(attempt=attempt):
                 for other in open_.values():
                     if other.unit.config == attempt.unit.config:
@@ -112,12 +122,16 @@ def durability(
     acknowledged: Collection[Visit] = (),
 ) -> Iterator[str]:
     """A visit is committed only after its checkpoint is readable by others; an acknowledged visit is
-    never lost. (Older checkpoints of a config may have been collected: its last one must be there.)"""
+    never lost. (Older checkpoints of a config may have been collected: its last one must be there, and that
+    with which it shall begin.)"""
     heads: dict[str, CheckpointRef] = {}
     visits: list[Visit] = []
     for read, events in parts:
+        created = [event.config for event in events if isinstance(event, ConfigCreated)]
+        begun = [*read.state.configs.values(), *created]
+        heads = {config.id: ref for config in begun if (ref := _heritage(config))}
         known = [e.visit for e in [*_led_to(read), *events] if isinstance(e, UnitCommitted)]
-        heads = {visit.unit.config: visit.output for visit in known}
+        heads |= {visit.unit.config: visit.output for visit in known}
         visits += known
     for name, head in heads.items():
         if not readable(head):
@@ -150,6 +164,19 @@ def _units(plan: Plan) -> set[tuple[Phase, int]]:
     """All that makes an epoch."""
     trains = {(Phase.TRAIN, j) for j in range(plan.partitions)}
     return trains | {(Phase.EVALUATE, j) for j in range(plan.evaluations)}
+
+
+def _began(config: Config) -> _Epoch:
+    """Where the config was when it was created."""
+    edge = config.parent
+    if edge is None:
+        return _Epoch()
+    return _Epoch(edge.epoch, [(Phase.TRAIN, j) for j in edge.visited], len(edge.visited), edge.begun)
+
+
+def _heritage(config: Config) -> CheckpointRef | None:
+    """The checkpoint with which the config began, if it is another's."""
+    return config.parent.checkpoint if config.parent else None
 
 
 def _led_to(read: StateRead) -> list[Event]:

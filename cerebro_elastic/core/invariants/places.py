@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cerebro_elastic.core.events import (
     ConfigEnded,
+    ConfigResumed,
     Event,
     StateRead,
     UnitAssigned,
@@ -50,6 +51,8 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
                 open_[event.revision] = attempt
             case ConfigEnded(config=name):
                 ended.add(name)
+            case ConfigResumed(config=name):
+                ended.discard(name)
             case UnitCommitted(visit=visit) if not visit.whole and visit.node not in roll.leaving:
                 yield f"{told(visit.unit)} was left on {visit.node}, which nobody asked to leave"
             case UnitWithdrawn(token=token) if token in open_:

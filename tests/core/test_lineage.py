@@ -1,0 +1,152 @@
+"""Configs that stop, go on, and begin with another's checkpoint: what is possible, and what it makes true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.curves import retell
+from cerebro_elastic.core.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
+from cerebro_elastic.core.lineage import born, child, fresh_names, history, in_order
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.state import Point, State
+from cerebro_elastic.core.values import (
+    BY_HAND,
+    Begun,
+    CheckpointRef,
+    Config,
+    Parent,
+    Phase,
+    Plan,
+    Status,
+    Unit,
+    Visit,
+)
+from cerebro_elastic.errors import IllegalEvent
+
+PLAN = Plan("r", partitions=2, epochs=2)
+ONE, TWO = CheckpointRef("u/1", "1", 1), CheckpointRef("u/2", "2", 1)
+GROWN = Config("c0000", {"lr": 1.0}, epoch=1, visited=(1,), head=ONE, metrics={"loss": 3.0}, revision=5)
+
+
+def state(*configs: Config) -> State:
+    return State(plan=PLAN, configs={config.id: config for config in configs}, revision=9)
+
+
+def stopped(reason: str = "why", **more: object) -> Config:
+    return replace(GROWN, status=Status.STOPPED, reason=reason, **more)  # type: ignore[arg-type]
+
+
+def test_a_child_begins_where_its_parent_stands_with_nothing_of_its_own() -> None:
+    young = child(GROWN, "c0001", {"lr": 2.0}, {"member": 1})
+    assert (young.head, young.epoch, young.visited, young.metrics) == (ONE, 1, (1,), {})
+    after = fold(state(GROWN), ConfigCreated(10, young))
+    assert after.configs["c0001"] == replace(young, revision=10)
+    assert born(replace(young, epoch=2, visited=(), head=TWO, metrics={"loss": 1.0})) == young
+    begun = child(replace(GROWN, begun=Begun(0, 3)), "c0001", {}, {})
+    assert begun.begun == Begun(0, 3)
+    assert child(Config("c0000", {}), "c0001", {}, {}).parent is None, "there is nothing to begin with"
+
+
+def test_a_grandchild_of_who_has_done_nothing_shares_the_checkpoint_of_its_owner() -> None:
+    young = child(GROWN, "c0001", {}, {})
+    grandchild = child(young, "c0002", {}, {})
+    assert grandchild.parent == Parent("c0001", ONE, 1, "c0000", (1,))
+    grown = replace(young, head=TWO)
+    assert child(grown, "c0002", {}, {}).parent == Parent("c0001", TWO, 1, "c0001", (1,))
+
+
+def test_what_is_stopped_goes_on_where_it_was() -> None:
+    before = state(stopped())
+    resumed = fold(before, ConfigResumed(10, "c0000", "promoted")).configs["c0000"]
+    assert resumed == replace(GROWN, reason="promoted", revision=10)
+    asked = fold(before, ConfigResumed(10, "c0000", "please", by_hand=True))
+    assert (asked.asked, asked.configs["c0000"].by_hand) == (10, True)
+
+
+def test_a_person_stops_for_good_what_the_search_has_stopped() -> None:
+    after = fold(state(stopped()), ConfigEnded(10, "c0000", Status.STOPPED, "enough", by_hand=True))
+    assert after.configs["c0000"] == stopped("enough", by_hand=True, revision=10)
+
+
+YOUNG = child(GROWN, "c0001", {}, {})
+IMPOSSIBLE: dict[str, Event] = {
+    "a parent that is not there": ConfigCreated(10, child(replace(GROWN, id="c0007"), "c0001", {}, {})),
+    "a parent that has moved on": ConfigCreated(10, child(replace(GROWN, head=TWO), "c0001", {}, {})),
+    "not where the parent was": ConfigCreated(10, replace(YOUNG, epoch=0)),
+    "metrics at birth": ConfigCreated(10, replace(YOUNG, metrics={"loss": 3.0})),
+    "a head without a parent": ConfigCreated(10, Config("c0001", {}, head=ONE)),
+    "a live config resumed": ConfigResumed(10, "c0000", "why"),
+    "a failed config resumed": ConfigResumed(10, "c0002", "why"),
+    "stopped twice by the search": ConfigEnded(10, "c0003", Status.STOPPED, "why"),
+    "stopped twice by hand": ConfigEnded(10, "c0004", Status.STOPPED, "why", by_hand=True),
+    "nothing left to do": ConfigCreated(10, child(replace(GROWN, id="c0005", epoch=2), "c0006", {}, {})),
+}
+
+
+@pytest.mark.parametrize("why", IMPOSSIBLE)
+def test_what_cannot_be_raises(why: str) -> None:
+    others = [
+        replace(GROWN, id="c0002", status=Status.FAILED),
+        replace(stopped(), id="c0003"),
+        replace(stopped(by_hand=True), id="c0004"),
+        replace(GROWN, id="c0005", epoch=2, status=Status.FINISHED),
+    ]
+    with pytest.raises(IllegalEvent):
+        fold(state(GROWN, *others), IMPOSSIBLE[why])
+
+
+def test_a_checkpoint_from_outside_needs_no_parent_here() -> None:
+    edge = Parent("", ONE, 1, "")
+    config = born(Config("c0001", {}, parent=edge))
+    assert fold(state(), ConfigCreated(10, config)).configs["c0001"].head == ONE
+
+
+def test_names_tell_the_order_and_are_never_taken() -> None:
+    names = ["c10000", "c0002", "c0009"]
+    assert [c.id for c in in_order(Config(n, {}) for n in names)] == ["c0002", "c0009", "c10000"]
+    assert next(fresh_names(names)) == "c10001"
+    assert next(fresh_names([])) == "c0000"
+
+
+def visit(config: str, epoch: int, partition: int, k: int, to: str, whole: bool = True) -> Visit:
+    unit, output = Unit(config, epoch, partition), CheckpointRef(to, to, 1)
+    return Visit(unit, k, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0, {"loss": 1.0}, whole=whole)
+
+
+def test_the_visits_that_led_to_a_config_are_its_ancestors_first() -> None:
+    eldest = Config("c0000", {}, epoch=1, head=CheckpointRef("b", "b", 1))
+    second = child(eldest, "c0001", {"lr": 2.0}, {})
+    visits = {
+        "c0000": [visit("c0000", 0, 1, 0, "a"), visit("c0000", 0, 0, 1, "b"), visit("c0000", 1, 1, 0, "x")],
+        "c0001": [visit("c0001", 1, 0, 0, "d")],
+    }
+    third = child(replace(second, visited=(0,), head=CheckpointRef("d", "d", 1)), "c0002", {}, BY_HAND)
+    configs = {config.id: config for config in (eldest, second, third)}
+    steps = history("c0002", configs, {**visits, "c0002": [visit("c0002", 1, 1, 1, "e")]}, PLAN)
+    assert [v.output.url for _, v in steps] == ["a", "b", "d", "e"]
+    assert [(at.id, at.epoch, at.visited) for at, _ in steps] == [
+        ("c0000", 0, ()),
+        ("c0000", 0, (1,)),
+        ("c0001", 1, ()),
+        ("c0002", 1, (0,)),
+    ]
+
+
+def test_curves_tell_of_units_and_epochs() -> None:
+    plan = replace(PLAN, evaluations=1)
+    evaluation = visit("c0000", 0, 0, 2, "b")
+    evaluation = replace(
+        evaluation, unit=replace(evaluation.unit, phase=Phase.EVALUATE), metrics={"val": 5.0}, started=100.0
+    )
+    log = [
+        visit("c0000", 0, 1, 0, "a", whole=False),
+        visit("c0000", 0, 1, 1, "a"),
+        visit("c0000", 0, 0, 2, "b"),
+    ]
+    curves, spent = retell([Config("c0000", {})], [*log, evaluation], plan)
+    loss = {"loss": 1.0}
+    both = {"loss": 1.0, "val": 5.0}
+    assert curves["c0000"] == (Point(1, 0, loss), Point(2, 0, loss), Point(2, 1, both))
+    assert (spent.units, spent.seconds, spent.elapsed) == (2, 4.0, 101.0)
