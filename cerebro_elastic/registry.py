@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import re
 import sys
 import traceback
@@ -49,6 +50,9 @@ _EXTRAS = {
 }
 """Importable package to the extra of ours that installs it."""
 
+_NEEDS = {("cerebro.parallel", "deepspeed"): "deepspeed", ("cerebro.tasks", "lightning"): "lightning"}
+"""Group and name to the importable package without which it is of no use."""
+
 
 def names(group: str) -> list[str]:
     """All names that ``load`` knows in ``group``, sorted."""
@@ -84,6 +88,14 @@ def _extra(error: ImportError) -> str | None:
     """The command that installs what ``error`` missed, if it is in one of our extras."""
     extra = _EXTRAS.get((error.name or "").partition(".")[0])
     return extra and f"pip install 'cerebro-elastic[{extra}]'"
+
+
+def missing(group: str, name: str) -> str | None:
+    """The command that installs what a part of ours needs, if that is not installed. Imports nothing."""
+    package = _NEEDS.get((group, name))
+    if package is None or importlib.util.find_spec(package) is not None:
+        return None
+    return f"pip install 'cerebro-elastic[{_EXTRAS[package]}]'"
 
 
 def is_reference(text: str) -> bool:

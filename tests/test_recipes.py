@@ -91,6 +91,8 @@ search: {space: {lr: [5E-4, -1e3, .5, true]}}
             }
         },
         {"search": {"method": "random", "num": 3, "space": {"lr": {"loguniform": [1e-4, 0.1]}}}},
+        {"parallelism": ["single", {"use": "fsdp", "ranks": 2, "offload": True}], "gang": 2, "nodes": 2},
+        {"parallelism": "auto"},
     ],
 )
 def test_resolved_gives_an_equal_recipe(change: dict[str, Any]) -> None:
@@ -213,6 +215,24 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"name": "a/b"}, "string should match pattern"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"data": None}, "data is None"),
+        ({"parallelism": "dpp"}, "unknown name; did you mean 'ddp'? choices: auto, ddp, deepspeed, fsdp"),
+        ({"parallelism": [{"ranks": 2}]}, "{use: name, ranks: 2, ...}, a list of these, or auto; choices:"),
+        ({"parallelism": {"use": "ddp", "ranks": "2"}}, "parallelism.ranks is '2': expected a whole number"),
+        (
+            {"parallelism": {"use": "fsdp", "ranks": 3}},
+            "fsdp on 3 ranks: a unit's nodes have 1 (`gang` 1 x `node.ranks` 1): take fewer, or `gang: 3`",
+        ),
+        (
+            {"parallelism": {"use": "ddp", "ranks": 3}, "node": {"ranks": 2}, "nodes": 2, "gang": 2},
+            "ddp on 3 ranks does not divide into nodes of 2: take 2 or 4",
+        ),
+        ({"parallelism": {"use": "single", "ranks": 2}}, "single trains on one rank"),
+        (
+            {"parallelism": ["ddp", {"use": "ddp", "ranks": 2}], "node": {"ranks": 2}},
+            "ddp on 2 ranks is there twice",
+        ),
+        ({"gang": 2, "nodes": 2}, "`gang` is 2, and nothing here trains on more than 1 nodes"),
+        ({"gang": 2}, "the run has at most 1 nodes"),
         (
             {"task": {"kind": "lightning", "module": "a:B", "callbacks": [3]}},
             "callbacks.0 is 3: expected a name",
@@ -225,6 +245,13 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
 )
 def test_rules_between_values(change: dict[str, Any], words: str) -> None:
     assert words in complaint({**MINIMAL, **change})
+
+
+def test_what_is_not_installed_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    remedy = "pip install 'cerebro-elastic[deepspeed]'"
+    assert f"deepspeed is not installed: {remedy}" in complaint({**MINIMAL, "parallelism": "deepspeed"})
+    assert f"for deepspeed: {remedy}" in complaint({**MINIMAL, "parallelism": "zero"})
 
 
 def test_a_wrong_override_is_called_one(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     JsonValue,
     PrivateAttr,
+    ValidationInfo,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 
@@ -32,13 +33,9 @@ from cerebro_elastic.recipes.fields import (
     ValidationData,
     registered,
 )
+from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
+from cerebro_elastic.recipes.section import Section
 from cerebro_elastic.recipes.source import Source
-
-
-class Section(BaseModel):
-    """Base of all sections: frozen, no unknown keys, no silent conversion between types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class TaskSection(Section):
@@ -56,8 +53,8 @@ class LightningSection(Section):
 
     kind: Literal["lightning"] = "lightning"
     module: Reference
-    args: Arguments = {}
-    trainer: Arguments = {}
+    args: Arguments = Field(default={})
+    trainer: Arguments = Field(default={})
     callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()
 
 
@@ -72,8 +69,8 @@ class TorchSection(Section):
     eval_fn: Reference | None = None
     loss: str | None = None
     optimizer: str | None = None
-    metrics: Mapping[str, str] = {}
-    args: Arguments = {}
+    metrics: Mapping[str, str] = Field(default={})
+    args: Arguments = Field(default={})
     clip: Annotated[float, Field(gt=0)] | None = None
     step_scheduler: Literal["epoch", "step"] = "epoch"
 
@@ -237,8 +234,22 @@ class Recipe(Section):
     scheduler: Annotated[str, registered("cerebro.schedulers")] = "longest-remaining"
     limits: Limits = Limits()
     node: NodeSection = NodeSection()
+    gang: Annotated[int, Field(ge=1, le=32)] = 1
+    parallelism: Parallelisms = Field(default="single", validate_default=True)
     checkpoints: str | None = None
     validation: Literal["epoch", "evaluate"] = "epoch"
+
+    @field_validator("gang")
+    @classmethod
+    def _gang_fits(cls, value: int, info: ValidationInfo) -> int:
+        nodes = info.data.get("nodes")
+        if nodes is not None and value > nodes.max:
+            raise ValueError(
+                f"the run has at most {nodes.max} nodes (`nodes`): ask for more, or a smaller gang"
+            )
+        return value
+
+    _ranks_fit = field_validator("parallelism")(check_ranks)
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))

@@ -13,6 +13,7 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
 from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.preflight import preflight
@@ -52,6 +53,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
         max_nodes=recipe.nodes.max,
         tries=recipe.limits.tries,
         seed=recipe.seed,
+        choices=choices(recipe),
     )
     spec = Spec(
         plan=plan,

@@ -21,6 +21,7 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
 
 
@@ -76,9 +77,12 @@ def check(
     prepare: bool,
 ) -> Findings:
     """What ``preflight`` does, in this process."""
+    from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.train.bench import loader_settings, make_task
 
     task = make_task(recipe)
+    for choice in choices(recipe):
+        make_parallelism(choice.parallelism, choice.options)
     loader_settings(recipe)
     for point in hparams:
         task.check(point)

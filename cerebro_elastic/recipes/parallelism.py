@@ -1,0 +1,122 @@
+"""The recipe's ``parallelism``: by what, and on how many ranks, units may be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import ConfigDict, ValidationInfo, WrapValidator
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.recipes.fields import Positive
+from cerebro_elastic.recipes.section import Section
+
+GROUP = "cerebro.parallel"
+AUTO: Literal["auto"] = "auto"
+
+
+class ParallelismSection(Section):
+    """A parallelism by name (entry-point group ``cerebro.parallel``), how many ranks it takes (all that the
+    nodes of a unit have, if none are given), and its own options, which its factory checks."""
+
+    model_config = ConfigDict(extra="allow")
+    use: str
+    ranks: Positive | None = None
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What the parallelism's factory gets."""
+        return dict(self.model_extra or {})
+
+
+def _parallelisms(value: object, _: object) -> Literal["auto"] | tuple[ParallelismSection, ...]:
+    """``auto``, a name, a mapping with ``use``, or a list of those."""
+    if value == AUTO:
+        return AUTO
+    if isinstance(value, list | tuple) and value:
+        return tuple(map(_parallelism, value))
+    return (_parallelism(value),)
+
+
+def _parallelism(value: object) -> ParallelismSection:
+    if isinstance(value, ParallelismSection):
+        return value
+    name = value.get("use") if isinstance(value, Mapping) else value
+    known = registry.names(GROUP)
+    if not isinstance(name, str):
+        raise ValueError(f"a name, {{use: name, ranks: 2, ...}}, a list of these, or auto; {_choices('')}")
+    if name not in known:
+        raise ValueError(f"unknown name; {_choices(name)}")
+    remedy = registry.missing(GROUP, name)
+    if remedy is not None:
+        raise ValueError(f"{name} is not installed: {remedy}")
+    return ParallelismSection.model_validate(value if isinstance(value, Mapping) else {"use": name})
+
+
+def _choices(name: str) -> str:
+    """The names that there are, and what to install for those that cannot be used yet."""
+    known = [*registry.names(GROUP), AUTO]
+    remedies = {n: registry.missing(GROUP, n) for n in known}
+    missing = "".join(f"; for {n}: {remedy}" for n, remedy in remedies.items() if remedy)
+    return did_you_mean(name, known) + missing
+
+
+Parallelisms: TypeAlias = Annotated[
+    Literal["auto"] | tuple[ParallelismSection, ...], WrapValidator(_parallelisms)
+]
+
+
+def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
+    """That the nodes of a unit have the ranks that are asked for, and that all of a gang's nodes are used."""
+    if not {"gang", "node"} <= info.data.keys():  # they are wrong themselves
+        return value
+    gang, ranks = info.data["gang"], info.data["node"].ranks
+    if value == AUTO:
+        return value
+    for index, section in enumerate(value):
+        _check_ranks(section, gang, ranks)
+        if any(_same(section, other, gang, ranks) for other in value[:index]):
+            raise ValueError(f"{section.use} on {ranks_of(section, gang, ranks)} ranks is there twice")
+    widest = max(nodes_of(section, gang, ranks) for section in value)
+    if widest < gang:
+        raise ValueError(
+            f"`gang` is {gang}, and nothing here trains on more than {widest} nodes: name a parallelism that "
+            "takes their ranks, such as ddp or fsdp, or remove `gang`"
+        )
+    return value
+
+
+def _check_ranks(section: ParallelismSection, gang: int, ranks: int) -> None:
+    wanted = ranks_of(section, gang, ranks)
+    if section.use == "single" and wanted != 1:
+        raise ValueError("single trains on one rank; for more take ddp, fsdp or deepspeed")
+    if wanted > gang * ranks:
+        raise ValueError(
+            f"{section.use} on {wanted} ranks: a unit's nodes have {gang * ranks} (`gang` {gang} x "
+            f"`node.ranks` {ranks}): take fewer, or `gang: {-(-wanted // ranks)}`, or set `node.ranks`"
+        )
+    if wanted > ranks and wanted % ranks:
+        below = wanted - wanted % ranks
+        raise ValueError(
+            f"{section.use} on {wanted} ranks does not divide into nodes of {ranks}: take {below} or "
+            f"{below + ranks}"
+        )
+
+
+def _same(one: ParallelismSection, other: ParallelismSection, gang: int, ranks: int) -> bool:
+    return (one.use, ranks_of(one, gang, ranks), one.options) == (
+        other.use,
+        ranks_of(other, gang, ranks),
+        other.options,
+    )
+
+
+def ranks_of(section: ParallelismSection, gang: int, ranks: int) -> int:
+    """How many ranks it takes, where a unit has ``gang`` nodes of so many ``ranks``."""
+    return section.ranks or (1 if section.use == "single" else gang * ranks)
+
+
+def nodes_of(section: ParallelismSection, gang: int, ranks: int) -> int:
+    """Over how many nodes these are."""
+    return -(-ranks_of(section, gang, ranks) // ranks)

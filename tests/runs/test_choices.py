@@ -1,0 +1,48 @@
+"""From a recipe's parallelism to the choices of the plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerebro_elastic import registry
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.choices import choices
+
+MINIMAL: dict[str, Any] = {
+    "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
+    "data": {"source": "x.npz"},
+    "search": {"space": {"lr": 0.1}},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "labels"),
+    [
+        ({}, ["single"]),
+        ({"parallelism": "ddp", "node": {"ranks": 2}}, ["ddp x2"]),
+        ({"parallelism": "ddp", "gang": 2}, ["ddp x2 over 2 nodes"]),
+        (
+            {"parallelism": ["single", {"use": "fsdp", "ranks": 2, "offload": True}, "ddp"], "gang": 2},
+            ["single", "fsdp x2 offload=True over 2 nodes", "ddp x2 over 2 nodes"],
+        ),
+        (
+            {"parallelism": ["ddp", {"use": "fsdp", "ranks": 2}], "node": {"ranks": 2}, "gang": 2},
+            ["ddp x4 over 2 nodes", "fsdp x2"],
+        ),
+        ({"parallelism": "auto"}, ["single"]),
+    ],
+)
+def test_choices_are_the_recipes(change: dict[str, Any], labels: list[str]) -> None:
+    recipe = load_recipe({**MINIMAL, "nodes": 4, **change})
+    assert [choice.label for choice in choices(recipe)] == labels
+
+
+def test_auto_is_all_that_is_installed_on_one_node_and_on_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "cerebro.parallel", {"single": "", "ddp": "", "deepspeed": ""})
+    recipe = load_recipe({**MINIMAL, "parallelism": "auto", "node": {"ranks": 2}, "gang": 2, "nodes": 2})
+    both = ["single", "ddp x2", "deepspeed x2", "ddp x4 over 2 nodes", "deepspeed x4 over 2 nodes"]
+    assert [choice.label for choice in choices(recipe)] == both
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert [choice.label for choice in choices(recipe)] == ["single", "ddp x2", "ddp x4 over 2 nodes"]
