@@ -1,0 +1,149 @@
+"""Nodes by real torchrun for a run that the test leads through its ledger, as a controller would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cerebro_elastic import __version__
+from cerebro_elastic.core.progress import next_units, skipped
+from cerebro_elastic.core.values import Attempt, Choice, Config, Member, Node, Phase, Plan, Spec, Unit
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.agents import agent_command
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.lease import LeaseKeeper
+from cerebro_elastic.store.ledger import Ledger
+
+DEADLINE = 90.0
+
+RECIPE = {
+    "epochs": 2,
+    "task": {"kind": "torch", "model_fn": "a_task:model", "input_fn": "a_task:prepared", "loss": "cross_entropy",
+             "optimizer": "AdamW", "metrics": {"accuracy": "accuracy"}},
+    "search": {"space": {"deed": ["train"], "lr": [0.01]}},
+    "limits": {"hang_seconds": 60, "hang_factor": 1},
+}  # fmt: skip
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + DEADLINE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
+        time.sleep(0.02)
+    return found
+
+
+class Stage:
+    """A run of the functions in ``module`` on ``etcd``, and its nodes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        etcd: EmbeddedEtcd,
+        stack: ExitStack,
+        module: str,
+        source: Callable[[], Mapping[str, np.ndarray]],
+        *,
+        choices: Sequence[Choice],
+        batch_size: int,
+    ) -> None:
+        self.folder = folder
+        self._etcd = etcd
+        self._stack = stack
+        self.run = f"r{uuid.uuid4().hex[:8]}"
+        (folder / "a_task.py").write_text(module)
+        data = str(folder / "data")
+        manifest = prepare(source, data, partitions=2, seed=1, valid=0.2)
+        recipe = load_recipe({**RECIPE, "data": {"url": data, "batch_size": batch_size}}, root=folder)
+        self.plan = Plan(self.run, 2, 2, choices=tuple(choices))
+        where = (data, manifest.digest, str(folder), {}, str(folder))
+        self.spec = Spec(self.plan, recipe.resolved(), recipe.digest, *where, __version__)
+        self.ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), self.run)
+        self.ledger.open(self.spec)
+        leader = self.ledger.lead("test", stack.enter_context(LeaseKeeper(self.ledger.store, 30)).lease)
+        assert leader is not None
+        self.leader = leader
+
+    def start(self, name: str, ranks: int, **env: str) -> subprocess.Popen[bytes]:
+        (endpoint,) = self._etcd.settings.endpoints
+        ours = {
+            "CEREBRO_PARENT": str(os.getpid()),
+            "CEREBRO_CACHE": str(self.folder / "cache"),
+            "TMPDIR": str(self.folder),  # for what those leave who are killed
+        }
+        with (self.folder / f"{name}.log").open("ab") as log:
+            agent = subprocess.Popen(
+                agent_command(self.run, endpoint, name, ranks),
+                env={**os.environ, **ours, **env},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._stack.callback(agent.wait, 20)
+        self._stack.callback(agent.kill)
+        return agent
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith('{"time"')]
+
+    def said(self, name: str, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.log(name) if line["event"] == event]
+
+    def node(self, name: str) -> Node:
+        node = self.ledger.node(name)
+        assert node is not None
+        return node
+
+    def config(self, name: str) -> Config:
+        config = self.ledger.config(name)
+        assert config is not None
+        return config
+
+    def create(self, name: str, **hparams: Any) -> None:
+        config = Config(name, {"deed": "train", "lr": 0.01, **hparams})
+        assert self.ledger.create_config(config, self.leader)
+
+    def assign(self, config: str, nodes: Sequence[str], choice: Choice, *, trial: bool = False) -> Attempt:
+        """The config's next unit, or a trial of ``choice``, to these nodes."""
+        at, (lead, *others) = self.config(config), [self.node(name) for name in nodes]
+        unit = next_units(at, self.plan)[0]
+        attempt = Attempt(
+            Unit(unit.config, unit.epoch, unit.partition, Phase.TRIAL) if trial else unit,
+            lead.name,
+            lead.registration,
+            at.revision,
+            at.head,
+            choice=choice,
+            gang=tuple(Member(node.name, node.registration) for node in others),
+            skip=0 if trial else skipped(at),
+        )
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None, f"{attempt} was not let through"
+        return replace(attempt, token=token)
+
+    def done(self, attempt: Attempt) -> None:
+        """Wait until the attempt has ended, one way or the other."""
+        wait_for(lambda: self.ledger.assignment(attempt.node) is None, f"the end of {attempt}")
+
+
+def ranks_of(agent: subprocess.Popen[bytes]) -> list[int]:
+    """The pids of an agent's ranks, in their order."""
+    found = []
+    for task in Path(f"/proc/{agent.pid}/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            if b"cerebro_elastic.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return sorted(found)

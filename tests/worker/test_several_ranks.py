@@ -1,0 +1,156 @@
+"""Units on several ranks, live: on the two of one node, and in gangs of nodes; what fails there, fails alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stage import Stage, ranks_of, wait_for
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.progress import advance, next_units
+from cerebro_elastic.core.values import Choice, Config, FailureKind, Visit
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.train.bench import Bench
+
+pytestmark = pytest.mark.cluster
+
+MODULE = """
+import time
+import torch
+from torch import nn
+from cerebro_elastic.parallel.group import ranks
+
+
+def model(dropout=0.0):
+    return nn.Sequential(nn.Linear(3, 8), nn.Dropout(dropout), nn.Tanh(), nn.Linear(8, 3))
+
+
+def prepared(batch, deed):
+    if deed == "raise" and ranks()[0] == 1:
+        raise ValueError("not to the liking of rank 1")
+    if deed == "pause":
+        time.sleep(0.1)
+    return batch
+"""
+
+DDP = Choice("ddp", 2)
+FSDP = Choice("fsdp", 2)
+OVER = Choice("ddp", 2, 2)
+THREE = Choice("fsdp", 3, 2)
+ROWS, BATCH = 100, 7
+"""40 rows a partition: the last batch has five, which two ranks do not divide."""
+
+
+def source() -> dict[str, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
+    return {"x": x, "y": x.argmax(1)}
+
+
+@dataclass
+class Play:
+    """A stage with a node of two ranks and one of one."""
+
+    stage: Stage
+    pair: subprocess.Popen[bytes]
+    one: subprocess.Popen[bytes]
+
+    def unit(self, config: str, nodes: list[str], choice: Choice) -> Visit:
+        attempt = self.stage.assign(config, nodes, choice)
+        self.stage.done(attempt)
+        visit = self.stage.ledger.visits()[-1]
+        assert visit.attempt == attempt.token, self.stage.config(config).failures
+        return visit
+
+
+@pytest.fixture(scope="module")
+def play(etcd: EmbeddedEtcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("play")
+        choices = (Choice(), DDP, FSDP, OVER, THREE)
+        stage = Stage(folder, etcd, stack, MODULE, source, choices=choices, batch_size=BATCH)
+        play = Play(stage, stage.start("pair", 2), stage.start("one", 1))
+        wait_for(lambda: len(stage.said("pair", "ready")) == 2 and stage.said("one", "ready"), "the nodes")
+        yield play
+
+
+WAYS = [(["pair"], DDP), (["one", "pair"], OVER), (["pair"], FSDP), (["pair", "one"], THREE)]
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(play: Play) -> None:
+    for name in ("a", "again"):
+        play.stage.create(name)
+    visits = [play.unit("a", nodes, choice) for nodes, choice in WAYS]
+    again = [play.unit("again", nodes, choice) for nodes, choice in WAYS]
+    assert [v.output.digest for v in again] == [v.output.digest for v in visits]
+    assert [(v.choice, v.nodes) for v in visits] == [(choice, tuple(nodes)) for nodes, choice in WAYS]
+    assert {(v.samples, v.batches) for v in visits} == {(40, 6)}
+
+    bench = Bench(play.stage.spec, play.stage.folder / "cache")
+    at, state = Config("a", {"deed": "train", "lr": 0.01}), None
+    for visit in visits:
+        alone = bench.perform(bench.job(at, next_units(at, play.stage.plan)[0], state))
+        assert visit.metrics == pytest.approx(alone.metrics, rel=1e-5)
+        state, at = alone.state, advance(at, visit, play.stage.plan)
+    assert state is not None
+    hopped = checkpoint.load(visits[-1].output)
+    for key, value in state["model"].items():
+        assert torch.allclose(hopped["model"][key], value, rtol=1e-5, atol=1e-6), key
+    assert (hopped["step"], hopped["scheduler"]) == (state["step"], state["scheduler"])
+
+
+def test_what_fails_on_one_rank_is_told_and_ends_the_attempt_for_all(play: Play) -> None:
+    before = ranks_of(play.pair), ranks_of(play.one)
+    play.stage.create("fails", deed="raise")
+    play.stage.done(play.stage.assign("fails", ["one", "pair"], OVER))
+    (failure,) = play.stage.config("fails").failures
+    assert (failure.kind, failure.node, failure.choice) == (FailureKind.EXCEPTION, "pair", OVER)
+    assert "not to the liking of rank 1" in failure.story
+    play.stage.create("goes-on")
+    play.unit("goes-on", ["one", "pair"], OVER)
+    assert (ranks_of(play.pair), ranks_of(play.one)) == before
+
+
+def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play: Play) -> None:
+    before, (victim,) = ranks_of(play.pair), ranks_of(play.one)
+    play.stage.create("loses", deed="pause")
+    attempt = play.stage.assign("loses", ["pair", "one"], THREE)
+    wait_for(
+        lambda: [s for s in play.stage.said("one", "began") if s["attempt"] == attempt.token], "the unit"
+    )
+    os.kill(victim, signal.SIGKILL)
+    play.stage.done(attempt)
+    (failure,) = play.stage.config("loses").failures
+    assert (failure.kind, failure.node) == (FailureKind.CRASH, "one")
+    wait_for(lambda: len(play.stage.said("one", "ready")) == 2, "the rank to be started anew")
+    visit = play.unit("loses", ["pair", "one"], THREE)
+    assert visit.nodes == ("pair", "one")
+    assert ranks_of(play.pair) == before
+
+
+def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
+    """Its sibling ends, too, as torchrun has it; the node does not leave."""
+    before, (other,) = ranks_of(play.pair), ranks_of(play.one)
+    play.stage.create("dies", deed="pause")
+    attempt = play.stage.assign("dies", ["one", "pair"], THREE)
+    wait_for(
+        lambda: [s for s in play.stage.said("one", "began") if s["attempt"] == attempt.token], "the unit"
+    )
+    ready = len(play.stage.said("pair", "ready"))
+    os.kill(before[1], signal.SIGKILL)
+    play.stage.done(attempt)
+    (failure,) = play.stage.config("dies").failures
+    assert (failure.kind, failure.node) == (FailureKind.CRASH, "pair")
+    wait_for(lambda: len(play.stage.said("pair", "ready")) == ready + 2, "both ranks to be started anew")
+    assert play.stage.node("pair").drain is None
+    play.unit("dies", ["one", "pair"], THREE)
+    assert ranks_of(play.one) == [other]
