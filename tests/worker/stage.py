@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ DEADLINE = 90.0
 
 RECIPE = {
     "epochs": 2,
-    "task": {"kind": "torch", "model_fn": "a_task:model", "input_fn": "a_task:prepared", "loss": "cross_entropy",
-             "optimizer": "AdamW", "metrics": {"accuracy": "accuracy"}},
+    "task": {"kind": "torch", "model_fn": "a_task:model", "input_fn": "a_task:prepared", "optimizer": "AdamW",
+             "loss": "cross_entropy", "metrics": {"accuracy": "accuracy"}},
     "search": {"space": {"deed": ["train"], "lr": [0.01]}},
     "limits": {"hang_seconds": 60, "hang_factor": 1},
 }  # fmt: skip
@@ -68,8 +69,10 @@ class Stage:
         manifest = prepare(source, data, partitions=2, seed=1, valid=0.2)
         recipe = load_recipe({**RECIPE, "data": {"url": data, "batch_size": batch_size}}, root=folder)
         self.plan = Plan(self.run, 2, 2, choices=tuple(choices))
-        where = (data, manifest.digest, str(folder), {}, str(folder))
-        self.spec = Spec(self.plan, recipe.resolved(), recipe.digest, *where, __version__)
+        self.spec = Spec(
+            *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest),
+            *(str(folder), {}, str(folder), __version__),
+        )
         self.ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), self.run)
         self.ledger.open(self.spec)
         leader = self.ledger.lead("test", stack.enter_context(LeaseKeeper(self.ledger.store, 30)).lease)
@@ -133,6 +136,11 @@ class Stage:
         token = self.ledger.assign(attempt, self.leader)
         assert token is not None, f"{attempt} was not let through"
         return replace(attempt, token=token)
+
+    def begun(self, attempt: Attempt, node: str) -> None:
+        """Wait until a rank of the node takes part."""
+        began = partial(self.said, node, "began")
+        wait_for(lambda: any(line["attempt"] == attempt.token for line in began()), f"{attempt} to begin")
 
     def done(self, attempt: Attempt) -> None:
         """Wait until the attempt has ended, one way or the other."""

@@ -1,4 +1,4 @@
-"""Units on several ranks, live: on the two of one node, and in gangs of nodes; what fails there, fails alone."""
+"""Units on several ranks, live: on the two of one node, and in gangs of nodes; what fails, fails alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,9 +123,7 @@ def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play:
     before, (victim,) = ranks_of(play.pair), ranks_of(play.one)
     play.stage.create("loses", deed="pause")
     attempt = play.stage.assign("loses", ["pair", "one"], THREE)
-    wait_for(
-        lambda: [s for s in play.stage.said("one", "began") if s["attempt"] == attempt.token], "the unit"
-    )
+    play.stage.begun(attempt, "one")
     os.kill(victim, signal.SIGKILL)
     play.stage.done(attempt)
     (failure,) = play.stage.config("loses").failures
@@ -142,9 +139,7 @@ def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
     before, (other,) = ranks_of(play.pair), ranks_of(play.one)
     play.stage.create("dies", deed="pause")
     attempt = play.stage.assign("dies", ["one", "pair"], THREE)
-    wait_for(
-        lambda: [s for s in play.stage.said("one", "began") if s["attempt"] == attempt.token], "the unit"
-    )
+    play.stage.begun(attempt, "one")
     ready = len(play.stage.said("pair", "ready"))
     os.kill(before[1], signal.SIGKILL)
     play.stage.done(attempt)
