@@ -17,6 +17,8 @@ from cerebro_elastic.core.values import Phase, Visit
 
 KNOWN = 3
 """Visits after which a node's pace is believed."""
+FORGOTTEN = 100
+"""Visits of others after which it no longer is: who was too slow to be home to a partition is tried again."""
 _FACTORS = (1 / 32, 32.0)
 
 
@@ -37,12 +39,16 @@ def learn(
     if pace.units and seconds > 0 and usual > 0:
         pace = replace(pace, factor=_bounded(math.sqrt(pace.factor * seconds / usual)))
     timings = {**timings, config: (usual + seconds / pace.factor) / 2}
-    return timings, paces if visit.gang else {**paces, visit.node: replace(pace, units=pace.units + 1)}
+    if visit.gang:
+        return timings, paces
+    return timings, {**paces, visit.node: replace(pace, units=pace.units + 1, at=_visits(paces) + 1)}
 
 
 def pace(state: State, node: str) -> float:
-    """The node's factor; of one that is not known yet, the (geometric) mean of those that are, else 1."""
-    known = {name: p.factor for name, p in state.paces.items() if p.units >= KNOWN}
+    """The node's factor; of one that is not known yet, or no longer, the (geometric) mean of those that are,
+    else 1."""
+    oldest = _visits(state.paces) - FORGOTTEN
+    known = {name: p.factor for name, p in state.paces.items() if p.units >= KNOWN and p.at >= oldest}
     if node in known or not known:
         return known.get(node, 1.0)
     return math.exp(sum(map(math.log, known.values())) / len(known))
@@ -58,6 +64,11 @@ def unit_seconds(state: State, config: str) -> float:
         return min(trials)
     known = state.timings.values()
     return sum(known) / len(known) if known else 1.0
+
+
+def _visits(paces: Mapping[str, Pace]) -> int:
+    """From how many visits the paces were learned."""
+    return sum(pace.units for pace in paces.values())
 
 
 def _bounded(factor: float) -> float:

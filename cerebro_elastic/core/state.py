@@ -11,10 +11,11 @@ from cerebro_elastic.core.values import Attempt, Choice, Config, FailureKind, No
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How a node compares with the run's other nodes: ``factor`` times their seconds for the same config,
-    learned from ``units`` visits."""
+    learned from ``units`` visits, the last of which was visit number ``at`` of all nodes'."""
 
     factor: float = 1.0
     units: int = 0
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

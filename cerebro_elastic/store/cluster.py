@@ -188,7 +188,7 @@ class Cluster:
 def _judge(version: str, cluster: Cluster) -> None:
     """Refuse a server that is too old; warn of one that may lose data."""
     try:
-        numbers = tuple(int(part) for part in version.split("-")[0].split("."))
+        numbers = _numbers(version)
     except ValueError:
         raise StoreRefused(
             f"{cluster} says that its version is {version!r}: check that it is an etcd"
@@ -198,10 +198,20 @@ def _judge(version: str, cluster: Cluster) -> None:
             f"{cluster} is version {version}: at least {_OLDEST[0]}.{_OLDEST[1]} is needed; "
             f"upgrade it to 3.5.6 or later, or give another endpoint"
         )
-    oldest, newest = _INCONSISTENT
-    if oldest <= numbers <= newest and not cluster.settings.loopback:
+    several = len(cluster.settings.endpoints) > 1 or not cluster.settings.loopback
+    if several and may_diverge(version):
         warnings.warn(
             f"{cluster} is version {version}: 3.5.0 to 3.5.5 may make the members of a cluster differ "
             f"after a crash; upgrade it to 3.5.6 or later",
             stacklevel=2,
         )
+
+
+def may_diverge(version: str) -> bool:
+    """Whether members of a cluster of this version may differ after one was killed (etcd issue 13766)."""
+    oldest, newest = _INCONSISTENT
+    return oldest <= _numbers(version) <= newest
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("-")[0].split("."))

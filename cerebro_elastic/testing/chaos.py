@@ -20,9 +20,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from cerebro_elastic.errors import StoreError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.testing.cluster import Cluster
+from cerebro_elastic.testing.etcd_cluster import check_etcd
 from cerebro_elastic.testing.faults import (
     FaultPlan,
     Kind,
@@ -117,6 +119,11 @@ def main() -> int:
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds that the run may take")
     parser.add_argument("--shrink", action="store_true")
     options = parser.parse_args()
+    if options.etcd > 1:
+        try:
+            check_etcd()
+        except StoreError as error:
+            parser.error(str(error))
     out = Console()
     units = options.configs * options.epochs * PARTITIONS
     plan = random_plan(

@@ -15,11 +15,25 @@ from typing import Any, Self
 import requests
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreError
+from cerebro_elastic.store.cluster import may_diverge
 from cerebro_elastic.store.embedded import find_etcd, launch, stop
 
 # A leader is missed after half a second, and still not each time when a machine is busy.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "500"]
 _START_SECONDS, _POLL_SECONDS = 30.0, 0.02
+
+
+def check_etcd() -> None:
+    """Raise ``StoreError`` if the members of a cluster of the etcd at hand may differ after one is killed."""
+    binary = find_etcd()
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    version = told.split()[2]
+    if may_diverge(version):
+        raise StoreError(
+            f"{binary} is version {version}, of which the members of a cluster may differ after a crash: "
+            "put an etcd of 3.4.22 or later, but not 3.5.0 to 3.5.5, on PATH, or set CEREBRO_ETCD to one"
+        )
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.estimates import KNOWN, learn, pace, unit_seconds
+from cerebro_elastic.core.estimates import FORGOTTEN, KNOWN, learn, pace, unit_seconds
 from cerebro_elastic.core.state import Pace, State
 from cerebro_elastic.core.values import CheckpointRef, Phase, Unit, Visit
 
@@ -59,7 +59,16 @@ def test_noise_moves_no_factor_far(seed: int) -> None:
 
 def test_a_nodes_first_unit_does_not_count_for_it() -> None:
     state = learned([visit("c0", "a", 1.0), visit("c0", "b", 50.0)])
-    assert state.paces["b"] == Pace(1.0, 1)
+    assert state.paces["b"] == Pace(1.0, 1, at=2)
+
+
+def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
+    slow = [visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN))]
+    last, later = len(slow), [visit("c0", "a", 1.0)] * FORGOTTEN
+    known, forgotten = learned([*slow, *later]), learned([*slow, *later, later[0]])
+    assert known.paces["b"].at == last
+    assert pace(known, "b") == known.paces["b"].factor > 1.0
+    assert pace(forgotten, "b") == pytest.approx(forgotten.paces["a"].factor)
 
 
 def test_a_pace_is_believed_after_some_units_and_till_then_it_is_that_of_the_others() -> None:

@@ -18,6 +18,8 @@ from cerebro_elastic.store.lease import LeaseKeeper
 from cerebro_elastic.testing.etcd_cluster import EtcdCluster, compact
 from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
 
+pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")
+
 Connect = Callable[[StoreSettings], EtcdStore]
 _HALF = 20
 """Tests of the contract before a member falls."""
