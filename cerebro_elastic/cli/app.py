@@ -137,7 +137,8 @@ def drain(
     from cerebro_elastic.runs.drain import drain as ask
 
     ask(run, node, grace=grace, home=home, store=store_of(etcd))
-    typer.echo(f"{node} leaves run {run} when its unit is done, or part-way through it after {grace:g} s")
+    given = "" if grace >= A_DAY else f", or part-way through it after {grace:g} s"
+    typer.echo(f"{node} leaves run {run} when its unit is done{given}")
 
 
 @app.command()
@@ -258,6 +259,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
 
 app.command()(hosts.host)
 app.command()(hosts.etcd)
+app.command()(results.export)
 app.command()(results.report)
 
 

@@ -23,6 +23,7 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Visit
 from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
+from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
 
 
@@ -72,7 +73,8 @@ def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str 
         case NodeLeft(node=name):
             return f"{name} left"
         case NodeDraining(node=name, grace=grace):
-            return f"{name} is leaving: it has {grace:g} s for its unit"
+            given = "" if grace >= A_DAY else f": it has {grace:g} s for its unit"
+            return f"{name} is leaving{given}"
         case NodeSetAside(node=name, seconds=seconds, why=why):
             return f"{name} gets no units for {seconds:g} s: {why}"
         case NodeForgiven(node=name):
