@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.optimizer_state import NamedState, from_names, to_names
 from cerebro_elastic.parallel.share import Buffers, averaged_step, clipped_update, mapped, portion, taken
+from cerebro_elastic.parallel.weight import Spread
 from cerebro_elastic.parallel.wrapping import blocks
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -51,7 +51,6 @@ class Fsdp:
             output_dtype=torch.float32 if precision else None,
         )
         self._offload = offload
-        self._wrapped: tuple[str, ...] = ()
         self._buffers = Buffers()
 
     def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
@@ -70,6 +69,11 @@ class Fsdp:
             return str(refused)
         return None
 
+    def spread(self, ranks: int, device: torch.device) -> Spread:
+        """A shard of everything; with ``offload`` it is not on the GPU."""
+        held = 0.0 if self._offload and device.type == "cuda" else 1 / ranks
+        return Spread(held, held, held)
+
     def portion(self, rows: int) -> Portion:
         """A contiguous part."""
         return portion(rows)
@@ -79,7 +83,6 @@ class Fsdp:
         parts = made(make, loaded=loaded)
         initial = to_names(parts.optimizer, parts.model)
         wrapped = blocks(parts.model, self._wrap)
-        self._wrapped = tuple(wrapped)
         self._shard(parts.model, [*wrapped.values()], device)
         _point(parts.optimizer, parts.model, initial)
         return parts
@@ -93,7 +96,7 @@ class Fsdp:
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Every rank keeps its shard of each tensor that comes by."""
+        """Every rank keeps its shard of each tensor that comes by, or what comes if that is its shard."""
         live, names = _state(parts.model), dict(parts.model.named_parameters())
         device = next(iter(names.values())).device
 
@@ -129,27 +132,14 @@ class Fsdp:
         optimizer = mapped(to_names(parts.optimizer, parts.model), lambda _, tensor: gather(tensor))
         return (model, optimizer) if ranks()[0] == 0 else ({}, {})
 
-    def layout(self, parts: Parts) -> str:  # noqa: ARG002
-        """Ranks and wrapping: shards do not depend on precision or offload."""
-        names = hashlib.sha256("\n".join(self._wrapped).encode()).hexdigest()[:12]
-        return f"fsdp ranks={ranks()[1]} wrapped={names}"
-
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """This rank's shards; on the CPU, the live ones."""
-        model = {name: _local(tensor) for name, tensor in _state(parts.model).items()}
-        return model, mapped(to_names(parts.optimizer, parts.model), lambda _, tensor: _local(tensor))
+        """This rank's shards, which FSDP2 has cut by rows as ``torch.chunk`` does; on the CPU, the live ones."""
+        detached: dict[int, Any] = {}  # tied ones stay one object
 
-    def load_shards(self, parts: Parts, model: Mapping[str, Any], optimizer: Mapping[str, Any]) -> None:
-        """Take this rank's shards."""
-        live, names = _state(parts.model), dict(parts.model.named_parameters())
+        def live(_path: tuple[Any, ...], tensor: Tensor) -> Any:
+            return detached.setdefault(id(tensor), tensor.detach())
 
-        def slot(path: tuple[Any, ...], local: Tensor) -> Any:
-            like = names[path[1]] if path[0] == "state" else None
-            return _like(local.clone(), like)
-
-        parts.model.load_state_dict({name: _like(value, live.get(name)) for name, value in model.items()})
-        by_name = mapped(optimizer, slot)
-        parts.optimizer.load_state_dict(from_names(by_name, parts.optimizer, parts.model))
+        return mapped(_state(parts.model), live), mapped(to_names(parts.optimizer, parts.model), live)
 
     def close(self) -> None:
         """Nothing was taken but memory."""
@@ -189,18 +179,14 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return model.state_dict(keep_vars=True)
 
 
-def _sharded(full: Tensor, like: Any) -> Any:
-    """A copy of this rank's rows of ``full``, if ``like`` is a sharded tensor of its shape; else of all."""
-    if not isinstance(like, DTensor) or full.shape != like.shape:
-        return full.clone()
-    rows = math.ceil(len(full) / like.device_mesh.size())
+def _sharded(given: Tensor, like: Any) -> Any:
+    """A copy of this rank's rows of ``given``, if ``like`` is a sharded tensor of its shape; else of all."""
+    if not isinstance(like, DTensor) or given.shape != like.shape:
+        return _like(given.clone(), like)
+    rows = math.ceil(len(given) / like.device_mesh.size())
     local = like.to_local()
     start = like.device_mesh.get_local_rank() * rows
-    return _like(full[start : start + len(local)].to(local.device, copy=True), like)
-
-
-def _local(value: Any) -> Any:
-    return value.to_local().detach() if isinstance(value, DTensor) else value
+    return _like(given[start : start + len(local)].to(local.device, copy=True), like)
 
 
 def _like(local: Any, like: Any) -> Any:

@@ -14,6 +14,7 @@ from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.optimizer_state import check_groups, to_names
 from cerebro_elastic.parallel.share import Buffers, averaged_step, portion, taken
+from cerebro_elastic.parallel.weight import Spread
 from cerebro_elastic.parallel.zero_settings import settings
 from cerebro_elastic.parallel.zero_state import EngineState
 
@@ -50,6 +51,18 @@ class Zero:
         if (kind := type(parts.optimizer).__name__) in _SHAPED:
             return f"deepspeed cuts parameters into flat shards, and {kind} needs their shape"
         return None
+
+    def spread(self, ranks: int, device: torch.device) -> Spread:
+        """By stage; what is offloaded is not on the GPU."""
+        zero = self._settings["zero_optimization"]
+
+        def held(stage: int, offload: str) -> float:
+            offloaded = zero.get(offload, {}).get("device", "none") != "none"
+            if offloaded and device.type == "cuda":
+                return 0.0
+            return 1 / ranks if zero["stage"] >= stage else 1.0
+
+        return Spread(held(3, "offload_param"), held(2, "offload_optimizer"), held(1, "offload_optimizer"))
 
     def portion(self, rows: int) -> Portion:
         """A contiguous part."""

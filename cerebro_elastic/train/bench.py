@@ -67,6 +67,7 @@ class Bench:
         choice: Choice = Choice(),
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
+        room: int | None = None,
     ) -> UnitJob:
         """The job that ``unit`` is for ``config`` as it stands: all of it, or the rest if it is begun."""
         rows = self._manifest.rows
@@ -89,11 +90,12 @@ class Bench:
             choice=choice,
             beat=beat,
             stop=stop,
+            room=room,
         )
 
     def perform(self, job: UnitJob) -> UnitResult:
-        """Train or evaluate, as the unit says."""
-        done = self._task.train if job.unit.phase is Phase.TRAIN else self._task.evaluate
+        """Train, perhaps as a trial, or evaluate, as the unit says."""
+        done = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
         return done(job)
 
 

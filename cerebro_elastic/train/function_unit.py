@@ -23,7 +23,9 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import agree, choose
 from cerebro_elastic.parallel.base import Parallelism, Parts
+from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.weight import check_room
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed, rng
 from cerebro_elastic.train.finite import not_finite
@@ -80,6 +82,8 @@ class FunctionUnit:
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
         self._check_passes()
+        if job.room is not None:
+            self._check_room(job.room)
         rng.seed_all(job.seed)
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
@@ -177,10 +181,15 @@ class FunctionUnit:
     def _make(self) -> Parts:
         job = self._job
         parts = self._user.make_parts(job.hparams, training_budget(job))
-        if job.state is None and (refusal := self._parallelism.refusal(parts, ranks()[1])):
+        asked = job.state is None or job.room is not None
+        if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.choice.label}: {refusal}")
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
         return parts
+
+    def _check_room(self, room: int) -> None:
+        parts = made(self._make, loaded=True)  # its values are of no interest, and may take long to compute
+        check_room(parts, self._parallelism, ranks()[1], self._device, room)
 
     def _taken_up(self, state: State) -> Progress:
         parts = self._parts

@@ -24,6 +24,7 @@ from cerebro_elastic.worker.meeting import Gathering, Withdrawn, needs_group
 from cerebro_elastic.worker.repair import Repairs
 from cerebro_elastic.worker.seat import Identity, Seat, seat_of, stale
 from cerebro_elastic.worker.sweep import Sweeper
+from cerebro_elastic.worker.trials import Trials
 from cerebro_elastic.worker.units import Units
 from cerebro_elastic.worker.watchdog import Watchdog
 
@@ -34,7 +35,8 @@ _LOOK_SECONDS = 0.1
 
 
 class Attempts:
-    """Performs the attempts of one process, one after the other."""
+    """Performs the attempts of one process, one after the other. Others reach it at ``address``; a unit may
+    take ``memory`` bytes (``None``: what there is)."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Attempts:
         watchdog: Watchdog,
         *,
         address: str = "127.0.0.1",
+        memory: int | None = None,
     ) -> None:
         self._ledger = ledger
         self._spec = spec
@@ -60,7 +63,9 @@ class Attempts:
         repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
         self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition), repairs.repair)
         self._gathering = Gathering(Meetings(ledger), identity.node, address, bench.device)
-        self._units = Units(spec, bench, self._hopper, self._gathering, clock, leaving, watchdog.beat)
+        hops = (bench, self._hopper, self._gathering, clock)
+        self._units = Units(spec, *hops, leaving, watchdog.beat)
+        self._trials = Trials(*hops, watchdog.beat, memory)
         self._sweeper = Sweeper(ledger, spec.storage, spec.plan, bench.recipe, log)
 
     def __enter__(self) -> Self:
@@ -90,7 +95,7 @@ class Attempts:
         try:
             self._take_part(attempt, config, seat, log)
         finally:
-            if needs_group(attempt):
+            if needs_group(attempt) or attempt.unit.phase is Phase.TRIAL:
                 group.sweep()
 
     def _take_part(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
@@ -98,7 +103,7 @@ class Attempts:
         hang = max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
         try:
             with self._watchdog.watching(hang):
-                visit = self._units.do(attempt, config, seat, hang)
+                made = self._does(attempt).do(attempt, config, seat, hang)
         except Withdrawn:
             log.warning("withdrawn before it began")
         except GroupBroken as error:
@@ -106,8 +111,15 @@ class Attempts:
         except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises
             self._give_up(attempt, config, error, log)
         else:
-            if visit is not None:
-                self._commit(attempt, config, visit, log)
+            if isinstance(made, Visit):
+                self._commit(attempt, config, made, log)
+            elif made is not None:
+                told = {"seconds": made.seconds, "bytes": made.bytes, "refusal": made.refusal}
+                self._ledger.tried(attempt, made)
+                log.info("tried", choice=made.choice.label, **told)
+
+    def _does(self, attempt: Attempt) -> Units | Trials:
+        return self._trials if attempt.unit.phase is Phase.TRIAL else self._units
 
     def _commit(self, attempt: Attempt, config: Config, visit: Visit, log: EventLog) -> None:
         told = {"seconds": visit.seconds, "hop_seconds": visit.hop_seconds, "metrics": visit.metrics}

@@ -25,6 +25,7 @@ from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.inbox import Inbox
 from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.memory import limit_of
 from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
@@ -83,10 +84,11 @@ def _work(
         if any(choice.ranks > 1 for choice in spec.plan.choices):
             group.warm()
         address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
+        limit = limit_of(env)
         told = (clock, log, identity, leaving, watchdog)
         with (
             watchdog.catching_crashes(),
-            Attempts(ledger, spec, bench, *told, address=address) as attempts,
+            Attempts(ledger, spec, bench, *told, address=address, memory=limit) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             while (attempt := inbox.next()) is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.progress import next_units, skipped
-from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Spec
+from cerebro_elastic.core.values import Attempt, Choice, Config, Node, Phase, Plan, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
@@ -44,6 +44,8 @@ def train(model, optimizer, batches, deed):
             sys.exit(0)
         if deed == "memory":
             raise torch.OutOfMemoryError("out of memory")
+        if deed == "hoard":
+            hoard = torch.ones(25_000_000)
         if deed == "hang":
             time.sleep(600)
         optimizer.zero_grad()
@@ -68,9 +70,12 @@ def rows() -> dict[str, np.ndarray]:
 
 
 class Scene:
-    """``too`` are further sections of the recipe."""
+    """A unit may take ``memory`` bytes; ``too`` are further sections of the recipe."""
 
-    def __init__(self, folder: Path, deed: str, *, batch_size: int = 4, **too: Any) -> None:
+    def __init__(
+        self, folder: Path, deed: str, *, batch_size: int = 4, memory: int | None = None, **too: Any
+    ) -> None:
+        self._memory = memory
         (folder.parent / "an_act.py").write_text(FUNCTIONS)
         data = str(folder / "data")
         manifest = prepare(rows, data, partitions=2, seed=1)
@@ -100,7 +105,8 @@ class Scene:
         clock = SystemClock()
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
         told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog)
-        with Attempts(self.ledger, self.spec, self.bench, clock, *told) as self.attempts:
+        made = Attempts(self.ledger, self.spec, self.bench, clock, *told, memory=self._memory)
+        with made as self.attempts:
             yield self
 
     def register(self, boot: str = "boot") -> None:
@@ -113,11 +119,13 @@ class Scene:
         assert config is not None
         return config
 
-    def assign(self) -> Attempt:
+    def assign(self, phase: Phase = Phase.TRAIN, choice: Choice = Choice()) -> Attempt:
         config = self.config
+        unit = replace(next_units(config, self.plan)[0], phase=phase)
         attempt = Attempt(
-            *(next_units(config, self.plan)[0], "n", self.node.registration, config.revision, config.head),
+            *(unit, "n", self.node.registration, config.revision, config.head),
             skip=skipped(config),
+            choice=choice,
         )
         token = self.ledger.assign(attempt, self.leader)
         assert token is not None

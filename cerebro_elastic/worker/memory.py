@@ -1,0 +1,90 @@
+"""The memory of a rank: how much a unit may take, and how much it took.
+
+On a GPU it is the device's, as torch's allocator counts it. On a CPU it is the process's resident memory, as
+the kernel counts it: what an earlier unit has freed and the process has kept is not counted again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from cerebro_elastic.errors import RunError
+
+LIMIT = "CEREBRO_MEMORY"
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Limit and use of the control group, as a container sees it: of version 2, and of version 1."""
+
+
+def limit_of(env: Mapping[str, str]) -> int | None:
+    """The bytes that a unit may take on a rank, if ``CEREBRO_MEMORY`` says so, such as 800M or 2.5G."""
+    text = env.get(LIMIT)
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text)
+    if match is None:
+        raise RunError(f"{LIMIT} is {text!r}: give a number of bytes, such as 800M or 2.5G")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def room(device: torch.device, limit: int | None) -> int:
+    """The bytes that a unit may take now: ``limit``, if there is so much."""
+    free = _free_on_gpu(device) if device.type == "cuda" else _free_on_host()
+    return free if limit is None else min(free, limit)
+
+
+class Meter:
+    """How much memory a rank takes, at the highest, from now on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before = torch.cuda.memory_allocated(device)
+        else:
+            with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
+                Path("/proc/self/clear_refs").write_text("5")
+            self._before = _resident("VmRSS")
+
+    def highest(self) -> int:
+        """Bytes on top of what there was in the beginning."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) - self._before
+        return max(0, _resident("VmHWM") - self._before)
+
+
+def resident() -> int:
+    """Bytes that the process has in memory."""
+    return _resident("VmRSS")
+
+
+def _resident(what: str) -> int:
+    return _kilobytes(Path("/proc/self/status"), what)
+
+
+def _free_on_gpu(device: torch.device) -> int:
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def _free_on_host() -> int:
+    free = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
+    for most, used in _GROUPS:
+        with suppress(OSError, ValueError):  # no such control group, or none with a limit ("max")
+            free = min(free, int(Path(most).read_text()) - int(Path(used).read_text()))
+    return free
+
+
+def _kilobytes(file: Path, name: str) -> int:
+    """The value of the line ``name``, in bytes."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", file.read_text(), re.MULTILINE)
+    assert found is not None
+    return 1024 * int(found[1])

@@ -1,0 +1,153 @@
+"""A trial on one of its ranks: how a choice does for a config, from a few batches.
+
+Saturn's Trial Runner (cerebro-platform-thesis-2023, section 3.2.4): nothing is saved, and the config does not
+advance. What is refused before the first batch, and what has not memory enough, is a result, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.core.values import Attempt, Config, FailureKind, TrialResult
+from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
+from cerebro_elastic.parallel import agree
+from cerebro_elastic.train import feed
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.train.task import Stopped
+from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.failure import failure_of
+from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.worker.meeting import Gathering
+from cerebro_elastic.worker.seat import Seat
+
+_BATCHES = 6
+"""How many are trained; the first is not timed, for it pays for what is done once."""
+
+
+class Trials:
+    """Does the trials of one rank, on which a unit may take ``limit`` bytes (``None``: what there is)."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        hopper: Hopper,
+        gathering: Gathering,
+        clock: Clock,
+        beat: Callable[[], None],
+        limit: int | None,
+    ) -> None:
+        self._bench = bench
+        self._hopper = hopper
+        self._gathering = gathering
+        self._clock = clock
+        self._beat = beat
+        self._limit = limit
+        self._device = torch.device(bench.device)
+
+    def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
+        """What the attempt's trial tells, on the rank that leads, and on whichever finds that it cannot be;
+        ``None`` on the others."""
+        try:
+            return self._tried(attempt, config, seat, hang)
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
+            why = refusal_of(attempt, error)
+            if why is None:
+                raise
+            return _result(attempt, refusal=why)
+
+    def _tried(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
+        state = self._hopper.load(attempt.input)
+        meter, room = memory.Meter(self._device), memory.room(self._device, self._limit)
+        watch = _Watch(self._clock, self._device, meter)
+        job = self._bench.job(
+            config,
+            attempt.unit,
+            state,
+            choice=attempt.choice,
+            beat=self._beat,
+            stop=watch.stop,
+            room=room,
+        )
+        with self._gathering.group(attempt, seat, hang):
+            watch.begin(job.skip)
+            with suppress(Stopped):  # of a task that does not split: it has seen as many batches
+                self._bench.perform(job)
+            watch.end(feed.unit_batches(job))
+            highest = agree.gathered(watch.highest)
+        if not seat.leads:
+            return None
+        if self._limit is not None and max(highest) > self._limit:
+            return _result(
+                attempt,
+                refusal=f"it took {max(highest) / 1e6:.0f} MB on a rank, which may take "
+                f"{self._limit / 1e6:.0f} MB ({memory.LIMIT})",
+            )
+        return _result(attempt, seconds=watch.per_batch * feed.unit_batches(job), bytes=max(highest))
+
+
+@dataclass
+class _Watch:
+    """Times the batches of a trial, and looks at its memory when the last is trained."""
+
+    clock: Clock
+    device: torch.device
+    meter: memory.Meter
+    skip: int = 0
+    highest: int = 0
+    times: dict[int, float] = field(default_factory=dict)
+
+    def begin(self, skip: int) -> None:
+        self.skip = skip
+        self.times[skip] = self._now()
+
+    def stop(self, done: int) -> bool:
+        """Asked at each batch boundary (``UnitJob.stop``): whether these were enough."""
+        self.times[done] = self._now()
+        self.highest = self.meter.highest()
+        return done >= self.skip + _BATCHES
+
+    def end(self, batches: int) -> None:
+        """The job has come back: perhaps it had fewer batches."""
+        if len(self.times) <= _BATCHES:
+            self.times[batches] = self._now()
+            self.highest = self.meter.highest()
+
+    @property
+    def per_batch(self) -> float:
+        """Seconds, without the first batch if there are several."""
+        times = list(self.times.items())
+        (first, began), (last, ended) = times[1 if len(times) > 2 else 0], times[-1]
+        return (ended - began) / (last - first)
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return self.clock.now()
+
+
+def refusal_of(attempt: Attempt, error: BaseException) -> str | None:
+    """Why the attempt's choice is not feasible, if ``error`` says that; ``None`` if it says anything else."""
+    failure = failure_of(attempt, attempt.node, error)
+    if failure.kind is FailureKind.OUT_OF_MEMORY:
+        return f"out of memory: {failure.story}"
+    return failure.story if isinstance(error, TaskError | RecipeError | MissingExtra) else None
+
+
+def _result(
+    attempt: Attempt, *, seconds: float = 0.0, bytes: int = 0, refusal: str | None = None
+) -> TrialResult:
+    return TrialResult(
+        attempt.unit,
+        attempt.choice,
+        attempt.hardware,
+        attempt.node,
+        attempt.token,
+        seconds=seconds,
+        bytes=bytes,
+        refusal=refusal,
+    )
