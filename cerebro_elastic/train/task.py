@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from torch import Tensor
 
 from cerebro_elastic.core.values import Choice, HParams, Unit
 from cerebro_elastic.data.batches import LoaderSettings
@@ -45,6 +47,10 @@ class UnitJob:
     ``epochs`` is the config's budget of epochs, ``seed`` the run's seed. ``choice`` says by which parallelism
     the unit is trained, and on how many ranks.
 
+    ``room`` is how many bytes the unit may take on a rank, if that is to be known before it is trained: for a
+    trial. A task that sees before the first batch that it needs more, or that the choice cannot train the
+    config at all, raises ``TaskError`` (``parallel/weight.py`` estimates).
+
     ``skip`` is how many of the partition's batches were trained before, up to where ``state`` stands: the
     unit goes on behind them, and the parts of a unit, together, do exactly what it does in one go: equal
     state, bit for bit, equal metrics at its end, and the same rows logged. ``stop`` is asked before every
@@ -71,6 +77,7 @@ class UnitJob:
     choice: Choice = Choice()
     beat: Callable[[], None] = nothing
     stop: Callable[[int], bool] = never
+    room: int | None = None
 
     @property
     def last(self) -> bool:
@@ -129,3 +136,23 @@ class Task(Protocol):
     @property
     def splits(self) -> bool:
         """Whether a unit may be stopped at a batch boundary and taken up again elsewhere."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A trained model for whoever has nothing of ours installed: its ``weights`` by name, a ``checkpoint`` in
+    the format of the task's framework, if it has one, and Python code that shows how to ``load`` them, with
+    ``MODEL`` and ``CHECKPOINT`` for the files' names."""
+
+    weights: Mapping[str, Tensor]
+    load: str
+    checkpoint: Mapping[str, Any] | None = None
+
+
+@runtime_checkable
+class Exports(Protocol):
+    """A task whose models can be exported."""
+
+    def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
+        """The model of a config with ``state`` at the end of an epoch of ``batches`` batches, in a run with
+        this seed and budget of ``epochs``."""
