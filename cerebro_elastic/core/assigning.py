@@ -3,66 +3,133 @@ the policy's choice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from cerebro_elastic.core.actions import Assign
+from cerebro_elastic.core.choosing import expected_seconds
 from cerebro_elastic.core.estimates import pace, unit_seconds
+from cerebro_elastic.core.gangs import companions, held, overdue
 from cerebro_elastic.core.membership import used_nodes, waiting
+from cerebro_elastic.core.offers import Offer, Offers, offers
 from cerebro_elastic.core.ports import Instance, Policy
-from cerebro_elastic.core.progress import next_units, skipped, units_left
+from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Node, Phase, Plan, Prefetch, Status, Unit
+from cerebro_elastic.core.values import Attempt, Config, Member, Node, Phase, Plan, Prefetch, Status, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A state in which units are to be assigned: the ``nodes`` in use, and what may be done on them."""
+
+    state: State
+    plan: Plan
+    nodes: Mapping[str, Node]
+    offers: Offers
 
 
 def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
-    """An attempt for each idle node for which the policy has a unit."""
+    """An attempt for each idle node for which the policy has a unit, but for those that are held back."""
     if waiting(state, plan):
         return
     nodes = {n.name: n for n in used_nodes(state, plan)}
+    moment = _Moment(state, plan, nodes, offers(state, plan, nodes))
     idle = [name for name in nodes if name not in state.attempts]
-    busy = {a.unit.config for a in state.attempts.values()}
-    chosen = list(policy.choose(_instance(state, plan, nodes, idle, busy)))
-    busy |= {unit.config for _, unit in chosen}
-    for name, unit in chosen:
-        hints = policy.choose(_instance(state, plan, nodes, [name], busy))
-        yield Assign(_attempt(state, nodes[name], unit, [hint for _, hint in hints]))
+    busy = {attempt.unit.config for attempt in state.underway()}
+    taken: list[tuple[Offer, tuple[Node, ...]]] = []
+    first = overdue(state, moment.offers)
+    if first is not None:
+        taken += _taken(moment, policy, idle, state.configs.keys() - {first})
+        keep = set() if taken else held(moment.offers[first], nodes, idle)
+        idle = [name for name in _left(idle, taken) if name not in keep]
+    taken += _taken(moment, policy, idle, busy | _configs(taken))
+    busy |= _configs(taken)
+    for offer, others in taken:
+        gang = (offer.lead, *others)
+        hints = policy.choose(_instance(moment, [node.name for node in gang], busy))
+        yield Assign(
+            _attempt(state, offer, others, [unit for name, unit in hints if name == offer.lead.name])
+        )
 
 
-def _attempt(state: State, node: Node, unit: Unit, hints: Sequence[Unit]) -> Attempt:
+def _taken(
+    moment: _Moment, policy: Policy, idle: Sequence[str], busy: Collection[str]
+) -> list[tuple[Offer, tuple[Node, ...]]]:
+    """What the policy chooses, and the gangs' other nodes. Of two gangs that need one node the one that was
+    chosen first gets it, and the policy chooses again."""
+    taken: list[tuple[Offer, tuple[Node, ...]]] = []
+    again = True
+    while again:
+        again = False
+        free, out = _left(idle, taken), {*busy, *_configs(taken)}
+        for name, unit in policy.choose(_instance(moment, free, out)):
+            offer = next(o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
+            left = _left(idle, taken)
+            others = companions(offer, moment.nodes, left) if name in left else None
+            if others is None:
+                again = True
+            else:
+                taken.append((offer, others))
+    return taken
+
+
+def _left(idle: Sequence[str], taken: Sequence[tuple[Offer, Sequence[Node]]]) -> list[str]:
+    gone = {node.name for offer, others in taken for node in (offer.lead, *others)}
+    return [name for name in idle if name not in gone]
+
+
+def _configs(taken: Sequence[tuple[Offer, Sequence[Node]]]) -> set[str]:
+    return {offer.unit.config for offer, _ in taken}
+
+
+def _attempt(state: State, offer: Offer, others: Sequence[Node], hints: Sequence[Unit]) -> Attempt:
+    unit, lead = offer.unit, offer.lead
     config = state.configs[unit.config]
-    timed = unit.config in state.timings
     return Attempt(
         unit=unit,
-        node=node.name,
-        registration=node.registration,
+        node=lead.name,
+        registration=lead.registration,
         config_revision=config.revision,
         input=config.head,
+        choice=offer.choice,
         prefetch=_prefetch(state, hints),
         skip=skipped(config),
-        expected=unit_seconds(state, unit.config) * pace(state, node.name) if timed else None,
+        expected=_expected(state, offer),
+        gang=tuple(Member(node.name, node.registration) for node in others),
+        hardware=lead.hardware,
     )
+
+
+def _expected(state: State, offer: Offer) -> float | None:
+    """A trial's seconds nobody knows."""
+    config, lead = offer.unit.config, offer.lead
+    if offer.unit.phase is Phase.TRIAL:
+        return None
+    seconds = expected_seconds(state.trials, config, offer.choice, lead.hardware)
+    if seconds is not None or config not in state.timings:
+        return seconds
+    return unit_seconds(state, config) * pace(state, lead.name)
 
 
 def _prefetch(state: State, hints: Sequence[Unit]) -> Prefetch | None:
     """What the node would take next if it were idle again now."""
-    trains = [u for u in hints if u.phase is Phase.TRAIN]
+    trains = [u for u in hints if u.phase is not Phase.EVALUATE]
     return Prefetch(trains[0].partition, state.configs[trains[0].config].head) if trains else None
 
 
-def _instance(
-    state: State, plan: Plan, nodes: Mapping[str, Node], idle: Sequence[str], busy: set[str]
-) -> Instance:
+def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str]) -> Instance:
+    state, plan, nodes = moment.state, moment.plan, moment.nodes
     seconds = {c: unit_seconds(state, c) for c in state.configs}
     paces = {name: pace(state, name) for name in nodes}
     eligible: dict[str, list[Unit]] = {name: [] for name in idle}
     load = dict.fromkeys(nodes, 0.0)
     for config in state.configs.values():
-        for unit in next_units(config, plan):
-            takers = _takers(state, config, unit, nodes)
-            for name in takers:
-                load[name] += seconds[config.id] * paces[name]
-                if name in eligible and config.id not in busy:
-                    eligible[name].append(unit)
+        for offer in moment.offers[config.id]:
+            name = offer.lead.name
+            load[name] += seconds[config.id] * paces[name]
+            may = name in eligible and config.id not in busy
+            if may and companions(offer, nodes, idle) is not None:
+                eligible[name].append(offer.unit)
         for name, units in _later_units(state, config, plan, nodes).items():
             load[name] += units * seconds[config.id] * paces[name]
     return Instance(
@@ -79,15 +146,3 @@ def _later_units(state: State, config: Config, plan: Plan, nodes: Mapping[str, N
     later = plan.epochs - config.epoch - 1 if config.status is Status.LIVE else 0
     at_home = [home for home in state.homes.values() if home in nodes]
     return {name: later * at_home.count(name) for name in at_home}
-
-
-def _takers(state: State, config: Config, unit: Unit, nodes: Mapping[str, Node]) -> list[str]:
-    """The nodes that may do the unit: the partition's home, or any for an evaluation, but after a
-    failure one where it has not failed, as long as there is one. (A node's own trouble is over when it gets
-    units again.)"""
-    failed = {f.node for f in config.failures if f.unit == unit and not f.kind.of_node}
-    fresh = [name for name in nodes if name not in failed]
-    home = state.homes.get(unit.partition)
-    if unit.phase is Phase.TRAIN and home is not None and home in nodes and (home in fresh or not fresh):
-        return [home]
-    return fresh or list(nodes)

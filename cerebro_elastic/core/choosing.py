@@ -90,6 +90,12 @@ def counts(failure: Failure, plan: Plan) -> bool:
     return not failure.kind.of_node and not refuses
 
 
+def expected_seconds(trials: Trials, config: str, choice: Choice, hardware: str) -> float | None:
+    """What a unit of the config is expected to take by this choice, if that was tried."""
+    known = (e for e in trials.get(config, ()) if (e.choice, e.hardware) == (choice, hardware))
+    return next((estimate.seconds for estimate in known if estimate.refusal is None), None)
+
+
 def tried(trials: Trials, trial: TrialResult) -> Trials:
     """``trials`` after one more."""
     estimate = Estimate(trial.choice, trial.hardware, trial.seconds, trial.bytes, trial.refusal)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core import assigning, decide, lineage, machine, membership
+from cerebro_elastic.core import assigning, decide, lineage, machine, membership, offers
 from cerebro_elastic.core.actions import Withdraw
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.ports import Instance
@@ -98,14 +98,14 @@ def visits_anything_again(patch: Patch) -> None:
     def all_units(config: object, plan: Plan) -> tuple[Unit, ...]:
         return tuple(Unit(config.id, config.epoch, j) for j in range(plan.partitions))  # type: ignore[attr-defined]
 
-    patch.setattr(assigning, "next_units", all_units)
+    patch.setattr(offers, "next_units", all_units)
 
 
 def leaves_what_is_begun(patch: Patch) -> None:
     permissive(patch)
-    next_units = assigning.next_units
+    next_units = offers.next_units
     patch.setattr(
-        assigning, "next_units", lambda config, plan: next_units(replace(config, begun=None), plan)[::-1]
+        offers, "next_units", lambda config, plan: next_units(replace(config, begun=None), plan)[::-1]
     )
 
 
@@ -139,11 +139,8 @@ def forgets_who_is_busy(patch: Patch) -> None:
     permissive(patch)
     instance = assigning._instance
 
-    def nobody_busy(state, plan, nodes, idle, _busy):  # type: ignore[no-untyped-def]
-        return instance(state, plan, nodes, idle, set())
-
-    patch.setattr(assigning, "_instance", nobody_busy)
-    patch.setattr(assigning, "_takers", lambda _s, _c, _u, nodes: list(nodes))
+    patch.setattr(assigning, "_instance", lambda moment, idle, _busy: instance(moment, idle, set()))
+    patch.setattr(offers, "_takers", lambda _state, _unit, able, _failed: able)
 
 
 def assigns_over_an_assignment(patch: Patch) -> None:
@@ -231,9 +228,9 @@ def never_gives_up(patch: Patch) -> None:
 
 def insists_on_the_home(patch: Patch) -> None:
     patch.setattr(
-        assigning,
+        offers,
         "_takers",
-        lambda state, _c, unit, nodes: [n for n in [state.homes.get(unit.partition)] if n in nodes],
+        lambda state, unit, able, _failed: [n for n in [state.homes.get(unit.partition)] if n in able],
     )
 
 

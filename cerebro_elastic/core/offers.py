@@ -1,0 +1,65 @@
+"""What each config may do next: which units, led by which nodes, and by which choice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from cerebro_elastic.core.choosing import Turn, counts, next_turn
+from cerebro_elastic.core.progress import next_units
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Choice, Config, Node, Phase, Plan, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A unit, or the trial of one, that ``lead`` may take, by ``choice``; ``failed`` are the nodes on which
+    it has failed."""
+
+    unit: Unit
+    lead: Node
+    choice: Choice
+    failed: frozenset[str] = frozenset()
+
+
+Offers: TypeAlias = Mapping[str, Sequence[Offer]]
+"""By config."""
+
+
+def offers(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Offers:
+    """What each live config could do next on ``nodes``, were it and they idle."""
+    return {config.id: list(_offers(state, plan, config, nodes)) for config in state.configs.values()}
+
+
+def _offers(state: State, plan: Plan, config: Config, nodes: Mapping[str, Node]) -> Iterator[Offer]:
+    alike = Counter(node.hardware for node in nodes.values())
+    turns: dict[tuple[Phase, str], Turn | None] = {}
+    for unit in next_units(config, plan):
+        for kind, most in alike.items():
+            if (unit.phase, kind) not in turns:
+                turns[unit.phase, kind] = next_turn(config, unit.phase, kind, most, state, plan)
+        able = [name for name, node in nodes.items() if turns[unit.phase, node.hardware] is not None]
+        for name in _takers(state, unit, able, _failed(config, unit, plan)):
+            turn = turns[unit.phase, nodes[name].hardware]
+            assert turn is not None
+            offered = replace(unit, phase=Phase.TRIAL) if turn.trial else unit
+            yield Offer(offered, nodes[name], turn.choice, _failed(config, offered, plan))
+
+
+def _takers(state: State, unit: Unit, able: Sequence[str], failed: frozenset[str]) -> Sequence[str]:
+    """Of the nodes that are ``able`` those that may lead the unit: the partition's home, or any for an
+    evaluation, but after a failure one where it has not failed, as long as there is one. (A node's own
+    trouble is over when it gets units again.)"""
+    fresh = [name for name in able if name not in failed]
+    home = state.homes.get(unit.partition)
+    if unit.phase is Phase.TRAIN and home in able and (home in fresh or not fresh):
+        return [home]
+    return fresh or able
+
+
+def _failed(config: Config, unit: Unit, plan: Plan) -> frozenset[str]:
+    """Where the unit has failed, or a trial of it."""
+    trial = replace(unit, phase=Phase.TRIAL)
+    return frozenset(f.node for f in config.failures if f.unit in (unit, trial) and counts(f, plan))
