@@ -47,6 +47,16 @@ def test_the_password_is_not_shown() -> None:
     assert "s3cret" not in repr(StoreSettings(endpoints=ONE, user="u", password="s3cret"))
 
 
+def test_a_mounted_secret_is_read(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p, w\n")
+    env = {"CEREBRO_ETCD_ENDPOINTS": "a:1", "CEREBRO_ETCD_USER": "u"}
+    settings = StoreSettings.from_env({**env, "CEREBRO_ETCD_PASSWORD_FILE": str(tmp_path / "password")})
+    assert settings.password == "p, w"
+    assert StoreSettings.from_env(settings.to_env()) == settings
+    with pytest.raises(StoreError, match=r"_PASSWORD_FILE = /none cannot be read: name a file"):
+        StoreSettings.from_env({**env, "CEREBRO_ETCD_PASSWORD_FILE": "/none"})
+
+
 def test_relative_paths_hold_for_children_elsewhere(pem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(pem.parent)
     assert StoreSettings(endpoints=ONE, ca=Path(pem.name)).ca == pem

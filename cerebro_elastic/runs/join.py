@@ -64,6 +64,7 @@ def join(
         ledger, spec = stack.enter_context(live_run(run_id, settings))
         for node in names:
             _check(ledger, spec, node)
+        _check_files(spec)
         folder = _folder(spec, name, home)
         stack.enter_context(folder.locked())
         _keep(folder, spec)
@@ -107,7 +108,6 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
             "beginning with a letter or digit"
         )
     check_admission(spec)
-    _check_files(spec)
     taken = ledger.node(node)
     if taken is not None:
         raise RunError(

@@ -48,9 +48,11 @@ def serve(
 
 def _until_alone(ledger: Ledger) -> None:
     """Until there were hosts and are none, for some seconds if the run has not ended."""
-    been, alone = False, 0.0
-    while not been or alone < (_POLL if ledger.ended() else _LINGER):
+    begun = ledger.now()
+    alone = 0.0
+    while alone < (_POLL if ledger.ended() else _LINGER):
         time.sleep(_POLL)
-        hosts = ledger.store.range(ledger.keys.hosts).items
-        been = been or bool(hosts)
-        alone = 0.0 if hosts else alone + _POLL
+        hosts = ledger.store.range(ledger.keys.hosts)
+        # They may come and go between two looks.
+        been = hosts.revision > begun
+        alone = alone + _POLL if been and not hosts.items else 0.0

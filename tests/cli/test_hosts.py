@@ -1,0 +1,134 @@
+"""`cerebro host`, `cerebro etcd`: what is wrong is one message. (That they work: test_torchx_component.py)"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic import __version__
+from cerebro_elastic.cli.hosts import host_resolved
+from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.store.base import Put
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+Cerebro = Callable[..., Any]
+pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
+
+
+@pytest.fixture
+def opened(etcd: EmbeddedEtcd, project: Path, store_prefix: str) -> Iterator[Ledger]:
+    """A run of the project's recipe that another host has opened."""
+    recipe = load_recipe("recipe.yaml")
+    run = f"hosted-{store_prefix.split('/')[2][:8]}"
+    spec = Spec(
+        Plan(run, 4, 3),
+        recipe.resolved(),
+        recipe.digest,
+        "/another/machine/data",
+        "",
+        str(project),
+        {},
+        "/another/machine",
+        __version__,
+    )
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, run)
+        ledger.open(spec)
+        yield ledger
+
+
+def words_for(ledger: Ledger, etcd: EmbeddedEtcd, *more: str) -> list[str]:
+    return ["host", "recipe.yaml", "--run-id", ledger.keys.run, "--etcd", f"127.0.0.1:{etcd.port}", *more]
+
+
+def test_no_recipe_on_this_machine(cerebro: Cerebro) -> None:
+    said = cerebro("host", "elsewhere/recipe.yaml", "--etcd", "127.0.0.1:1")
+    assert said.code == 2
+    assert "elsewhere/recipe.yaml: cannot read the recipe: No such file" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no etcd is named, by which the hosts of a run find each other: give --etcd"),
+        (["--etcd", "nonsense"], "'nonsense' is not HOST:PORT"),
+        (["--etcd", "127.0.0.1:1", "--hosts", "8:2"], "--hosts is '8:2': give a number, or a range MIN:MAX"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str, cerebro: Cerebro) -> None:
+    said = cerebro("host", "recipe.yaml", *words)
+    assert said.code == 1
+    assert message in said.err
+
+
+def test_another_recipe_than_that_of_the_run(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:
+    said = cerebro(*words_for(opened, etcd, "--hosts", "2:3"))
+    assert said.code == 1
+    assert "was opened with another recipe:\n  nodes: 1 -> 2:3\ngive all hosts the same" in said.err
+
+
+def test_files_that_are_on_another_machine(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:
+    said = cerebro(*words_for(opened, etcd))
+    assert said.code == 1
+    assert "the data of run" in said.err
+    assert "lie in /another/machine/data, which is not on this machine: give `data.url`" in said.err
+    spec = opened.spec()
+    assert spec is not None
+    opened.renew(replace(spec, data="s3://bucket/data"))
+    said = cerebro(*words_for(opened, etcd))
+    assert "lie in /another/machine, which is not on this machine: give `checkpoints`" in said.err
+
+
+def test_a_folder_with_another_run_of_the_id(
+    etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path, store_prefix: str
+) -> None:
+    run = f"old-{store_prefix.split('/')[2][:8]}"
+    folder = project / "runs" / run
+    folder.mkdir(parents=True)
+    (folder / "lock").touch()
+    (folder / "spec.json").touch()
+    (folder / "history.jsonl").touch()
+    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", f"127.0.0.1:{etcd.port}")
+    assert said.code == 1
+    assert f"holds a run {run!r} that the etcd at hand does not know" in said.err
+    assert (folder / "history.jsonl").exists()
+
+
+def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:
+    opened.store.txn([], [Put(opened.keys.outcome, b"{}")])
+    said = cerebro(*words_for(opened, etcd))
+    assert said.code == 0
+    assert "has ended; to run the recipe again: another --run-id" in said.out
+    assert opened.store.range(opened.keys.hosts).items == ()
+
+
+def test_an_etcds_port_that_is_taken(cerebro: Cerebro) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        said = cerebro("etcd", "a-run", "--port", str(other.getsockname()[1]))
+    assert said.code == 1
+    assert "for etcd cannot be taken" in said.err
+
+
+@pytest.mark.parametrize(
+    ("address", "resolved"),
+    [
+        (None, None),
+        ("a:1", "a:1"),
+        ("@NAME:1", "there:1"),
+        ("@EMPTY:1", "localhost:1"),
+        ("@NOT_SET:1", "localhost:1"),
+    ],
+)
+def test_where_torchx_says_that_the_etcd_is(address: str | None, resolved: str | None) -> None:
+    assert host_resolved(address, {"NAME": "there", "EMPTY": ""}) == resolved

@@ -1,0 +1,299 @@
+"""``torchx run cerebro.mop``: what each scheduler would be asked for, field by field, and a job that really
+runs on this machine and leaves nobody behind, however torchx ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic import torchx_component
+from cerebro_elastic.runs.replay import verify
+
+torchx_runner = pytest.importorskip("torchx.runner")
+
+from torchx.specs.finder import ComponentValidationException, get_components  # noqa: E402
+from torchx.version import __version__ as TORCHX  # noqa: E402
+
+DEADLINE = 120.0
+NIGHTLY = not TORCHX.startswith("0.")
+
+RECIPE = """
+epochs: {epochs}
+nodes: 1:2
+node: {{threads: 2}}
+task: {{kind: torch, model_fn: "functions:model", loss: cross_entropy, optimizer: SGD}}
+data: {{source: "functions:load", partitions: 2, valid: 0.2}}
+search: {{space: {{lr: [0.1, 0.01]}}}}
+"""
+
+FUNCTIONS = """
+import numpy as np
+from torch import nn
+
+
+def load():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 8)).astype(np.float32)
+    return {"x": x, "y": (x.sum(axis=1) > 0).astype(np.int64)}
+
+
+def model():
+    return nn.Linear(8, 2)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a recipe, where torchx is called."""
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    (tmp_path / "job.yaml").write_text(RECIPE.format(epochs=2))
+    (tmp_path / ".torchxconfig").write_text((Path(__file__).parents[1] / ".torchxconfig").read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def dry(scheduler: str, *args: str, **cfg: object) -> Any:
+    """The request that torchx would send."""
+    with torchx_runner.get_runner() as runner:
+        return runner.dryrun_component(
+            "cerebro.mop", ["--recipe", "job.yaml", *args], scheduler, cfg=cfg, workspace=None
+        ).request
+
+
+def options(line: str) -> dict[str, str]:
+    """``--name=value`` and ``--name value`` of a command."""
+    words, found = shlex.split(line), {}
+    for word, after in zip(words, [*words[1:], "--"], strict=True):
+        if word.startswith("--"):
+            name, _, value = word.partition("=")
+            found[name] = value if "=" in word else "" if after.startswith("--") else after
+    return found
+
+
+def test_torchx_finds_it_and_its_own() -> None:
+    assert {"cerebro.mop", "dist.ddp", "utils.echo"} <= set(get_components())
+
+
+@pytest.mark.usefixtures("project")
+def test_slurm() -> None:
+    script = dry("slurm", "-j", "1:2x4", "--gpu", "4", partition="gpus", time="1:00").materialize()
+    asked = [options(line) for line in script.splitlines() if line.startswith("#SBATCH --")]
+    assert [job["--job-name"] for job in asked] == ["etcd-0", "hosts-0", "hosts-1"]
+    etcd, *hosts = asked
+    assert (etcd["--cpus-per-task"], etcd["--mem"]) == ("1", "1024")
+    for job in hosts:
+        gpus = {value for name, value in job.items() if name.startswith("--gpus-per-")}
+        assert (job["--cpus-per-task"], job["--mem"], gpus) == ("9", "9216", {"4"})
+        assert (job["--partition"], job["--time"], "--requeue" in job) == ("gpus", "1:00", True)
+    assert "TORCHX_MAX_RETRIES=3" in script
+    served, *commands = re.findall(r"-m cerebro_elastic\.cli (.*?)(?: :\\)?\n", script)
+    port = options(served)["--port"]
+    assert served.startswith("etcd job ")
+    assert options(served)["--listen"] == "0.0.0.0"
+    assert script.count(f"{sys.executable} -m cerebro_elastic.cli") == 3
+    for command in commands:
+        assert command.startswith("host job.yaml ")
+        told = options(command)
+        assert (told["--hosts"], told["--nodes"], told["--run-id"]) == ("1:2", "4", "job")
+        assert told["--etcd"] == f"@SLURM_JOB_NODELIST_HET_GROUP_0:{port}"
+
+
+@pytest.mark.usefixtures("project")
+def test_kubernetes() -> None:
+    client = pytest.importorskip("kubernetes.client")
+    words = ["-j", "1:2x2", "--gpu", "2", "--image", "me/job:1", "--env", "WHERE=there", "--cpu", "8"]
+    words += ["--etcd_port", "2379", "--mounts", "type=volume,src=data,dst=/data,readonly"]
+    cfg = {"queue": "q", "service_account": "reader", **({"validate_spec": False} if NIGHTLY else {})}
+    with pytest.warns(UserWarning, match="Volcano"):
+        request = dry("kubernetes", *words, **cfg)
+    job = client.ApiClient().sanitize_for_serialization(request.resource)
+    assert (job["spec"]["queue"], job["spec"]["maxRetry"]) == ("q", 3)
+    etcd, *hosts = job["spec"]["tasks"]
+    assert [(task["name"], task["minAvailable"]) for task in hosts] == [("hosts-0", 1), ("hosts-1", 0)]
+    assert all(task["maxRetry"] == 3 and task["policies"] == [] for task in (etcd, *hosts))
+    for task in (etcd, *hosts):
+        pod = task["template"]["spec"]
+        (container,) = pod["containers"]
+        assert (container["image"], pod["serviceAccountName"]) == ("me/job:1", "reader")
+        assert container["command"][:3] == ["python", "-m", "cerebro_elastic.cli"]
+        assert {"name": "WHERE", "value": "there"} in container["env"]
+        assert {"name": "mount-0", "persistentVolumeClaim": {"claimName": "data"}} in pod["volumes"]
+        assert {"name": "mount-0", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
+    (container,) = etcd["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "etcd", "containerPort": 2379}]
+    for task in hosts:
+        (container,) = task["template"]["spec"]["containers"]
+        limits = container["resources"]["limits"]
+        assert (limits["cpu"], limits["memory"], limits["nvidia.com/gpu"]) == ("8000m", "5120M", "2")
+        assert options(shlex.join(container["command"]))["--etcd"] == "@VC_ETCD_0_HOSTS:2379"
+
+
+@pytest.mark.skipif(NIGHTLY, reason="torchx has dropped aws_batch")
+@pytest.mark.usefixtures("project")
+def test_aws_batch() -> None:
+    cfg = {"queue": "q", "job_role_arn": "arn:aws:iam::1:role/s3", "user": "me"}
+    request = dry("aws_batch", "-j", "2:3x1", "--image", "me/job:1", "--max_retries", "7", **cfg)
+    assert request.queue == "q"
+    assert request.job_def["retryStrategy"]["attempts"] == 7
+    nodes = request.job_def["nodeProperties"]
+    assert (nodes["numNodes"], nodes["mainNode"]) == (4, 0)
+    etcd, hosts = nodes["nodeRangeProperties"]
+    assert (etcd["targetNodes"], hosts["targetNodes"]) == ("0:0", "1:3")
+    for node in (etcd, hosts):
+        assert node["container"]["jobRoleArn"] == "arn:aws:iam::1:role/s3"
+        assert node["container"]["image"] == "me/job:1"
+    needs = {need["type"]: need["value"] for need in hosts["container"]["resourceRequirements"]}
+    assert needs == {"VCPU": "3", "MEMORY": "3072"}
+    told = options(shlex.join(hosts["container"]["command"]))
+    assert told["--etcd"].startswith("@AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:")
+    assert told["--hosts"] == "2:3"
+
+
+@pytest.mark.usefixtures("project")
+def test_an_etcd_that_is_named_is_used() -> None:
+    app = torchx_component.mop("job.yaml", etcd="etcd-0:2379,etcd-1:2379", run_id="other")
+    (hosts,) = app.roles
+    assert (app.name, hosts.name, hosts.min_replicas, hosts.num_replicas) == ("other", "hosts", 1, 2)
+    assert options(shlex.join(hosts.args))["--etcd"] == "etcd-0:2379,etcd-1:2379"
+    with open("job.yaml", "a") as recipe:
+        recipe.write("etcd: 10.0.0.1:2379\n")
+    (hosts,) = torchx_component.mop("job.yaml").roles
+    assert options(shlex.join(hosts.args))["--etcd"] == "10.0.0.1:2379"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recipe": "none.yaml"}, "none.yaml: cannot read the recipe"),
+        ({"j": "2"}, "-j is '2': expected"),
+        ({"j": "0x1"}, "-j is '0x1'"),
+        ({"j": "3:2x1"}, "-j is '3:2x1'"),
+        ({"env": {"CEREBRO_ETCD_PASSWORD": "s3cret"}}, "--env CEREBRO_ETCD_PASSWORD.*_PASSWORD_FILE"),
+        ({"env": {"AWS_SECRET_ACCESS_KEY": "s3cret"}}, "--env AWS_SECRET_ACCESS_KEY"),
+        ({"env": {"WANDB_TOKEN": "s3cret"}}, "--env WANDB_TOKEN"),
+    ],
+)
+@pytest.mark.usefixtures("project")
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ComponentValidationException, match=message) as caught:
+        torchx_component.mop(**{"recipe": "job.yaml", **arguments})
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("project")
+def test_an_unknown_scheduler_is_one_message() -> None:
+    done = subprocess.run(
+        [*TORCHX_RUN, "-s", "pigeons", "cerebro.mop"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    assert "invalid choice: 'pigeons' (choose from" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# For real.
+
+TORCHX_RUN = [sys.executable, "-m", "torchx.cli.main", "run"]
+MARK = "CEREBRO_TORCHX_TEST"
+
+
+class Job:
+    """``torchx run`` in a process, and whoever descends from it."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.mark = uuid.uuid4().hex
+        self.log = folder / f"{self.mark}.log"
+        env = {**os.environ, MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1"}
+        with self.log.open("wb") as log:
+            self.torchx = subprocess.Popen(
+                [*TORCHX_RUN, "--", "--recipe", "job.yaml", *words],
+                cwd=folder,
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def others(self) -> dict[int, str]:
+        """Everybody but torchx that lives: command lines by process id."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if f"{MARK}={self.mark}" in (entry / "environ").read_text():
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+            except (OSError, ValueError):
+                continue
+        found.pop(self.torchx.pid, None)
+        return found
+
+    def complete(self) -> bool:
+        """Whether all parts of a job run: etcd and who serves it, hosts, agents and ranks."""
+        commands = self.others().values()
+        parts = ("cli etcd", "--data-dir", "cli host", "--rdzv-backend=cerebro", "-m cerebro_elastic.worker")
+        return all(any(part in command for command in commands) for part in parts)
+
+    def over(self) -> bool:
+        return not self.others()
+
+    def wait_for(self, condition: Callable[[Job], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition(self):
+            assert time.monotonic() < deadline, f"waited for {what}: {self.others()}\n{self.log.read_text()}"
+            time.sleep(0.1)
+
+
+@contextmanager
+def started(folder: Path, *words: str) -> Iterator[Job]:
+    job = Job(folder, *words)
+    try:
+        yield job
+    finally:
+        job.torchx.kill()
+        job.torchx.wait()
+        for pid in job.others():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.cluster
+def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
+    with started(project) as job:
+        job.wait_for(lambda job: job.torchx.poll() is not None, "the job to end")
+        assert job.torchx.returncode == 0, job.log.read_text()
+        job.wait_for(Job.over, "everybody to end")
+    told = job.log.read_text()
+    assert "Job finished: SUCCEEDED" in told
+    assert "Traceback" not in told
+    result = cerebro_elastic.open_run("job", home=project / "runs")
+    assert [row.status for row in result.leaderboard] == ["finished"] * 2
+    assert result.spec.plan.min_nodes == 1
+    assert result.spec.plan.max_nodes == 2
+    assert verify(result) == []
+    assert len(list((project / "runs").glob("job*/history.jsonl"))) == 2, "each host has the record"
+    with started(project) as again:
+        assert again.torchx.wait(DEADLINE) == 0
+    assert "run 'job' has ended; to run the recipe again: another --run-id" in again.log.read_text()
+
+
+@pytest.mark.cluster
+def test_nobody_outlives_torchx(project: Path) -> None:
+    (project / "job.yaml").write_text(RECIPE.format(epochs=100_000))
+    words = ("-j", "1x1", "--grace", "1", "--run_id")
+    with started(project, *words, "interrupted") as interrupted, started(project, *words, "killed") as killed:
+        for job in (interrupted, killed):
+            job.wait_for(Job.complete, "all parts to run")
+        killed.torchx.kill()
+        interrupted.torchx.send_signal(signal.SIGINT)
+        for job in (interrupted, killed):
+            job.wait_for(Job.over, "everybody to end")

@@ -1,0 +1,76 @@
+"""Runs and configs as `torchx tracker` shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.events import StateRead
+from cerebro_elastic.core.progress import advance
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import CheckpointRef, Config, Plan, Spec, Unit, Visit
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.store.journal import Journal
+
+pytest.importorskip("torchx.tracker")
+
+from torchx.tracker.api import build_trackers  # noqa: E402
+
+RECIPE = {
+    "name": "small",
+    "task": {"kind": "torch", "model_fn": "m:model", "loss": "cross_entropy", "optimizer": "SGD"},
+    "data": {"url": "/data"},
+    "search": {"space": {"lr": [0.1, 0.01]}},
+}
+
+
+def visit(config: str, loss: float) -> Visit:
+    """The one visit of a config."""
+    output = CheckpointRef(f"/{config}", "d", 1)
+    return Visit(Unit(config, 0, 0), 0, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0, {"val_loss": loss})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    recipe, plan = load_recipe(RECIPE, root=tmp_path), Plan("small", 1, 1)
+    folder = RunFolder(tmp_path / "small")
+    folder.path.mkdir()
+    spec = Spec(plan, recipe.resolved(), recipe.digest, "/data", "", "/", {}, "/", "0")
+    folder.spec.write_text(encode(spec))
+    visits = (visit("c0000", 0.5), visit("c0001", 0.25))
+    begun = (Config("c0000", {"lr": 0.1}), Config("c0001", {"lr": 0.01}))
+    configs = {config.id: advance(config, done, plan) for config, done in zip(begun, visits, strict=True)}
+    Journal(folder.history).append([StateRead(9, State(plan=plan, configs=configs, revision=9), visits)])
+    return tmp_path
+
+
+def test_runs_configs_and_what_they_left(home: Path) -> None:
+    (tracker,) = build_trackers({"cerebro": str(home)})
+    assert list(tracker.run_ids(parent_run_id=None)) == ["small"]
+    assert list(tracker.run_ids(parent_run_id="small")) == ["small/c0001", "small/c0000"]
+    run = tracker.metadata("small")
+    assert (run["configs"], run["best config"], run["best val_loss"]) == (2, "c0001", 0.25)
+    config = tracker.metadata("small/c0000")
+    assert (config["lr"], config["val_loss"]) == (0.1, 0.5)
+    assert {name: found.path for name, found in tracker.artifacts("small").items()} == {
+        "history": str(home / "small" / "history.jsonl"),
+        "curves": str(home / "small" / "metrics.csv"),
+        "best checkpoint": "/c0001",
+    }
+    assert tracker.artifacts("small/c0000")["best checkpoint"].path == "/c0000"
+    assert [source.source_run_id for source in tracker.sources("small/c0000")] == ["small"]
+    assert list(tracker.sources("small")) == []
+
+
+def test_what_is_not_there_and_what_cannot_be_done(home: Path) -> None:
+    (tracker,) = build_trackers({"cerebro": str(home)})
+    with pytest.raises(RunError, match="there is no run 'large'.*choices: small"):
+        tracker.metadata("large")
+    with pytest.raises(RunError, match="no config 'c9'"):
+        tracker.artifacts("small/c9")
+    with pytest.raises(RunError, match="only reads"):
+        tracker.add_metadata("small", mood="good")
