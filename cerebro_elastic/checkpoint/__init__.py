@@ -1,5 +1,6 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
-from cerebro_elastic.checkpoint.storage import load, remove, restore, save, verify
+from cerebro_elastic.checkpoint.storage import complete, load, remove, restore, save, save_part, verify
+from cerebro_elastic.checkpoint.tensors import Part
 
-__all__ = ["load", "remove", "restore", "save", "verify"]
+__all__ = ["Part", "complete", "load", "remove", "restore", "save", "save_part", "verify"]

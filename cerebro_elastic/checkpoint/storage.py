@@ -1,23 +1,30 @@
 """Checkpoints on any fsspec URL: immutable, verified by digest, loaded without unpickling.
 
-A checkpoint is a folder of three files. ``manifest.json`` is written last and gives the size and
-sha256 of the other two: a folder without it is no checkpoint. A ``CheckpointRef``'s digest is the
-sha256 of ``manifest.json``, which is a function of the state alone: equal states, equal digests.
+A checkpoint is a folder. ``tree.json`` has the state but for its tensors, which ``tensors.safetensors`` has.
+``manifest.json`` is written last and gives the size and sha256 of the others: a folder without it is no
+checkpoint. A ``CheckpointRef``'s digest is the sha256 of ``manifest.json``, which is a function of the state
+alone: equal states, equal digests.
+
+If ranks held parts of the state's tensors, each has written its own: ``part-<k>.safetensors`` has the rows of
+rank k, and ``tree.json`` tells which tensors they make up and of how many parts. It is the same state all
+the same: read by whoever wants all of it, and by a rank of as many that wants its own part.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cerebro_elastic import files
 from cerebro_elastic.checkpoint import tensors, tree
+from cerebro_elastic.checkpoint.tensors import Part, Spec
 from cerebro_elastic.core.values import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import (
@@ -49,13 +56,24 @@ def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
     stored (see ``tree``) or if ``url`` is taken; ``StorageError`` or ``DiskFull`` if writing fails.
     """
     data = _data(state)
-    with translated(CheckpointError, f"cannot write the checkpoint {url}"):
-        folder = locate(url)
-        if exists(folder / MANIFEST):
-            raise CheckpointError(
-                f"{folder} already holds a checkpoint, and checkpoints never change: save elsewhere"
-            )
-        return _write(folder, url, data)
+    with _writing(url) as folder:
+        _check_free(folder)
+        return _completed(folder, _write(folder, data), url)
+
+
+def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
+    """As ``save``, what one rank writes of a state whose tensors are divided over ranks, as ``DTensor``s: its
+    part, and if it is the first all the rest of its state, too. It is no checkpoint before ``complete``."""
+    data = _part_data(state, part)
+    with _writing(url) as folder:
+        _check_free(folder)
+        return _write(folder, data)
+
+
+def complete(contents: Mapping[str, Content], url: str) -> CheckpointRef:
+    """Write the manifest: the files with these ``contents`` are the checkpoint."""
+    with _writing(url) as folder:
+        return _completed(folder, contents, url)
 
 
 def restore(state: Mapping[str, Any], ref: CheckpointRef) -> None:
@@ -70,12 +88,15 @@ def restore(state: Mapping[str, Any], ref: CheckpointRef) -> None:
             f"{ref.url} cannot be put back: it held a state of digest {ref.digest} ({ref.bytes} bytes), this "
             f"one has {found.digest} ({found.bytes} bytes)"
         )
-    with translated(CheckpointError, f"cannot write the checkpoint {ref.url}"):
-        _write(locate(ref.url), ref.url, data)
+    with _writing(ref.url) as folder:
+        _completed(folder, _write(folder, data), ref.url)
 
 
-def load(ref: CheckpointRef) -> Any:
+def load(ref: CheckpointRef, part: Part | None = None) -> Any:
     """The saved state, each file read once and checked on the way; tensors are fresh, on the CPU.
+
+    For a rank that wants its ``part`` only, tensors that were saved in as many parts have its rows; all
+    others, and those saved in another number of parts, are whole.
 
     Raises ``DamagedCheckpoint`` if a file is missing, cut short or damaged, ``StorageError`` if that
     cannot be known.
@@ -85,12 +106,11 @@ def load(ref: CheckpointRef) -> Any:
         text = read(folder / TREE)
         _check(folder / TREE, contents[TREE], digest([text]))
         saved = json.loads(text)
-        layout = [
-            tensors.Spec(name, getattr(torch, dtype), tuple(shape)) for name, dtype, shape in saved["tensors"]
-        ]
+        layout = _specs(saved["tensors"])
         flat = tensors.empty(layout)
-        targets = [memoryview(bytearray(len(tensors.header(layout)))), *tensors.memory(layout, flat)]
-        _check(folder / TENSORS, contents[TENSORS], read_into(folder / TENSORS, targets))
+        _read(folder / TENSORS, contents[TENSORS], layout, flat)
+        if "parts" in saved:
+            flat |= _divided(folder, contents, saved["parts"], part)
     return tree.unflatten(saved["state"], flat)
 
 
@@ -112,21 +132,100 @@ def remove(ref: CheckpointRef) -> None:
 def _data(state: Mapping[str, Any]) -> dict[str, Sequence[Chunk]]:
     """The files of ``state`` but for the manifest, by name."""
     values, flat = tree.flatten(state)
+    if any(map(tree.is_divided, flat.values())):
+        raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
     layout = tensors.specs(flat)
-    listed = [(spec.name, str(spec.dtype).removeprefix("torch."), spec.shape) for spec in layout]
     return {
-        TENSORS: [tensors.header(layout), *tensors.memory(layout, flat)],
-        TREE: [_json({"tensors": listed, "state": values})],
+        TENSORS: _file(layout, flat),
+        TREE: [_json({"tensors": _listed(layout), "state": values})],
     }
 
 
-def _write(folder: Place, url: str, data: Mapping[str, Sequence[Chunk]]) -> CheckpointRef:
-    """The manifest last, and not before the names of the others are durable."""
+def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk]]:
+    """The files of one rank's part of ``state``, by name."""
+    values, flat = tree.flatten(state)
+    divided: dict[str, Any] = {name: tensor for name, tensor in flat.items() if tree.is_divided(tensor)}
+    full = tensors.specs(divided)
+    own = {name: tensor.to_local().detach().cpu().contiguous() for name, tensor in divided.items()}
+    layout = [spec.of(part) for spec in full]
+    data = {_part_name(part.index): _file(layout, own)}
+    if part.index > 0:
+        return data
+    rest = {name: tensor for name, tensor in flat.items() if name not in divided}
+    others = tensors.specs(rest)
+    told = {
+        "tensors": _listed(others),
+        "parts": {"count": part.count, "tensors": _listed(full)},
+        "state": values,
+    }
+    return data | {TENSORS: _file(others, rest), TREE: [_json(told)]}
+
+
+def _file(layout: Sequence[Spec], flat: Mapping[str, Tensor]) -> Sequence[Chunk]:
+    return [tensors.header(layout), *tensors.memory(layout, flat)]
+
+
+def _part_name(index: int) -> str:
+    return f"part-{index}.safetensors"
+
+
+def _listed(layout: Iterable[Spec]) -> list[Any]:
+    return [(spec.name, str(spec.dtype).removeprefix("torch."), spec.shape) for spec in layout]
+
+
+def _specs(listed: Iterable[Any]) -> list[Spec]:
+    return [Spec(name, getattr(torch, dtype), tuple(shape)) for name, dtype, shape in listed]
+
+
+@contextmanager
+def _writing(url: str) -> Iterator[Place]:
+    with translated(CheckpointError, f"cannot write the checkpoint {url}"):
+        yield locate(url)
+
+
+def _check_free(folder: Place) -> None:
+    if exists(folder / MANIFEST):
+        raise CheckpointError(
+            f"{folder} already holds a checkpoint, and checkpoints never change: save elsewhere"
+        )
+
+
+def _write(folder: Place, data: Mapping[str, Sequence[Chunk]]) -> dict[str, Content]:
+    """The files but for the manifest, which may come when their names are durable: when this returns."""
     contents = {name: write(folder / name, file) for name, file in data.items()}
     settle(folder)
+    return contents
+
+
+def _completed(folder: Place, contents: Mapping[str, Content], url: str) -> CheckpointRef:
     write(folder / MANIFEST, [_manifest(contents)])
     settle(folder)
     return _ref(url, contents)
+
+
+def _read(file: Place, expected: Content, layout: Sequence[Spec], flat: Mapping[str, Tensor]) -> None:
+    """Fill the tensors ``flat`` of ``layout`` from a file."""
+    targets = [memoryview(bytearray(len(tensors.header(layout)))), *tensors.memory(layout, flat)]
+    _check(file, expected, read_into(file, targets))
+
+
+def _divided(
+    folder: Place, contents: Mapping[str, Content], parts: Mapping[str, Any], part: Part | None
+) -> dict[str, Tensor]:
+    """The tensors that were saved in parts: the rows of ``part``, if there were as many, else all."""
+    full = _specs(parts["tensors"])
+    if part is not None and part.count == parts["count"]:
+        layout = [spec.of(part) for spec in full]
+        flat = tensors.empty(layout)
+        _read(folder / _part_name(part.index), contents[_part_name(part.index)], layout, flat)
+        return flat
+    flat = tensors.empty(full)
+    for each in (Part(index, parts["count"]) for index in range(parts["count"])):
+        layout = [spec.of(each) for spec in full]
+        rows = {spec.name: flat[spec.name][each.rows(spec.shape[0])] for spec in full}
+        name = _part_name(each.index)
+        _read(folder / name, contents[name], layout, rows)
+    return flat
 
 
 def _manifest(contents: Mapping[str, Content]) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,12 +39,31 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Part ``index`` of ``count``, of tensors that are divided by rows as ``torch.chunk`` does it."""
+
+    index: int
+    count: int
+
+    def rows(self, total: int) -> slice:
+        """The part's rows of so many; the last parts may have fewer, or none."""
+        each = -(-total // self.count)
+        start = min(self.index * each, total)
+        return slice(start, min(start + each, total))
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A stored tensor's name, dtype and shape."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+
+    def of(self, part: Part) -> Spec:
+        """The same of one part of the tensor."""
+        rows = part.rows(self.shape[0])
+        return replace(self, shape=(rows.stop - rows.start, *self.shape[1:]))
 
     @property
     def bytes(self) -> int:

@@ -3,7 +3,7 @@
 What a state may hold: dict, OrderedDict (with its attributes, such as a state dict's ``_metadata``),
 defaultdict (comes back as dict), Counter (``MultiStepLR`` has one), list, tuple, set, frozenset,
 str, bytes, bool, int, float, complex, ``None``, strided tensors, numpy arrays and scalars, ``torch.dtype``,
-``torch.device``, ``torch.Size``.
+``torch.device``, ``torch.Size``; and ``DTensor``s that are divided by rows, of which a rank has its own.
 The round trip keeps types and bits, the order of dicts, and tensors' dense memory layouts
 (``channels_last`` stays so). Tensors that are the same memory with the same shape (tied weights) are
 stored once and stay tied; other sharing between objects is not kept. Tensors come back on the CPU.
@@ -35,7 +35,7 @@ _NATIVE_INT = 1 << 63  # beyond it JSON readers of other languages, and Python's
 
 
 def flatten(state: Mapping[str, Any]) -> tuple[Json, dict[str, Tensor]]:
-    """The tree as JSON values, and its tensors by path name, contiguous and on the CPU.
+    """The tree as JSON values, and its tensors by path name, contiguous and on the CPU; a ``DTensor`` as it is.
 
     Raises ``CheckpointError`` naming the path of what cannot be stored.
     """
@@ -62,12 +62,17 @@ def unflatten(tree: Json, tensors: Mapping[str, Tensor]) -> Any:
     return _DECODE[tag](unflatten(tree[tag], tensors))
 
 
+def is_divided(tensor: Tensor) -> bool:
+    """Whether it is a ``DTensor``, whose module takes long to import, so that only its users do."""
+    return hasattr(tensor, "placements")
+
+
 class _Encoder:
     """One walk over a state."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self._tied: dict[tuple[Any, ...], Json] = {}
+        self._tied: dict[Any, Json] = {}
 
     def encode(self, value: Any, path: Path) -> Json:
         kind = type(value)
@@ -90,6 +95,8 @@ class _Encoder:
             return {f"${kind.__name__}": sorted(self._items(value, path), key=json.dumps)}
         if kind is Tensor:
             return self._add_tensor(value, path)
+        if isinstance(value, Tensor) and is_divided(value):
+            return self._add_divided(value, path)
         if kind is np.ndarray:
             return self._add_array(value, path)
         if isinstance(value, np.generic) and value.dtype.kind in "biufc":
@@ -127,6 +134,16 @@ class _Encoder:
             self._tied[same] = self._place(tensor.resolve_conj().resolve_neg(), path, "$tensor")
         return self._tied[same]
 
+    def _add_divided(self, tensor: Any, path: Path) -> Json:
+        """Ties are seen by the object: an empty part has no memory."""
+        if [placement.is_shard(0) for placement in tensor.placements] != [True]:
+            return _refuse(path, f"a DTensor placed as {tensor.placements}", "divide it by rows, Shard(0)")
+        if id(tensor) not in self._tied:
+            name = self._free_name(path)
+            self.tensors[name] = tensor
+            self._tied[id(tensor)] = {"$tensor": name}
+        return self._tied[id(tensor)]
+
     def _add_array(self, array: np.ndarray[Any, Any], path: Path) -> Json:
         try:  # a copy if not writable: torch warns of such memory
             tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]).reshape(array.shape))
@@ -138,9 +155,7 @@ class _Encoder:
         return self._place(tensor, path, "$array")
 
     def _place(self, tensor: Tensor, path: Path, tag: str) -> Json:
-        name = "/".join(map(str, path)) or "state"
-        while name in self.tensors or name == "__metadata__":  # the format's reserved name
-            name += "~"
+        name = self._free_name(path)
         leaf: dict[str, Json] = {tag: name}
         if not tensor.is_contiguous():
             order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
@@ -149,6 +164,12 @@ class _Encoder:
                 tensor = tensor.permute(order)
         self.tensors[name] = tensor.cpu().contiguous()
         return leaf
+
+    def _free_name(self, path: Path) -> str:
+        name = "/".join(map(str, path)) or "state"
+        while name in self.tensors or name == "__metadata__":  # the format's reserved name
+            name += "~"
+        return name
 
 
 def _tensor(stored: Tensor, leaf: Mapping[str, Any]) -> Tensor:

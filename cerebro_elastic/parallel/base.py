@@ -98,7 +98,7 @@ class Parallelism(Protocol):
 
 
 @runtime_checkable
-class Stepwise(Protocol):
+class Stepwise(Parallelism, Protocol):
     """A parallelism whose ``step`` can be taken by halves, for tasks with a training loop of their own: these
     call ``parts.model`` as they please, and weigh the loss by the portion's ``share``."""
 
@@ -116,15 +116,10 @@ class Stepwise(Protocol):
 class Sharding(Protocol):
     """A parallelism that can hand over its shards as they are, without gathering them.
 
-    Two units whose ``layout`` is equal may exchange shards: rank ``i`` of the next loads what rank ``i``
-    exported, bit for bit. The layout has the parallelism, the number of ranks and the wrapping.
+    They are cut by rows, as ``torch.chunk`` cuts them. So rank ``i`` of the next unit of as many ranks may
+    load what rank ``i`` exported; and who wants all of a tensor puts the shards together (``checkpoint``).
+    Its ``load`` takes a rank's rows wherever it takes a full tensor.
     """
 
-    def layout(self, parts: Parts) -> str:
-        """What must be equal for shards to fit."""
-
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As ``export``, but with this rank's shard in place of each tensor that is sharded."""
-
-    def load_shards(self, parts: Parts, model: Mapping[str, Any], optimizer: Mapping[str, Any]) -> None:
-        """Take what ``export_shards`` gave on this rank, under an equal ``layout``."""
+        """As ``export``, on every rank: a ``DTensor`` with its rows for each tensor that is sharded."""

@@ -133,7 +133,7 @@ class Fsdp:
         return (model, optimizer) if ranks()[0] == 0 else ({}, {})
 
     def export_shards(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
-        """This rank's shards, which FSDP2 has cut by rows as ``torch.chunk`` does; on the CPU, the live ones."""
+        """This rank's shards, cut by rows as FSDP2 does it; on the CPU, the live ones."""
         detached: dict[int, Any] = {}  # tied ones stay one object
 
         def live(_path: tuple[Any, ...], tensor: Tensor) -> Any:

@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import Part
+from cerebro_elastic.core.values import CheckpointRef
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.choose import make as make_parallelism
 from cerebro_elastic.parallel.fsdp import Fsdp
@@ -89,23 +93,39 @@ def unit(
         parallelism.close()
 
 
-def shards_go_on(options: Mapping[str, Any], optimizer: str, steps: Sequence[int]) -> bytes:
-    """The state after ``steps`` of fsdp, the second half in a unit that takes over the first one's shards."""
+def shards_go_on(
+    options: Mapping[str, Any], optimizer: str, steps: Sequence[int], folder: str
+) -> tuple[bytes, CheckpointRef]:
+    """The state after ``steps`` of fsdp, the second half in a unit that takes over the first one's shards;
+    and the checkpoint in ``folder`` that they were in between."""
     torch.manual_seed(0)
     device, half = torch.device("cpu"), len(steps) // 2
-    one, next_one = Fsdp(**options), Fsdp(**options)
+    one, next_one, part = Fsdp(**options), Fsdp(**options), Part(*ranks())
     parts = one.build(lambda: make(optimizer), device)
     for step in steps[:half]:
         _step(one, parts, step)
+    model, named = one.export_shards(parts)
+    ref = _saved({"model": model, "optimizer": named}, folder, part)
     following = next_one.build(lambda: make(optimizer), device, loaded=True)
-    assert one.layout(parts) == next_one.layout(following)
     assert following.scheduler is not None
     following.scheduler.last_epoch = half
-    next_one.load_shards(following, *one.export_shards(parts))
+    state = checkpoint.load(ref, part)
+    assert len(state["model"]["inward.weight"]) < len(checkpoint.load(ref)["model"]["inward.weight"])
+    next_one.load(following, state["model"], state["optimizer"])
     for step in steps[half:]:
         _step(next_one, following, step)
     model, named = next_one.export(following)
-    return packed({"model": model, "optimizer": named})
+    return packed({"model": model, "optimizer": named}), ref
+
+
+def _saved(state: Mapping[str, Any], folder: str, part: Part) -> CheckpointRef:
+    heard: list[Any] = [None] * part.count
+    dist.all_gather_object(heard, checkpoint.save_part(state, folder, part))
+    contents = {name: content for each in heard for name, content in each.items()}
+    ref = [checkpoint.complete(contents, folder) if part.index == 0 else None]
+    dist.broadcast_object_list(ref, src=0)
+    assert ref[0] is not None
+    return ref[0]
 
 
 def evaluated(name: str) -> list[float]:

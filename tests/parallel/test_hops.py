@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from cerebro_elastic import checkpoint
 from cerebro_elastic.testing.hops import OPTIMIZERS, shards_go_on, unit, unpacked
 from cerebro_elastic.testing.ranks import RankFailed, Ranks
 from cerebro_elastic.testing.same import assert_same
@@ -88,12 +90,21 @@ def test_a_hop(run: Run, here: str, there: str, optimizer: str) -> None:
         assert_same(carried(went_on), carried(run(there, optimizer, None, WHOLE)[0]))
 
 
-@pytest.mark.parametrize("options", [{}, {"wrap": []}, {"wrap": ["Linear"]}])
-def test_shards_that_stay_are_as_if_nothing_had_happened(ranks: Ranks, options: dict[str, Any]) -> None:
-    if options.get("wrap"):
-        with pytest.raises(RankFailed, match="inward shares weight with a module outside of it"):
-            ranks.together(shards_go_on, options, "adamw", WHOLE, members=[0, 1])
-        return
-    handed = ranks.together(shards_go_on, options, "adamw", WHOLE, members=[0, 1])[0]
+@pytest.mark.parametrize("options", [{}, {"wrap": []}])
+def test_shards_that_stay_are_as_if_nothing_had_happened(
+    ranks: Ranks, run: Run, options: dict[str, Any], tmp_path: Path
+) -> None:
+    went_on, ref = ranks.together(shards_go_on, options, "adamw", WHOLE, str(tmp_path / "c"), members=[0, 1])[
+        0
+    ]
     whole = ranks.together(unit, "fsdp", options, "adamw", None, WHOLE, members=[0, 1])[0]
-    assert_same(carried(handed), carried(whole))
+    assert_same(carried(went_on), carried(whole))
+    # And whoever wants all of the state puts it together.
+    together = checkpoint.load(ref)
+    assert together["model"]["tied.weight"] is together["model"]["inward.weight"]
+    assert_same(together, carried(run("fsdp", "adamw", None, FIRST)[0]))
+
+
+def test_a_module_that_cannot_be_wrapped(ranks: Ranks) -> None:
+    with pytest.raises(RankFailed, match="inward shares weight with a module outside of it"):
+        ranks.together(unit, "fsdp", {"wrap": ["Linear"]}, "adamw", None, FIRST, members=[0, 1])
