@@ -3,17 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The package etcd3 wants an older protobuf than others do: an environment that differs from .venv in that.
+# The package etcd3 wants an older protobuf than others do, torchx's nightly a newer urllib3: environments that
+# differ from .venv in that.
 ETCD3 := .venv-etcd3
+NIGHTLY := .venv-nightly
 
 .PHONY: run test check chaos clean
 
 run: $(STAMP)
 	$(BIN)/cerebro run recipes/digits.yaml
 
-test: $(STAMP) $(ETCD3)/.installed
+test: $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed
 	$(BIN)/python -m pytest
 	$(ETCD3)/bin/python -m pytest tests/store -k 'grpc and not TestEtcdClusterStore and not restored'
+	$(NIGHTLY)/bin/python -m pytest tests/test_torchx_component.py tests/store/test_etcd.py -k 'not outlives'
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -35,12 +38,22 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
+# An environment that has all of .venv, and before that what is installed into it.
+define derived
+$(PYTHON) -m venv $(1)
+echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	> $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+endef
+
 $(ETCD3)/.installed: $(STAMP)
-	$(PYTHON) -m venv $(ETCD3)
-	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
-		> $$($(ETCD3)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(call derived,$(ETCD3))
 	$(ETCD3)/bin/python -m pip install --quiet -c constraints.txt 'cerebro-elastic[etcd3]'
 	touch $@
 
+$(NIGHTLY)/.installed: $(STAMP)
+	$(call derived,$(NIGHTLY))
+	$(NIGHTLY)/bin/python -m pip install --quiet --no-deps torchx-nightly==2026.10.26 urllib3==2.8.0
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(ETCD3) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

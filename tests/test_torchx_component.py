@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
+from torchx.runner import get_runner
+from torchx.specs.finder import ComponentValidationException, get_components
+from torchx.version import __version__ as TORCHX
 
 import cerebro_elastic
 from cerebro_elastic import torchx_component
 from cerebro_elastic.runs.replay import verify
-
-torchx_runner = pytest.importorskip("torchx.runner")
-
-from torchx.specs.finder import ComponentValidationException, get_components  # noqa: E402
-from torchx.version import __version__ as TORCHX  # noqa: E402
 
 DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")
@@ -67,7 +66,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def dry(scheduler: str, *args: str, **cfg: object) -> Any:
     """The request that torchx would send."""
-    with torchx_runner.get_runner() as runner:
+    with get_runner() as runner:
         return runner.dryrun_component(
             "cerebro.mop", ["--recipe", "job.yaml", *args], scheduler, cfg=cfg, workspace=None
         ).request
@@ -113,7 +112,6 @@ def test_slurm() -> None:
 
 @pytest.mark.usefixtures("project")
 def test_kubernetes() -> None:
-    client = pytest.importorskip("kubernetes.client")
     words = ["-j", "1:2x2", "--gpu", "2", "--image", "me/job:1", "--env", "WHERE=there", "--cpu", "8"]
     words += ["--etcd_port", "2379", "--mounts", "type=volume,src=data,dst=/data,readonly"]
     cfg = {"queue": "q", "service_account": "reader", **({"validate_spec": False} if NIGHTLY else {})}
@@ -273,7 +271,7 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
         assert job.torchx.returncode == 0, job.log.read_text()
         job.wait_for(Job.over, "everybody to end")
     told = job.log.read_text()
-    assert "Job finished: SUCCEEDED" in told
+    assert "ob finished: SUCCEEDED" in told
     assert "Traceback" not in told
     result = cerebro_elastic.open_run("job", home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from torchx.tracker.api import build_trackers
 
 from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import StateRead
@@ -15,10 +16,6 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.journal import Journal
-
-pytest.importorskip("torchx.tracker")
-
-from torchx.tracker.api import build_trackers  # noqa: E402
 
 RECIPE = {
     "name": "small",
@@ -68,7 +65,7 @@ def test_runs_configs_and_what_they_left(home: Path) -> None:
 
 def test_what_is_not_there_and_what_cannot_be_done(home: Path) -> None:
     (tracker,) = build_trackers({"cerebro": str(home)})
-    with pytest.raises(RunError, match="there is no run 'large'.*choices: small"):
+    with pytest.raises(RunError, match=r"there is no run 'large'.*choices: small"):
         tracker.metadata("large")
     with pytest.raises(RunError, match="no config 'c9'"):
         tracker.artifacts("small/c9")
