@@ -260,6 +260,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
 app.command()(hosts.host)
 app.command()(hosts.etcd)
 app.command()(results.export)
+app.command()(results.export)
 app.command()(results.report)
 
 

@@ -25,3 +25,26 @@ def report(
     from cerebro_elastic.runs.result import open_run
 
     typer.echo(write_report(open_run(run, home=home), output))
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
+    best: Annotated[bool, typer.Option("--best", help="The best config, which is the default.")] = False,
+    config: Annotated[str | None, typer.Option(help="Another config.")] = None,
+    home: Home = None,
+) -> None:
+    """Take a trained model out of a run, for people who have nothing of this package.
+
+    It is the config's state after its best epoch: weights (safetensors), for a LightningModule a checkpoint
+    that `load_from_checkpoint` and `Trainer.fit(ckpt_path=...)` take, and a model card.
+    """
+    from cerebro_elastic.runs.export import export as write
+    from cerebro_elastic.runs.result import open_run
+
+    if best and config is not None:
+        raise typer.BadParameter("--best and --config name two configs: keep one")
+    picked = write(open_run(run, home=home), folder, config)
+    typer.echo(
+        f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}"
+    )

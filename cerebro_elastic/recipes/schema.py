@@ -108,6 +108,7 @@ class Data(Section):
 
     ``url`` names a dataset that ``cerebro prepare`` wrote; ``source`` (a file, a URL, or a function
     ``module:name``) is prepared by the run itself: ``partitions``, ``valid`` and ``labels`` belong to it.
+    ``license`` is what the data are under, for the cards of models that are trained on them.
     """
 
     url: str | None = None
@@ -121,6 +122,7 @@ class Data(Section):
     transform: Reference | None = None
     collate: Reference | None = None
     workers: Annotated[int, Field(ge=0)] = 0
+    license: str | None = None
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:

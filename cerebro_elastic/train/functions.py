@@ -36,7 +36,7 @@ from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.function_unit import begun
-from cerebro_elastic.train.task import UnitJob, UnitResult
+from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
 from cerebro_elastic.train.user_functions import UserFunctions
 
 
@@ -89,3 +89,19 @@ class FunctionTask:
             metrics=metrics,
             not_finite=not_finite(metrics),
         )
+
+    def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
+        del seed
+        taken = self._user.model_arguments(hparams, {"epochs": epochs, "steps": epochs * batches})
+        module, _, name = self._section.model_fn.partition(":")
+        return Exported(state["model"], _LOAD.format(module=module, name=name, arguments=taken))
+
+
+_LOAD = """\
+from safetensors.torch import load_file
+from {module} import {name}
+
+made = {name}(**{arguments})
+model = made[0] if isinstance(made, tuple) else made
+model.load_state_dict(load_file("MODEL"))
+"""

@@ -70,8 +70,8 @@ class UserFunctions:
 
     def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
         """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
-        name, values = self._section.model_fn, {**self._section.args, **hparams}
-        made = self._model_fn(**arguments.select(self._model_fn, {**values, **context}))
+        name = self._section.model_fn
+        made = self._model_fn(**self.model_arguments(hparams, context))
         model, *rest = made if isinstance(made, tuple) else (made,)
         optimizer, scheduler = (*rest, None, None)[:2]
         right = (
@@ -88,7 +88,11 @@ class UserFunctions:
                 f"{name} returns a model alone: name a class of torch.optim in task.optimizer, or return "
                 "(model, optimizer)"
             )
-        return Parts(model, optimizer or self._make_optimizer(model, values), scheduler)
+        return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
+
+    def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``model_fn`` gets."""
+        return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
 
     def prepare(self, batch: Any, hparams: HParams) -> Any:
         """``input_fn(batch, ...)``: a batch as the loader makes it to what the step takes."""
@@ -110,8 +114,9 @@ class UserFunctions:
             )
         return {name: float(value) for name, value in metrics.items()}
 
-    def _make_optimizer(self, model: nn.Module, values: Mapping[str, Any]) -> Optimizer:
+    def _make_optimizer(self, model: nn.Module, hparams: HParams) -> Optimizer:
         assert self._optimizer
+        values = {**self._section.args, **hparams}
         optimizer: Optimizer = self._optimizer(
             model.parameters(), **arguments.select(self._optimizer, values)
         )

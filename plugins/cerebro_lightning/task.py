@@ -16,7 +16,8 @@ from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import feed
-from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
+from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import LightningSection, check_trainer_settings, make_callbacks
@@ -98,6 +99,14 @@ class LightningTask:
         """The module of a config as it was when a unit left ``state``, on the CPU."""
         with unit_process(torch.device("cpu")):
             return load_state(self._build(hparams, seed), state)
+
+    def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
+        arguments, device = _arguments(self._class, self._section.args, hparams), torch.device("cpu")
+        with unit_process(device):
+            callbacks = make_callbacks(self._section.callbacks, self._root)
+            trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), device, epochs)
+            checkpoint = stock_checkpoint(self._build(hparams, seed), trainer, state, batches, arguments)
+        return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint)
 
     def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
         """The module as a script makes it: seed everything, then call the constructor."""

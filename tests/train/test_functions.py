@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
@@ -413,3 +414,20 @@ def test_a_plateau_without_validation_is_refused(root: Path) -> None:
     blind = replace(job(None, 0, (1, 2), 0, lr=0.1), validation=())
     with pytest.raises(TaskError, match="ReduceLROnPlateau watches val_loss"):
         task(root, model_fn="users_net:plateau").train(blind)
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "optimizer", "hparams"),
+    [("net", "SGD", {"lr": 0.1, "width": 5}), ("sgd", None, {"lr": 0.1}), ("one_cycle", None, {"lr": 0.1})],
+)
+def test_an_exported_model_is_loaded_by_the_code_of_its_card(
+    model_fn: str, optimizer: str | None, hparams: dict[str, Any], root: Path, tmp_path: Path
+) -> None:
+    trained = task(root, model_fn=f"users_net:{model_fn}", optimizer=optimizer)
+    state = trained.train(job(None, 0, (), 0, **hparams)).state
+    exported = trained.export(hparams, state, SEED, EPOCHS, batches=8)
+    save_file(dict(exported.weights), tmp_path / "a.safetensors")
+    names: dict[str, Any] = {}
+    exec(exported.load.replace("MODEL", str(tmp_path / "a.safetensors")), names)
+    assert_same(dict(names["model"].state_dict()), dict(state["model"]))
+    assert exported.checkpoint is None

@@ -1,0 +1,73 @@
+"""The model card of an exported model: what it is, where it comes from, how it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from jinja2 import Environment, PackageLoader
+
+from cerebro_elastic.core.values import CheckpointRef, Config, Spec, Visit
+from cerebro_elastic.report.page.scale import number
+from cerebro_elastic.report.results import ConfigResult
+
+_MEANINGS = {
+    "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
+    "model.ckpt": "a Lightning checkpoint: weights, hyper-parameters, optimizers, schedulers, counters",
+    "record.json": "this card for machines: the recipe, the metrics of all epochs, the whole visit log",
+}
+
+
+class Objective(Protocol):
+    """What the best is judged by."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def mode(self) -> str: ...
+
+
+def card(
+    *,
+    spec: Spec,
+    objective: Objective,
+    licence: str | None,
+    configs: int,
+    row: ConfigResult,
+    at: Config,
+    ref: CheckpointRef,
+    visits: Sequence[Visit],
+    parameters: int,
+    load: str,
+    files: Sequence[str],
+) -> str:
+    """Markdown. ``at`` is the config at the end of the exported epoch, ``ref`` its state, to which the
+    ``visits`` led; ``load`` is Python code that uses the ``files``."""
+    environment = Environment(
+        loader=PackageLoader("cerebro_elastic.report", "."),
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"number": number, "cell": _cell}
+    return environment.get_template("card.md.j2").render(
+        spec=spec,
+        objective=objective,
+        licence=licence,
+        configs=configs,
+        row=row,
+        at=at,
+        ref=ref,
+        visits=visits,
+        parameters=parameters,
+        load=load,
+        files=files,
+        meanings=_MEANINGS,
+    )
+
+
+def _cell(value: Any) -> str:
+    """Text that does not end its cell of a table."""
+    return str(value).replace("|", "\\|").replace("\n", " ")

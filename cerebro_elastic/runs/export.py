@@ -1,0 +1,133 @@
+"""Getting a trained model out of a run: files that need nothing of this package."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.lineage import history
+from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
+from cerebro_elastic.errors import RunError, TaskError
+from cerebro_elastic.files import translated
+from cerebro_elastic.report.card import card
+from cerebro_elastic.report.results import ConfigResult, epoch_ends, gather
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.train.bench import make_task
+from cerebro_elastic.train.task import Exported, Exports
+
+MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.json", "README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A config ``at`` the end of an epoch: its state, and the visits that led to it, its ancestors' too."""
+
+    row: ConfigResult
+    at: Config
+    ref: CheckpointRef
+    visits: Sequence[Visit]
+
+
+def export(result: RunResult, folder: Path, config: str | None = None) -> Picked:
+    """Write a config's model (by default that of the best one) as it was at the end of its best epoch, or its
+    last one if the objective was never logged: the weights (safetensors), a checkpoint in the format of the
+    task's framework if it has one, a record for machines, and a model card.
+
+    ``folder`` must be new or empty. Raises ``RunError`` if there is nothing to export, ``TaskError`` if the
+    task does not say how.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} is not empty: choose another folder, or remove it")
+    picked = _pick(result, result.config(config) if config is not None else result.best)
+    exported = _exported(result, picked)
+    with translated(RunError, f"cannot write to {folder}"):
+        temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
+        temporary.mkdir(parents=True)
+        try:
+            _write(temporary, exported, result, picked)
+            temporary.replace(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return picked
+
+
+def _pick(result: RunResult, row: ConfigResult) -> Picked:
+    state, visits = gather(result.events)
+    plan = result.spec.plan
+    ends = epoch_ends(state.configs[row.config], row.visits, plan)
+    place = row.best_epoch if row.best_epoch is not None else len(ends) - 1
+    at, ref = ends[place] if ends else (None, None)
+    if at is None or ref is None or (row.best_epoch is None and ref != row.checkpoint):
+        raise RunError(
+            f"config {row.config!r} of run {result.run!r} has no state at the end of an epoch that is kept: "
+            "that of its best epoch is, and that of its last one until it goes on; wait for its epoch's end"
+        )
+    steps = history(row.config, state.configs, visits, plan, until=ref)
+    return Picked(row, at, ref, [visit for _, visit in steps])
+
+
+def _exported(result: RunResult, picked: Picked) -> Exported:
+    task = make_task(result.recipe)
+    if not isinstance(task, Exports):
+        raise TaskError(
+            f"the task {result.recipe.task.kind!r} does not say how its models are exported: its adapter "
+            "needs a method `export` (see train/task.py)"
+        )
+    last = [v for v in picked.visits if v.unit.epoch == picked.at.epoch - 1 and v.unit.phase is Phase.TRAIN]
+    return task.export(
+        picked.row.hparams,
+        checkpoint.load(picked.ref),
+        result.spec.plan.seed,
+        result.spec.plan.epochs,
+        batches=sum(visit.batches for visit in last),
+    )
+
+
+def _write(folder: Path, exported: Exported, result: RunResult, picked: Picked) -> None:
+    weights = {name: weight.contiguous().clone() for name, weight in exported.weights.items()}
+    (folder / RECORD).write_text(json.dumps(_record(result, picked), indent=1) + "\n", encoding="utf-8")
+    save_file(weights, folder / MODEL, metadata={"format": "pt"})
+    shutil.copymode(folder / RECORD, folder / MODEL)  # the library would keep it from others
+    if exported.checkpoint is not None:
+        torch.save(dict(exported.checkpoint), folder / CHECKPOINT)
+    text = card(
+        spec=result.spec,
+        objective=result.recipe.objective,
+        licence=result.recipe.data.license,
+        configs=len(result.leaderboard),
+        row=picked.row,
+        at=picked.at,
+        ref=picked.ref,
+        visits=picked.visits,
+        parameters=sum(weight.numel() for weight in weights.values()),
+        load=exported.load.replace("MODEL", MODEL).replace("CHECKPOINT", CHECKPOINT),
+        files=sorted(path.name for path in folder.iterdir()),
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _record(result: RunResult, picked: Picked) -> dict[str, Any]:
+    """Where the model comes from, for machines."""
+    row, spec = picked.row, result.spec
+    return {
+        "run": spec.plan.run,
+        "config": row.config,
+        "hparams": dict(row.hparams),
+        "epoch": picked.at.epoch,
+        "metrics": [dict(metrics) for metrics in row.curve],
+        "seed": spec.plan.seed,
+        "recipe": dict(spec.recipe),
+        "data": {"url": spec.data, "digest": spec.data_digest, "license": result.recipe.data.license},
+        "code": dict(spec.code),
+        "state": asdict(picked.ref),
+        "visits": [asdict(visit) for visit in picked.visits],
+    }

@@ -1,0 +1,74 @@
+"""A trained model, taken out of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cerebro_elastic import RunResult
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.export import export
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def model(finished: RunResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export") / "best"
+    export(finished, folder)
+    return folder
+
+
+def test_the_weights_are_those_of_the_best_epoch(finished: RunResult, model: Path) -> None:
+    state = finished.state(finished.best.config)["state_dict"]
+    weights = load_file(model / "model.safetensors")
+    assert set(weights) == set(state)
+    assert all(torch.equal(weights[name], state[name]) for name in state)
+    checkpoint = torch.load(model / "model.ckpt", weights_only=True)
+    best = finished.best
+    assert best.best_epoch is not None
+    assert checkpoint["epoch"] == best.best_epoch + 1
+    assert checkpoint["hyper_parameters"] == dict(best.hparams)
+    assert checkpoint["global_step"] == 23 * checkpoint["epoch"], "45 batches an epoch, 2 to a step"
+
+
+def test_the_card_tells_where_it_comes_from(finished: RunResult, model: Path) -> None:
+    best, text = finished.best, (model / "README.md").read_text()
+    for told in (
+        f"# finished, {best.config}",
+        f"| lr | {best.hparams['lr']} |",
+        f"| val_acc | {best.best:.4g} |",
+        'Net.load_from_checkpoint("model.ckpt")',
+        "license: unknown",
+        finished.spec.data_digest,
+        *(visit.output.digest[:12] for visit in best.visits[:3]),
+    ):
+        assert told in text
+    record = json.loads((model / "record.json").read_text())
+    assert record["hparams"] == dict(best.hparams)
+    assert record["visits"][0]["output"]["digest"] == best.visits[0].output.digest
+    assert len(record["visits"]) == 3 * record["epoch"]
+
+
+def test_a_folder_that_holds_something_is_left_alone(finished: RunResult, model: Path) -> None:
+    before = sorted(model.iterdir())
+    with pytest.raises(RunError, match="is not empty"):
+        export(finished, model, "c0000")
+    assert sorted(model.iterdir()) == before
+    assert [path.name for path in model.parent.iterdir()] == ["best"]
+
+
+def test_who_is_not_there_is_told_by_name(finished: RunResult, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="c0000"):
+        export(finished, tmp_path / "new", "c00")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_report_was_written_at_the_end(finished: RunResult) -> None:
+    page = finished.folder.report.read_text()
+    assert finished.best.config in page
+    assert page.count("<rect") == sum(len(row.visits) for row in finished.leaderboard)
