@@ -19,7 +19,7 @@ def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["config", "epoch", *hparams, *titles])
         for row in sorted(rows, key=lambda row: row.config):
-            for number, values in enumerate(row.curve, start=1):
+            for number, values in enumerate(row.curve, start=row.behind + 1):
                 known = [values.get(name, "") for name in metrics]
                 writer.writerow(
                     [row.config, number, *(row.hparams.get(name, "") for name in hparams), *known]

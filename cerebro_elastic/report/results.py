@@ -18,10 +18,10 @@ from cerebro_elastic.core.values import CheckpointRef, Config, HParams, Plan, St
 class ConfigResult:
     """What became of one config.
 
-    ``curve`` has the metrics of each full epoch; ``best_epoch`` is the one with the best value of
-    the objective (``None`` if it was never logged), ``best`` that value and ``best_checkpoint`` the
-    state at its end; ``checkpoint`` is the last state; ``visits`` are in the order in which they
-    were committed.
+    ``curve`` has the metrics of each full epoch behind the ``behind`` ones that its parent did;
+    ``best_epoch`` is the place in it with the best value of the objective (``None`` if it was never logged),
+    ``best`` that value and ``best_checkpoint`` the state at its end; ``checkpoint`` is the last state;
+    ``visits`` are in the order in which they were committed.
     """
 
     config: str
@@ -34,6 +34,7 @@ class ConfigResult:
     best: float | None = None
     checkpoint: CheckpointRef | None = None
     best_checkpoint: CheckpointRef | None = None
+    behind: int = 0
 
 
 def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
@@ -85,6 +86,7 @@ def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigR
                 best=None if best is None else curve[best][metric],
                 checkpoint=config.head,
                 best_checkpoint=None if best is None else ends[best][1],
+                behind=born(config).epoch,
             )
         )
     sign = -1.0 if mode == "max" else 1.0

@@ -76,11 +76,15 @@ def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20)
             row.config,
             hparams_text(row.hparams),
             "-" if row.best is None else f"{row.best:.4f}",
-            "-" if row.best_epoch is None else f"{row.best_epoch + 1}/{len(row.curve)}",
+            "-" if row.best_epoch is None else f"{row.behind + row.best_epoch + 1}/{_epochs(row)}",
             sparkline(curve),
             Text(row.status.value, _STYLES[row.status]),
         )
     return table
+
+
+def _epochs(row: ConfigResult) -> int:
+    return row.behind + len(row.curve)
 
 
 def progress_view(

@@ -152,6 +152,16 @@ def test_long_runs_stay_small(past: Any) -> None:
     assert [tick.text for tick in chart.across][:2] == ["0 h", "100 h"]
 
 
+def test_a_clones_curve_goes_on_where_its_parents_was() -> None:
+    def row(name: str, curve: list[float], behind: int) -> ConfigResult:
+        return ConfigResult(name, {}, Status.LIVE, "", [{"m": v} for v in curve], (), behind=behind)
+
+    (panel,) = curves.panels([row("parent", [1.0, 2.0, 3.0], 0), row("clone", [4.0], 2)], "m")
+    parent, clone = panel.lines
+    assert clone.dots[0].x == parent.dots[2].x == curves.RIGHT
+    assert clone.dots[0].tip == "clone, epoch 3: m 4"
+
+
 values = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1) | st.just(0.5)
 
 

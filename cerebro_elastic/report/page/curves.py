@@ -58,7 +58,7 @@ def _panel(rows: Sequence[ConfigResult], metric: str) -> Panel | None:
     finite = sorted(value for curve in curves.values() for _, value in curve if math.isfinite(value))
     if not finite:
         return None
-    epochs = max(len(row.curve) for row in rows)
+    epochs = max(row.behind + len(row.curve) for row in rows)
     low, high = _limits(finite)
     x = Scale(1, epochs, LEFT, RIGHT)
     y = Scale(low, high, BOTTOM, TOP, log=wide(low, high))
@@ -75,7 +75,7 @@ def _panel(rows: Sequence[ConfigResult], metric: str) -> Panel | None:
 
 def _points(row: ConfigResult, metric: str) -> Iterator[tuple[int, float]]:
     """Epochs from 1, with the metric's value, where it was logged."""
-    for epoch, values in enumerate(row.curve, start=1):
+    for epoch, values in enumerate(row.curve, start=row.behind + 1):
         if metric in values:
             yield epoch, values[metric]
 
