@@ -12,6 +12,8 @@ from cerebro_elastic.process import die_with_parent
 from cerebro_elastic.worker.leaving import Leaving, grace_of
 from cerebro_elastic.worker.siblings import Siblings
 
+_ASKING = (signal.SIGTERM, signal.SIGINT)
+
 
 def main() -> int:
     try:
@@ -26,11 +28,16 @@ def main() -> int:
     siblings = Siblings(Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0")))
     siblings.come()
     leaving = _leave_when_asked(siblings)
-    from cerebro_elastic.worker.rank import serve
+    from cerebro_elastic.worker import rank, recycling
 
-    code = serve(os.environ, leaving)
+    code = rank.serve(os.environ, leaving)
+    if code is None:
+        # Who asks from now on asks the process that follows.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
+        if not leaving.asked:
+            recycling.start_anew()
     siblings.leave()
-    return code
+    return code or 0
 
 
 def _leave_when_asked(siblings: Siblings) -> Leaving:
@@ -44,8 +51,9 @@ def _leave_when_asked(siblings: Siblings) -> Leaving:
             os._exit(1)
         leaving.ask(grace_of(os.environ, clock.wall()))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ASKING:
         signal.signal(number, asked)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
     return leaving
 
 

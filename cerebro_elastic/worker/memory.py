@@ -25,13 +25,19 @@ _GROUPS = (
 
 
 def limit_of(env: Mapping[str, str]) -> int | None:
-    """The bytes that a unit may take on a rank, if ``CEREBRO_MEMORY`` says so, such as 800M or 2.5G."""
-    text = env.get(LIMIT)
+    """The bytes that a unit may take on a rank, if ``CEREBRO_MEMORY`` says so."""
+    return bytes_of(env, LIMIT)
+
+
+def bytes_of(env: Mapping[str, str], name: str) -> int | None:
+    """The bytes that a variable gives, such as 800M or 2.5G, ``None`` if it is absent or empty; ``RunError``
+    for anything else."""
+    text = env.get(name)
     if not text:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text)
     if match is None:
-        raise RunError(f"{LIMIT} is {text!r}: give a number of bytes, such as 800M or 2.5G")
+        raise RunError(f"{name} is {text!r}: give a number of bytes, such as 800M or 2.5G")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -61,9 +67,10 @@ class Meter:
         return max(0, _resident("VmHWM") - self._before)
 
 
-def resident() -> int:
-    """Bytes that the process has in memory."""
-    return _resident("VmRSS")
+def held(device: torch.device) -> int:
+    """Bytes that the process has in the host's memory, and that its tensors have on ``device``."""
+    gpu = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    return _resident("VmRSS") + gpu
 
 
 def _resident(what: str) -> int:

@@ -26,13 +26,14 @@ from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.inbox import Inbox
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.memory import limit_of
+from cerebro_elastic.worker.recycling import Growth
 from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 
-def serve(env: Mapping[str, str], leaving: Leaving) -> int:
+def serve(env: Mapping[str, str], leaving: Leaving) -> int | None:
     """Serve the node and run that ``env`` names until the run has ended, or until ``leaving`` is asked and
-    what had to be done is done. The exit code; with 0 the agent ends, too."""
+    what had to be done is done. The exit code; with 0 the agent ends, too. ``None``: to be started anew."""
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
     try:
@@ -41,7 +42,7 @@ def serve(env: Mapping[str, str], leaving: Leaving) -> int:
             EtcdStore(StoreSettings.from_env(env)), PATIENCE if patience is None else patience, log
         )
         try:
-            _serve(Ledger(store, env["CEREBRO_RUN"]), env, leaving, log)
+            grown = _serve(Ledger(store, env["CEREBRO_RUN"]), env, leaving, log)
         finally:
             store.close()
     except CerebroError as error:
@@ -49,16 +50,19 @@ def serve(env: Mapping[str, str], leaving: Leaving) -> int:
         log.error("this machine cannot be a node of the run", error=f"{type(error).__name__}: {error}")
         os.kill(int(env["CEREBRO_AGENT"]), signal.SIGTERM)
         return 1
+    if grown:
+        return None
     log.info("left" if leaving.asked else "run ended")
     return 0
 
 
-def _serve(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog) -> None:
+def _serve(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog) -> bool:
+    """Whether it ends because the process has grown."""
     identity = Identity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     if env.get("LOCAL_WORLD_SIZE", "1") != "1":
         log = log.bind(local_rank=identity.local_rank)
     with Inbox(ledger, identity.node, identity.boot, leaving) as inbox:
-        _work(ledger, env, identity, leaving, inbox, log)
+        return _work(ledger, env, identity, leaving, inbox, log)
 
 
 def _work(
@@ -68,11 +72,11 @@ def _work(
     leaving: Leaving,
     inbox: Inbox,
     log: logs.EventLog,
-) -> None:
+) -> bool:
     warm_up()
     spec = wait_for_spec(ledger, leaving, log)
     if spec is None or leaving.asked:
-        return
+        return False
     check_admission(spec)
     _check_ranks(ledger, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
     cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
@@ -91,8 +95,13 @@ def _work(
             Attempts(ledger, spec, bench, *told, address=address, memory=limit) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
+            growth = Growth(torch.device(device), env)
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)
+                if growth.too_much():
+                    log.info("starting anew: memory has grown")
+                    return True
+            return False
 
 
 def _check_ranks(ledger: Ledger, identity: Identity, ranks: int) -> None:

@@ -106,9 +106,9 @@ class Stage:
         return [line for line in self.log(name) if line["event"] == event]
 
     def node(self, name: str) -> Node:
-        node = self.ledger.node(name)
-        assert node is not None
-        return node
+        """The node, once it is registered."""
+        found: Node = wait_for(lambda: self.ledger.node(name), f"{name} to register")
+        return found
 
     def config(self, name: str) -> Config:
         config = self.ledger.config(name)

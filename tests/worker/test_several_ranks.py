@@ -26,6 +26,7 @@ MODULE = """
 import time
 import torch
 from torch import nn
+kept = []
 from cerebro_elastic.parallel.group import ranks
 
 
@@ -38,12 +39,14 @@ def prepared(batch, deed):
         raise ValueError("not to the liking of rank 1")
     if deed == "pause":
         time.sleep(0.1)
+    if deed == "keep":
+        kept.append(torch.ones(10_000_000))
     return batch
 """
 
 DDP = Choice("ddp", 2)
 FSDP = Choice("fsdp", 2)
-OVER = Choice("ddp", 2, 2)
+OVER = Choice("fsdp", 2, 2)
 THREE = Choice("fsdp", 3, 2)
 ROWS, BATCH = 100, 7
 """40 rows a partition: the last batch has five, which two ranks do not divide."""
@@ -76,7 +79,7 @@ def play(etcd: EmbeddedEtcd, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         folder = tmp_path_factory.mktemp("play")
         choices = (Choice(), DDP, FSDP, OVER, THREE)
         stage = Stage(folder, etcd, stack, MODULE, source, choices=choices, batch_size=BATCH)
-        play = Play(stage, stage.start("pair", 2), stage.start("one", 1))
+        play = Play(stage, stage.start("pair", 2), stage.start("one", 1, CEREBRO_GROWTH="150M"))
         wait_for(lambda: len(stage.said("pair", "ready")) == 2 and stage.said("one", "ready"), "the nodes")
         yield play
 
@@ -119,8 +122,22 @@ def test_what_fails_on_one_rank_is_told_and_ends_the_attempt_for_all(play: Play)
     assert (ranks_of(play.pair), ranks_of(play.one)) == before
 
 
+def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play) -> None:
+    """Each unit keeps 240 MB for good."""
+    stage, before = play.stage, (ranks_of(play.one), play.stage.node("one"))
+    ready = len(stage.said("one", "ready"))
+    stage.create("keeps", deed="keep")
+    for units, (nodes, choice) in enumerate(((["one"], Choice()), (["one", "pair"], OVER)), 1):
+        play.unit("keeps", nodes, choice)
+        wait_for(lambda n=units: len(stage.said("one", "ready")) == ready + n, "a fresh process")  # type: ignore[misc]
+    assert (ranks_of(play.one), stage.node("one")) == before
+    assert stage.config("keeps").failures == ()
+    assert len(stage.said("one", "starting anew: memory has grown")) == 2
+
+
 def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play: Play) -> None:
     before, (victim,) = ranks_of(play.pair), ranks_of(play.one)
+    ready = len(play.stage.said("one", "ready"))
     play.stage.create("loses", deed="pause")
     attempt = play.stage.assign("loses", ["pair", "one"], THREE)
     play.stage.begun(attempt, "one")
@@ -128,7 +145,7 @@ def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play:
     play.stage.done(attempt)
     (failure,) = play.stage.config("loses").failures
     assert (failure.kind, failure.node) == (FailureKind.CRASH, "one")
-    wait_for(lambda: len(play.stage.said("one", "ready")) == 2, "the rank to be started anew")
+    wait_for(lambda: len(play.stage.said("one", "ready")) == ready + 1, "the rank to be started anew")
     visit = play.unit("loses", ["pair", "one"], THREE)
     assert visit.nodes == ("pair", "one")
     assert ranks_of(play.pair) == before
