@@ -62,7 +62,7 @@ def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[
             told.setdefault(failure.choice, failure.story)
     for choice in plan.choices:
         tries = [f for f in failed if f.choice == choice and _of_trial(f)]
-        if len(tries) >= plan.tries:
+        if len(tries) >= plan.tries or any(f.kind.of_config for f in tries):
             told.setdefault(choice, f"its trial failed {len(tries)} times, at last with {tries[-1].story}")
     return told
 

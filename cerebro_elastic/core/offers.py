@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -40,26 +40,32 @@ def _offers(state: State, plan: Plan, config: Config, nodes: Mapping[str, Node])
         for kind, most in alike.items():
             if (unit.phase, kind) not in turns:
                 turns[unit.phase, kind] = next_turn(config, unit.phase, kind, most, state, plan)
-        able = [name for name, node in nodes.items() if turns[unit.phase, node.hardware] is not None]
-        for name in _takers(state, unit, able, _failed(config, unit, plan)):
-            turn = turns[unit.phase, nodes[name].hardware]
-            assert turn is not None
-            offered = replace(unit, phase=Phase.TRIAL) if turn.trial else unit
-            yield Offer(offered, nodes[name], turn.choice, _failed(config, offered, plan))
+        able = {
+            n: turn for n, node in nodes.items() if (turn := turns[unit.phase, node.hardware]) is not None
+        }
+        failed = {turn: _failed(config, unit, turn, plan) for turn in able.values()}
+        for name in _takers(state, unit, able, {name for name in able if name in failed[able[name]]}):
+            turn = able[name]
+            yield Offer(_offered(unit, turn), nodes[name], turn.choice, failed[turn])
 
 
-def _takers(state: State, unit: Unit, able: Sequence[str], failed: frozenset[str]) -> Sequence[str]:
+def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
     """Of the nodes that are ``able`` those that may lead the unit: the partition's home, or any for an
     evaluation, but after a failure one where it has not failed, as long as there is one. (A node's own
     trouble is over when it gets units again.)"""
     fresh = [name for name in able if name not in failed]
-    home = state.homes.get(unit.partition)
+    home = state.homes.get(unit.partition, "")
     if unit.phase is Phase.TRAIN and home in able and (home in fresh or not fresh):
         return [home]
     return fresh or able
 
 
-def _failed(config: Config, unit: Unit, plan: Plan) -> frozenset[str]:
-    """Where the unit has failed, or a trial of it."""
-    trial = replace(unit, phase=Phase.TRIAL)
-    return frozenset(f.node for f in config.failures if f.unit in (unit, trial) and counts(f, plan))
+def _offered(unit: Unit, turn: Turn) -> Unit:
+    return replace(unit, phase=Phase.TRIAL) if turn.trial else unit
+
+
+def _failed(config: Config, unit: Unit, turn: Turn, plan: Plan) -> frozenset[str]:
+    """Where the unit has failed, or the trial of this choice."""
+    offered = _offered(unit, turn)
+    failures = [f for f in config.failures if f.unit == offered and counts(f, plan)]
+    return frozenset(f.node for f in failures if not turn.trial or f.choice == turn.choice)

@@ -7,7 +7,16 @@ import json
 from dataclasses import dataclass
 
 from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, HParams, Phase, Unit, Visit
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    HParams,
+    Phase,
+    TrialResult,
+    Unit,
+    Visit,
+)
 
 BATCHES = 3
 """Batches of every partition."""
@@ -51,6 +60,23 @@ class Worker:
             seconds=len(batches) * seconds,
             hop_seconds=0.0,
             started=0.0,
+            choice=attempt.choice,
             skip=attempt.skip,
             whole=upto == BATCHES,
+            gang=attempt.nodes[1:],
+            hardware=attempt.hardware,
+        )
+
+    def trial(self, seconds: float, refusal: str | None = None) -> TrialResult:
+        """Try the attempt's choice: its ranks share the ``seconds`` of a batch."""
+        attempt, choice = self.attempt, self.attempt.choice
+        return TrialResult(
+            attempt.unit,
+            choice,
+            attempt.hardware,
+            attempt.node,
+            attempt.token,
+            seconds=BATCHES * seconds / choice.ranks,
+            bytes=100,
+            refusal=refusal,
         )

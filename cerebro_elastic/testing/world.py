@@ -24,6 +24,7 @@ from cerebro_elastic.core.values import (
     Failure,
     FailureKind,
     HParams,
+    Member,
     Node,
     Phase,
     Plan,
@@ -165,10 +166,11 @@ class World:
         """The configs that there are."""
         return list(self.ledger.state().configs)
 
-    def join(self, name: str) -> None:
+    def join(self, name: str, hardware: str = "cpu") -> None:
         """A node registers, anew if it is there already."""
         self.leases[name] = self.store.grant(TTL)
-        self.registered[name] = self.ledger.register(Node(name, "host"), self.leases[name])
+        node = Node(name, "host", hardware=hardware)
+        self.registered[name] = self.ledger.register(node, self.leases[name])
 
     def lose(self, name: str) -> None:
         """A node's lease ends; its worker trains on."""
@@ -200,10 +202,11 @@ class World:
         cast(MemoryStore, self.store).compact(read.revision)
 
     def start(self, name: str) -> None:
-        """A node's rank takes its assignment up, also one it has begun before (a restart)."""
+        """A node's rank takes its assignment up, also one it has begun before (a restart). What the other
+        nodes of a gang do is told by the one that leads."""
         attempt = self.ledger.assignment(name)
         node = self.registered.get(name)
-        if attempt is None or node is None or attempt.registration != node.registration:
+        if attempt is None or node is None or attempt.members[0] != Member(name, node.registration):
             return
         config = self.ledger.config(attempt.unit.config)
         if config is not None and config.revision == attempt.config_revision:
@@ -220,32 +223,56 @@ class World:
 
     def split(self, which: int, batches: int) -> None:
         """A worker whose node was asked to leave does so many of its unit's batches and commits."""
-        leaving = [w for w in self.workers if w.attempt.registration in self.asked]
+        leaving = self._leaving()
         if leaving:
             worker = leaving[which % len(leaving)]
             self.workers.remove(worker)
             upto = worker.attempt.skip + batches
-            self._commit(worker, BATCHES if worker.attempt.unit.phase is Phase.EVALUATE else upto)
+            self._commit(worker, upto if worker.attempt.unit.phase is Phase.TRAIN else BATCHES)
 
     def give_up(self, which: int) -> None:
         """A worker whose node was asked to leave, and cannot split its unit, leaves."""
-        leaving = [w for w in self.workers if w.attempt.registration in self.asked]
+        leaving = self._leaving()
         if leaving:
             worker = leaving[which % len(leaving)]
             self.workers.remove(worker)
             self.ledger.give_up(worker.attempt)
 
     def fail(self, which: int, kind: FailureKind = FailureKind.EXCEPTION) -> None:
-        """A worker meets trouble and reports it."""
+        """A worker meets trouble, on any node of a gang, and reports it."""
         if not self.workers:
             return
         worker = self.workers.pop(which % len(self.workers))
         attempt = worker.attempt
-        failure = Failure(attempt.unit, attempt.node, attempt.token, kind, "boom")
+        node = attempt.nodes[which % len(attempt.nodes)]
+        failure = Failure(
+            attempt.unit,
+            node,
+            attempt.token,
+            kind,
+            "boom",
+            choice=attempt.choice,
+            hardware=attempt.hardware,
+        )
         self.ledger.fail(attempt, worker.config, failure)
 
+    def refuse(self, which: int) -> None:
+        """A worker finds that what it tries is not feasible."""
+        trying = [w for w in self.workers if w.attempt.unit.phase is Phase.TRIAL]
+        if trying:
+            worker = trying[which % len(trying)]
+            self.workers.remove(worker)
+            self.ledger.tried(worker.attempt, worker.trial(1.0, "too large"))
+
+    def _leaving(self) -> list[Worker]:
+        """The workers of nodes that were asked to leave."""
+        return [w for w in self.workers if self.asked & {m.registration for m in w.attempt.members}]
+
     def _commit(self, worker: Worker, upto: int) -> None:
-        seconds = self.slowness.get(worker.attempt.node, 1.0)
+        seconds = max(self.slowness.get(name, 1.0) for name in worker.attempt.nodes)
+        if worker.attempt.unit.phase is Phase.TRIAL:
+            self.ledger.tried(worker.attempt, worker.trial(seconds))
+            return
         visit = worker.train(min(upto, BATCHES), seconds)
         self.saved.add(visit.output.digest)
         if self.ledger.commit(worker.attempt, worker.config, visit, self.plan):

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cerebro_elastic.core.lineage import born
 from cerebro_elastic.core.ports import Instance
 from cerebro_elastic.core.progress import skipped
-from cerebro_elastic.core.values import CheckpointRef, FailureKind, Plan, Unit
+from cerebro_elastic.core.values import CheckpointRef, Choice, FailureKind, Plan, Unit
 from cerebro_elastic.testing.hashing import BATCHES, digest
 from cerebro_elastic.testing.world import FixedSearch, RestlessSearch, World
 
@@ -18,6 +18,9 @@ NAMES = ["a", "b", "c"]
 names = st.sampled_from(NAMES)
 which = st.integers(0, 5)
 kinds = st.sampled_from(FailureKind)
+
+DDP, FSDP, GANG = Choice("ddp", 2), Choice("fsdp", 2, options={"offload": True}), Choice("ddp", 2, 2)
+choices = st.sampled_from([(Choice(),), (Choice(), GANG), (GANG,), (Choice(), DDP, FSDP, GANG)])
 
 
 class FirstFit:
@@ -40,7 +43,9 @@ class RunUnderFaults(RuleBasedStateMachine):
         evaluations=st.integers(0, 2),
         configs=st.integers(1, 3),
         min_nodes=st.integers(1, 2),
+        max_nodes=st.integers(2, 3),
         search=st.sampled_from([FixedSearch, RestlessSearch]),
+        choices=choices,
     )
     def open(
         self,
@@ -48,9 +53,20 @@ class RunUnderFaults(RuleBasedStateMachine):
         evaluations: int,
         configs: int,
         min_nodes: int,
+        max_nodes: int,
         search: type[FixedSearch],
+        choices: tuple[Choice, ...],
     ) -> None:
-        plan = Plan("r", partitions, 3, evaluations, min_nodes=min_nodes, max_nodes=2, tries=2)
+        plan = Plan(
+            "r",
+            partitions,
+            3,
+            evaluations,
+            min_nodes=min_nodes,
+            max_nodes=max_nodes,
+            tries=2,
+            choices=choices,
+        )
         self.world = World(plan, configs, FirstFit(), search=search)
         self.world.elect()
         self.world.join("a")
@@ -85,9 +101,9 @@ class RunUnderFaults(RuleBasedStateMachine):
 
     # Nodes come and go.
 
-    @rule(name=names)
-    def join(self, name: str) -> None:
-        self.world.join(name)
+    @rule(name=names, hardware=st.sampled_from(["cpu", "cpu", "cpu", "gpu"]))
+    def join(self, name: str, hardware: str) -> None:
+        self.world.join(name, hardware)
 
     @rule(name=names)
     def lose(self, name: str) -> None:
@@ -130,6 +146,14 @@ class RunUnderFaults(RuleBasedStateMachine):
         for _ in range(times):
             self._begin(name)
             self.world.fail(-1, kind)
+
+    @rule(name=names, refuses=st.booleans())
+    def try_out(self, name: str, refuses: bool) -> None:
+        self._begin(name)
+        if refuses:
+            self.world.refuse(-1)
+        else:
+            self.world.commit(-1)
 
     @rule(events=st.integers(0, 5), forgets=st.booleans())
     def lead_anew(self, events: int, forgets: bool) -> None:

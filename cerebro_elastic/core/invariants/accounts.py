@@ -16,7 +16,7 @@ from cerebro_elastic.core.events import (
     StateRead,
 )
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Phase, Plan, Unit
+from cerebro_elastic.core.values import Attempt, Phase, Plan, Unit
 
 Trace: TypeAlias = Sequence[Event]
 Stretch: TypeAlias = tuple[StateRead, Trace]
@@ -41,9 +41,10 @@ def plan_of(start: State, events: Trace) -> Plan | None:
 
 
 class Roll:
-    """The nodes as the events tell: registered since when, leaving, set aside."""
+    """The nodes as the events tell: registered since when, of what kind, leaving, set aside."""
 
     def __init__(self, start: State) -> None:
+        self.hardware = {name: node.hardware for name, node in start.nodes.items()}
         self.since = {name: node.registration for name, node in start.nodes.items()}
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
         self.aside = set(start.aside)
@@ -52,6 +53,7 @@ class Roll:
         match event:
             case NodeJoined(node=node):
                 self.since[node.name] = node.registration
+                self.hardware[node.name] = node.hardware
             case NodeLeft(node=name):
                 self.since.pop(name, None)
                 self.leaving.discard(name)
@@ -62,6 +64,10 @@ class Roll:
             case NodeForgiven(node=name):
                 self.aside.discard(name)
 
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether all the registrations stand under which it was assigned."""
+        return all(self.since.get(member.node) == member.registration for member in attempt.members)
+
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of those that get units, if there are any that nothing speaks against."""
         free = [(name, at) for name, at in self.since.items() if name not in self.leaving | self.aside]
@@ -70,5 +76,5 @@ class Roll:
 
 def told(unit: Unit) -> str:
     """The unit in words."""
-    what = "partition" if unit.phase is Phase.TRAIN else "evaluation"
-    return f"{unit.config} epoch {unit.epoch} {what} {unit.partition}"
+    what = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.TRIAL: "trial on partition"}
+    return f"{unit.config} epoch {unit.epoch} {what[unit.phase]} {unit.partition}"

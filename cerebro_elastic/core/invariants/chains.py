@@ -12,6 +12,7 @@ from cerebro_elastic.core.events import (
     Event,
     RunEnded,
     StateRead,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -112,6 +113,8 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                 head[visit.unit.config] = visit.output
             case UnitFailed(failure=failure):
                 open_.pop(failure.attempt, None)
+            case TrialDone(trial=trial):
+                open_.pop(trial.attempt, None)
             case UnitWithdrawn(token=token):
                 open_.pop(token, None)
 
@@ -233,7 +236,7 @@ def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
 def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:
     source = visit.input.digest if visit.input else None
     upto = None if visit.whole else visit.batches
-    key = (source, visit.unit, visit.choice, visit.skip, upto)
+    key = (source, visit.unit, visit.choice, visit.hardware, visit.skip, upto)
     if seen.setdefault(key, visit.output.digest) != visit.output.digest:
         yield f"{told(visit.unit)} gave two different results from the same input"
     if visit.unit.phase is Phase.EVALUATE and visit.output != visit.input:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cerebro_elastic.core.events import (
     ConfigEnded,
     NodeSetAside,
     StateRead,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
 )
 from cerebro_elastic.core.invariants.accounts import Roll, Trace, plan_of, told
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Failure, Plan, Status, Unit
+from cerebro_elastic.core.values import Attempt, Choice, Failure, FailureKind, Phase, Plan, Status, Unit
 
 _IN_A_ROW = 3
 
@@ -24,7 +26,8 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
     """A unit that keeps failing is tried a bounded number of times, on different nodes where there
     are any, then its config is FAILED with the error's story. What every node would fail at is not tried
     again; what a node's own trouble makes fail does not count. A node on which units keep failing, or
-    that has trouble of its own, is set aside before it gets another."""
+    that has trouble of its own, is set aside before it gets another. A choice that was refused, by its trial
+    or for want of memory, is not taken again on this kind of node."""
     start, plan = read.state, plan_of(read.state, events)
     if plan is None:
         return
@@ -35,10 +38,13 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
         units.narrow(roll)
         match event:
             case UnitAssigned(attempt=attempt):
-                yield from units.assigned(attempt)
+                yield from units.assigned(attempt, roll)
                 yield from rows.assigned(attempt, roll)
             case UnitCommitted(visit=visit):
-                rows.end(visit.node)
+                for name in visit.nodes:
+                    rows.end(name)
+            case TrialDone(trial=trial) if trial.refusal is not None:
+                units.refused.add((trial.unit.config, trial.choice, trial.hardware))
             case UnitFailed(failure=failure):
                 units.failed(failure, roll)
                 rows.lengthen(failure, roll)
@@ -54,34 +60,55 @@ class _Units:
 
     def __init__(self, start: State, roll: Roll, plan: Plan) -> None:
         self._plan = plan
-        self._tries: dict[Unit, list[str]] = {}
-        self._vain: set[Unit] = set()
-        self._there: dict[Unit, set[tuple[str, int]]] = {}
+        self._tries: dict[_Try, list[str]] = {}
+        self._vain: set[_Try] = set()
+        self._there: dict[_Try, set[tuple[str, int]]] = {}
+        self.refused = {
+            (name, known.choice, known.hardware)
+            for name, estimates in start.trials.items()
+            for known in estimates
+            if known.refusal is not None
+        }
         for config in start.configs.values():
             for failure in config.failures:
                 self.failed(failure, roll)
 
     def narrow(self, roll: Roll) -> None:
         used = roll.used(self._plan.max_nodes)
-        for unit in self._there:
-            self._there[unit] &= used
+        for what in self._there:
+            self._there[what] &= used
 
     def failed(self, failure: Failure, roll: Roll) -> None:
-        if not failure.kind.of_node:
-            self._tries.setdefault(failure.unit, []).append(failure.node)
-            self._there[failure.unit] = roll.used(self._plan.max_nodes)
+        if len(self._plan.choices) > 1 and failure.kind is FailureKind.OUT_OF_MEMORY:
+            self.refused.add((failure.unit.config, failure.choice, failure.hardware))
+        elif not failure.kind.of_node:
+            what = _what(failure.unit, failure.choice)
+            self._tries.setdefault(what, []).append(failure.node)
+            self._there[what] = roll.used(self._plan.max_nodes)
         if failure.kind.of_config:
-            self._vain.add(failure.unit)
+            self._vain.add(_what(failure.unit, failure.choice))
 
-    def assigned(self, attempt: Attempt) -> Iterator[str]:
-        unit, tried = attempt.unit, self._tries.get(attempt.unit, [])
-        others = sorted({name for name, _ in self._there.get(unit, ())} - set(tried))
-        if attempt.node in tried and others:
-            yield f"{told(unit)} was tried again on {attempt.node}, not on {others}"
+    def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
+        unit, choice, what = attempt.unit, attempt.choice, _what(attempt.unit, attempt.choice)
+        tried = self._tries.get(what, [])
+        there = {name for name, _ in self._there.get(what, ()) if roll.hardware[name] == attempt.hardware}
+        others, again = sorted(there - set(tried)), sorted({*attempt.nodes} & {*tried})
+        if again and len(others) >= choice.nodes:
+            yield f"{told(unit)} was tried again on {again}, not on {others}"
+        if (unit.config, choice, attempt.hardware) in self.refused:
+            yield f"{told(unit)} was assigned by {choice}, which was refused on {attempt.hardware}"
         if len(tried) >= self._plan.tries:
             yield f"{told(unit)} was assigned after {len(tried)} failures"
-        if unit in self._vain:
+        if what in self._vain:
             yield f"{told(unit)} was assigned although another try was in vain"
+
+
+_Try: TypeAlias = tuple[Unit, Choice | None]
+
+
+def _what(unit: Unit, choice: Choice) -> _Try:
+    """What is tried so many times: a unit, by whatever choice, or the trial of one choice."""
+    return unit, choice if unit.phase is Phase.TRIAL else None
 
 
 @dataclass
@@ -127,10 +154,9 @@ class _Rows:
         self._rows.pop(node, None)
 
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
-        row, aside = self._rows.get(attempt.node), attempt.node in roll.aside
-        if row is None:
-            return
-        if row.due and not aside:
-            yield f"{attempt.node} got {told(attempt.unit)} after {row.failures} failures in a row"
-        if row.own and aside:
-            yield f"{attempt.node} got {told(attempt.unit)} while it was set aside for its own trouble"
+        for name in set(attempt.nodes) & set(self._rows):
+            row, aside = self._rows[name], name in roll.aside
+            if row.due and not aside:
+                yield f"{name} got {told(attempt.unit)} after {row.failures} failures in a row"
+            if row.own and aside:
+                yield f"{name} got {told(attempt.unit)} while it was set aside for its own trouble"
