@@ -11,11 +11,20 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core import assigning, decide, lineage, machine, membership, offers
+from cerebro_elastic.core import assigning, choosing, decide, gangs, lineage, machine, membership, offers
 from cerebro_elastic.core.actions import Withdraw
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.ports import Instance
-from cerebro_elastic.core.values import CheckpointRef, Config, FailureKind, Parent, Plan, Unit, Visit
+from cerebro_elastic.core.values import (
+    CheckpointRef,
+    Choice,
+    Config,
+    FailureKind,
+    Parent,
+    Plan,
+    Unit,
+    Visit,
+)
 from cerebro_elastic.store import ledger
 from cerebro_elastic.testing import hashing, world
 from cerebro_elastic.testing.hashing import Worker
@@ -23,6 +32,7 @@ from cerebro_elastic.testing.world import RestlessSearch, World
 
 Patch = pytest.MonkeyPatch
 PLAN = Plan("r", 2, 2, min_nodes=1, max_nodes=2, tries=2)
+GANG = Choice("ddp", 2, 2)
 
 
 class FirstFit:
@@ -42,7 +52,8 @@ class FirstFit:
         return chosen
 
 
-STEPS: dict[str, tuple[int, Callable[[World, random.Random, str], object]]] = {
+Steps = dict[str, tuple[int, Callable[[World, random.Random, str], object]]]
+STEPS: Steps = {
     "control": (35, lambda world, _rng, _name: [world.control() for _ in range(4)]),
     "start": (24, lambda world, _rng, name: world.start(name)),
     "commit": (18, lambda world, rng, _: world.commit(rng.randrange(4), keep=rng.random() < 0.3)),
@@ -55,16 +66,17 @@ STEPS: dict[str, tuple[int, Callable[[World, random.Random, str], object]]] = {
     "forget": (1, lambda world, rng, _: world.forget(rng.randrange(4))),
     "time": (2, lambda world, _rng, _name: world.pass_time(60.0)),
 }
+TRYING: Steps = {**STEPS, "refuse": (6, lambda world, rng, _: world.refuse(rng.randrange(4)))}
 
 
-def walk(world: World, rng: random.Random, steps: int) -> list[Violation]:
+def walk(world: World, rng: random.Random, steps: int, among: Steps = STEPS) -> list[Violation]:
     """A random walk over all faults; what it breaks."""
     world.elect()
     world.join("a")
     world.join("b")
-    weights = [weight for weight, _ in STEPS.values()]
-    for step in rng.choices(list(STEPS), weights, k=steps):
-        STEPS[step][1](world, rng, rng.choice("ab"))
+    weights = [weight for weight, _ in among.values()]
+    for step in rng.choices(list(among), weights, k=steps):
+        among[step][1](world, rng, rng.choice("ab"))
     return world.check()
 
 
@@ -78,6 +90,14 @@ def searching_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     for seed in range(60):
         world, rng = World(PLAN, 2, policy, search=RestlessSearch), random.Random(seed)
         yield [*walk(world, rng, 40), *ask(world, rng), *walk(world, rng, 20)]
+
+
+def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
+    """Configs that need a gang, and such that may choose."""
+    for seed in range(60):
+        choices = (GANG,) if seed % 2 else (Choice(), Choice("ddp", 2), GANG)
+        world = World(replace(PLAN, choices=choices), 2, policy)
+        yield walk(world, random.Random(seed), 80, TRYING)
 
 
 def ask(world: World, rng: random.Random) -> list[Violation]:
@@ -242,6 +262,36 @@ def makes_do_with_a_full_disk(patch: Patch) -> None:
     patch.setattr(membership, "_in_trouble", lambda _state, _node: False)
 
 
+def forgets_the_companions(patch: Patch) -> None:
+    permissive(patch)
+    patch.setattr(gangs, "_team", lambda *_: ())
+
+
+def takes_a_companion_away(patch: Patch) -> None:
+    permissive(patch)
+    assignments = decide.assignments
+    patch.setattr(
+        decide,
+        "assignments",
+        lambda state, plan, policy: assignments(
+            replace(state, attempts={a.node: a for a in state.underway()}), plan, policy
+        ),
+    )
+    absent = ledger.absent
+    patch.setattr(ledger, "absent", lambda key: absent("/nothing") if "/assign/" in key else absent(key))
+
+
+def commits_without_a_companion(patch: Patch) -> None:
+    permissive(patch)
+    as_begun = ledger.Ledger._as_begun
+    patch.setattr(ledger.Ledger, "_as_begun", lambda self, attempt: as_begun(self, replace(attempt, gang=())))
+    patch.setattr(decide, "withdrawals", lambda _state: iter(()))
+
+
+def tries_what_was_refused(patch: Patch) -> None:
+    patch.setattr(choosing, "refusals", lambda *_: {})
+
+
 MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("completeness", "was visited twice"): visits_anything_again,
     ("completeness", "was begun"): leaves_what_is_begun,
@@ -266,14 +316,25 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("boundedness", "was tried again on"): insists_on_the_home,
     ("boundedness", "failures in a row"): trusts_every_node,
     ("boundedness", "its own trouble"): makes_do_with_a_full_disk,
+    ("exclusive access", "was given to"): forgets_the_companions,
+    ("exclusive access", "got c0001"): takes_a_companion_away,
+    ("fencing", "of b was gone at revision"): commits_without_a_companion,
+    ("boundedness", "which was refused on"): tries_what_was_refused,
 }
 
 OF_SEARCHES = (clones_another_state, clones_begin_at_the_beginning)
+OF_CHOICES = (
+    forgets_the_companions,
+    takes_a_companion_away,
+    commits_without_a_companion,
+    tries_what_was_refused,
+)
 
 
 def test_the_true_machine_breaks_none() -> None:
     assert all(violations == [] for violations in walks(FirstFit()))
     assert all(violations == [] for violations in searching_walks(FirstFit()))
+    assert all(violations == [] for violations in choosing_walks(FirstFit()))
 
 
 @pytest.mark.parametrize(("invariant", "story"), MUTATIONS)
@@ -281,6 +342,6 @@ def test_a_mutation_breaks(invariant: str, story: str, monkeypatch: Patch) -> No
     mutate = MUTATIONS[invariant, story]
     mutate(monkeypatch)
     policy = FirstFit(greedy=mutate is forgets_who_is_busy)
-    tries = searching_walks if mutate in OF_SEARCHES else walks
+    tries = searching_walks if mutate in OF_SEARCHES else choosing_walks if mutate in OF_CHOICES else walks
     found = (v for violations in tries(policy) for v in violations)
     assert any(v.invariant == invariant and story in v.story for v in found)
