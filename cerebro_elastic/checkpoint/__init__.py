@@ -1,6 +1,15 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
-from cerebro_elastic.checkpoint.storage import complete, load, remove, restore, save, save_part, verify
+from cerebro_elastic.checkpoint.storage import (
+    complete,
+    is_divided,
+    load,
+    remove,
+    restore,
+    save,
+    save_part,
+    verify,
+)
 from cerebro_elastic.checkpoint.tensors import Part
 
-__all__ = ["Part", "complete", "load", "remove", "restore", "save", "save_part", "verify"]
+__all__ = ["Part", "complete", "is_divided", "load", "remove", "restore", "save", "save_part", "verify"]

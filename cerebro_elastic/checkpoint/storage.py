@@ -61,6 +61,11 @@ def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
         return _completed(folder, _write(folder, data), url)
 
 
+def is_divided(state: Mapping[str, Any]) -> bool:
+    """Whether ranks hold parts of the state's tensors, so that each has to save its own."""
+    return any(map(tree.is_divided, tree.flatten(state)[1].values()))
+
+
 def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
     """As ``save``, what one rank writes of a state whose tensors are divided over ranks, as ``DTensor``s: its
     part, and if it is the first all the rest of its state, too. It is no checkpoint before ``complete``."""

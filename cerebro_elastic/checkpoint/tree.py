@@ -35,7 +35,7 @@ _NATIVE_INT = 1 << 63  # beyond it JSON readers of other languages, and Python's
 
 
 def flatten(state: Mapping[str, Any]) -> tuple[Json, dict[str, Tensor]]:
-    """The tree as JSON values, and its tensors by path name, contiguous and on the CPU; a ``DTensor`` as it is.
+    """The tree as JSON values, and its tensors by path name: contiguous and on the CPU, if no ``DTensor``s.
 
     Raises ``CheckpointError`` naming the path of what cannot be stored.
     """

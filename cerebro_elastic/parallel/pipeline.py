@@ -20,6 +20,7 @@ from cerebro_elastic.parallel.holding import Holders, holders, keep, tied_over
 from cerebro_elastic.parallel.optimizer_state import check_groups, from_names, to_names
 from cerebro_elastic.parallel.share import collected, taken
 from cerebro_elastic.parallel.stages import split
+from cerebro_elastic.parallel.weight import Spread
 
 
 class Pipeline:
@@ -52,6 +53,10 @@ class Pipeline:
         except TaskError as refused:
             return str(refused)
         return None
+
+    def spread(self, ranks: int, device: torch.device) -> Spread:  # noqa: ARG002
+        """A stage; the largest has at least this."""
+        return Spread(1 / ranks, 1 / ranks, 1 / ranks)
 
     def portion(self, rows: int) -> Portion:
         """The whole batch: the first rank takes the inputs, the last the targets, and its loss counts."""

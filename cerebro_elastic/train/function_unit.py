@@ -22,7 +22,7 @@ from cerebro_elastic.core.values import Phase
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import agree, choose
-from cerebro_elastic.parallel.base import Parallelism, Parts
+from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.weight import check_room
@@ -147,9 +147,9 @@ class FunctionUnit:
         return _prefixed("val_", measured)
 
     def state(self, *, whole: bool) -> State:
-        """The config's state; of use on rank 0 alone."""
+        """The config's state: of use on rank 0 alone, unless it is divided among the ranks."""
         loss = self.progress.loss
-        model, optimizer = self._parallelism.export(self._parts)
+        model, optimizer = self._exported()
         mine = {"rng": rng.capture(self._device), "loss": loss.total}
         _, *others = [mine] if whole else agree.gathered(mine) or [mine]
         return {
@@ -164,11 +164,17 @@ class FunctionUnit:
             "others": others,
         }
 
+    def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """On several ranks, shards stay where they are: the next unit may want just these."""
+        if isinstance(self._parallelism, Sharding) and ranks()[1] > 1:
+            return self._parallelism.export_shards(self._parts)
+        return self._parallelism.export(self._parts)
+
     def not_finite(self, metrics: Mapping[str, float], state: State) -> str | None:
-        """As ``finite.not_finite``, of what ``state`` has: known on rank 0 alone."""
-        if ranks()[0] != 0:
-            return None
-        return not_finite(metrics, ((name, nn.Parameter(state["model"][name])) for name in self._trained))
+        """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
+        model = state["model"]
+        own = ((name, nn.Parameter(_rows(model[name]))) for name in self._trained if name in model)
+        return next((story for story in agree.gathered(not_finite(metrics, own)) if story), None)
 
     def _check_passes(self) -> None:
         name = self._job.choice.parallelism
@@ -277,6 +283,12 @@ class FunctionUnit:
 def training_budget(job: UnitJob) -> dict[str, int]:
     """What ``model_fn`` may ask for beside hyper-parameters."""
     return {"epochs": job.epochs, "steps": job.epochs * feed.epoch_batches(job)}
+
+
+def _rows(value: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor that may be divided among ranks."""
+    rows: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return rows
 
 
 def _noting(batches: Iterator[Any], stops: list[int]) -> Iterator[Any]:

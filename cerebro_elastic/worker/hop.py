@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.values import CheckpointRef, Prefetch
 from cerebro_elastic.errors import DamagedCheckpoint
 
@@ -21,27 +22,27 @@ class Hopper:
         self._fetch_partition = fetch_partition
         self._repair = repair
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self._ahead: tuple[CheckpointRef, Future[Any]] | None = None
+        self._ahead: tuple[CheckpointRef, Part | None, Future[Any]] | None = None
 
-    def prefetch(self, hint: Prefetch | None) -> None:
-        """Fetch behind the present unit what the next one will probably need. If that fails, it is
-        fetched again by whoever really needs it."""
+    def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
+        """Fetch behind the present unit what the next one will probably need, a ``part`` of it as the present
+        one does. If that fails, it is fetched again by whoever really needs it."""
         if hint is None:
             return
         self._thread.submit(self._fetch_partition, hint.partition)
         if hint.input is not None:
-            self._ahead = (hint.input, self._thread.submit(checkpoint.load, hint.input))
+            self._ahead = (hint.input, part, self._thread.submit(checkpoint.load, hint.input, part))
 
-    def load(self, ref: CheckpointRef | None) -> Any:
-        """The state at ``ref``, checked by its digest, repaired if it is damaged; ``None`` for a config's
-        first unit."""
+    def load(self, ref: CheckpointRef | None, part: Part | None = None) -> Any:
+        """The state at ``ref``, or a ``part`` of it (``checkpoint.load``), checked by its digest, repaired if
+        it is damaged; ``None`` for a config's first unit."""
         ahead, self._ahead = self._ahead, None
         if ref is None:
             return None
-        if ahead is not None and ahead[0] == ref and ahead[1].exception() is None:
-            return ahead[1].result()
+        if ahead is not None and ahead[:2] == (ref, part) and ahead[2].exception() is None:
+            return ahead[2].result()
         try:
-            return checkpoint.load(ref)
+            return checkpoint.load(ref, part)
         except DamagedCheckpoint as damage:
             return self._repair(ref, damage)
 

@@ -203,6 +203,6 @@ def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: Hopper, tmp_pa
     Path(ref.url).rename(tmp_path / "away")
     hopper.prefetch(Prefetch(0, ref))
     assert hopper._ahead is not None
-    assert hopper._ahead[1].exception(10) is not None
+    assert hopper._ahead[2].exception(10) is not None
     (tmp_path / "away").rename(ref.url)
     assert hopper.load(ref)["w"].tolist() == [1.0] * 3
