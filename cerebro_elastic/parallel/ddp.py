@@ -41,7 +41,7 @@ class Ddp:
         """The model on ``device``, wrapped; rank 0's initial values count."""
         parts = made(make, loaded=loaded)
         parts.model.to(device)
-        model = DistributedDataParallel(
+        model = _Averaging(
             parts.model,
             device_ids=[device] if device.type == "cuda" else None,
             init_sync=not loaded,
@@ -67,15 +67,7 @@ class Ddp:
 
     def backward(self, parts: Parts, loss: Tensor) -> None:  # noqa: ARG002
         """Gradients are averaged as they come."""
-        try:
-            loss.backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as exc:
-            if "find_unused_parameters=True" not in str(exc):
-                raise
-            raise TaskError(
-                "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
-                "option `find_unused_parameters: true`, or freeze them"
-            ) from exc
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def update(self, parts: Parts, clip: float | None) -> None:
         """As on one rank: all have the same gradients."""
@@ -88,6 +80,21 @@ class Ddp:
 
     def close(self) -> None:
         """Nothing was taken but memory."""
+
+
+class _Averaging(DistributedDataParallel):
+    """Torch's, with an error that says what to do."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
+        except RuntimeError as exc:
+            if "find_unused_parameters=True" not in str(exc):
+                raise
+            raise TaskError(
+                "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
+                "option `find_unused_parameters: true`, or freeze them"
+            ) from exc
 
 
 def _plain(parts: Parts) -> nn.Module:

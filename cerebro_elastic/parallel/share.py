@@ -3,7 +3,7 @@ rank 0 holds, brought to the others, or theirs brought to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -47,6 +47,24 @@ def clipped_update(parts: Parts, clip: float | None) -> None:
     if clip is not None:
         nn.utils.clip_grad_norm_(parts.model.parameters(), clip)
     parts.optimizer.step()
+
+
+def averaged_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """The gradients become their means over the ranks; one that a rank lacks counts there as zero. Done twice,
+    it is as if done once."""
+    _, size = ranks()
+    there = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
+    dist.all_reduce(there, dist.ReduceOp.MAX)
+    found = [parameter for parameter, some in zip(parameters, there.tolist(), strict=True) if some]
+    if not found:
+        return
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in found]
+    flat = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(flat)
+    flat /= size
+    means = torch.split(flat, [grad.numel() for grad in grads])
+    for parameter, grad, mean in zip(found, grads, means, strict=True):
+        parameter.grad = grad.copy_(mean.view_as(grad))
 
 
 class Buffers:

@@ -29,21 +29,25 @@ from cerebro_lightning.plain import (
 class Attributes:
     """The attributes of ``owner``: a module with all its parts, or a callback.
 
-    ``foreign`` are objects that the owner may refer to and that are carried elsewhere or not at all.
+    ``foreign`` are objects that the owner may refer to and that are carried elsewhere or not at all,
+    ``marks`` names of attributes that others have hung on it.
     """
 
-    def __init__(self, owner: object, foreign: Iterable[object] = ()) -> None:
+    def __init__(
+        self, owner: object, foreign: Iterable[object] = (), marks: frozenset[str] = frozenset()
+    ) -> None:
         self._owner = owner
-        self._carrier = Carrier(foreign)
+        self._carrier = Carrier(foreign, marks)
+        self._marks = marks
         self._constants: dict[str, Any] = {}
 
     def restore(self, tree: Tree, device: torch.device) -> None:
         """Give the owner the attributes that it had when ``tree`` was carried."""
         try:
             if isinstance(self._owner, nn.Module):
-                restore_module(self._owner, tree, device)
+                restore_module(self._owner, tree, device, self._marks)
             else:
-                restore_attributes(self._owner, tree, device)
+                restore_attributes(self._owner, tree, device, self._marks)
         except NotPlain as exc:
             raise TaskError(
                 f"{type(self._owner).__name__}, attribute {exc}: it cannot be given back what it held after "
@@ -79,7 +83,7 @@ class Attributes:
         if isinstance(self._owner, nn.Module):
             parts, trees = dict(self._owner.named_modules()), tree["attributes"]
         return {
-            f"{path}.{name}".lstrip("."): own_attributes(part)[name]
+            f"{path}.{name}".lstrip("."): own_attributes(part, self._marks)[name]
             for path, part in parts.items()
             for name in trees[path]["other"]
             if not isinstance(getattr(type(part), name, None), cached_property)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lightning.pytorch.core.optimizer import _MockOptimizer
@@ -17,6 +17,9 @@ from cerebro_lightning.plain import cloned
 class NamedStateStrategy(SingleDeviceStrategy):
     """One device; optimizer states by the names of parameters."""
 
+    marks: frozenset[str] = frozenset()
+    """Names of attributes that are hung on the module's parts and that are no state."""
+
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         assert self.lightning_module is not None
         return {} if isinstance(optimizer, _MockOptimizer) else to_names(optimizer, self.lightning_module)
@@ -28,15 +31,35 @@ class NamedStateStrategy(SingleDeviceStrategy):
             if named:
                 load_named(optimizer, module, named)
 
+    def gradients(self) -> dict[str, Tensor]:
+        """Those that there are, by the names of their parameters; every rank asks for them."""
+        assert self.lightning_module is not None
+        named = self.lightning_module.named_parameters()
+        return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+
+    def put_gradients(self, gradients: Mapping[str, Tensor]) -> None:
+        """The inverse."""
+        assert self.lightning_module is not None
+        for name, grad in gradients.items():
+            self.lightning_module.get_parameter(name).grad = grad
+
+    def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
+        """The parameters by name, as they are after the unit of which ``state_dict`` is."""
+        assert self.lightning_module is not None
+        return self.lightning_module.named_parameters()
+
+    def close(self) -> None:
+        """Nothing was taken."""
+
 
 def load_named(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
     """Give a freshly built optimizer a copy of the state ``named`` (see ``parallel/optimizer_state.py``)."""
-    _add_groups(optimizer, module, named)
+    add_groups(optimizer, module, named)
     optimizer.load_state_dict(from_names(cloned(named), optimizer, module))
     _undo_casts(optimizer, module, named)
 
 
-def _add_groups(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
+def add_groups(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
     """Parameter groups that were added during training (by unfreezing, for example)."""
     for group in named["param_groups"][len(optimizer.param_groups) :]:
         optimizer.add_param_group({"params": [module.get_parameter(name) for name in group["params"]]})

@@ -46,8 +46,9 @@ class _Stateful(Protocol):
     def load_state_dict(self, state: Any) -> Any: ...
 
 
-def own_attributes(owner: object) -> dict[str, Any]:
-    """The attributes that a user's code has set, without the machinery of ``nn.Module``."""
+def own_attributes(owner: object, marks: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The attributes that a user's code has set, without the machinery of ``nn.Module``, and without
+    ``marks``, which others have hung on it."""
     if isinstance(owner, pl.LightningModule):
         ignored = _LIGHTNING_OWN
     else:
@@ -55,15 +56,19 @@ def own_attributes(owner: object) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(owner).items()
-        if name not in ignored and not (name == "_hparams" and not value)  # made empty on first use
+        if name not in ignored
+        and name not in marks
+        and not (name == "_hparams" and not value)  # made empty on first use
     }
 
 
 class Carrier:
-    """Makes trees. ``foreign`` are objects that are carried elsewhere or not at all: not plain here."""
+    """Makes trees. ``foreign`` are objects that are carried elsewhere or not at all: not plain here.
+    Attributes whose names are ``marks`` are passed over."""
 
-    def __init__(self, foreign: Iterable[object] = ()) -> None:
+    def __init__(self, foreign: Iterable[object] = (), marks: frozenset[str] = frozenset()) -> None:
         self._closed = set(map(id, foreign))
+        self._marks = marks
 
     def tree(self, value: Any) -> Tree:
         """Raises ``NotPlain``. Tensors are detached, not copied."""
@@ -134,7 +139,7 @@ class Carrier:
     def attributes(self, owner: object) -> Tree:
         """``{"plain": {name: tree}, "other": [names of what is not plain]}``."""
         plain, other = {}, []
-        for name, value in own_attributes(owner).items():
+        for name, value in own_attributes(owner, self._marks).items():
             try:
                 plain[name] = self.tree(value)
             except NotPlain:
@@ -167,7 +172,9 @@ def restored(present: Any, tree: Tree, device: torch.device) -> Any:
     return tree
 
 
-def restore_module(module: nn.Module, tree: Tree, device: torch.device) -> None:
+def restore_module(
+    module: nn.Module, tree: Tree, device: torch.device, marks: frozenset[str] = frozenset()
+) -> None:
     """Put back what ``Carrier.module`` took, after the state dict. Raises ``NotPlain``."""
     trained = set(tree["trained"])
     for name, parameter in module.named_parameters():
@@ -176,12 +183,15 @@ def restore_module(module: nn.Module, tree: Tree, device: torch.device) -> None:
         for name, buffer in buffers.items():
             module.get_submodule(path)._buffers[name] = None if buffer is None else buffer.to(device)
     for path, part in module.named_modules():
-        restore_attributes(part, tree["attributes"].get(path, {"plain": {}, "other": []}), device)
+        saved = tree["attributes"].get(path, {"plain": {}, "other": []})
+        restore_attributes(part, saved, device, marks)
 
 
-def restore_attributes(owner: object, tree: Tree, device: torch.device) -> None:
+def restore_attributes(
+    owner: object, tree: Tree, device: torch.device, marks: frozenset[str] = frozenset()
+) -> None:
     """Put back what ``Carrier.attributes`` took. Raises ``NotPlain``."""
-    for name in own_attributes(owner).keys() - tree["plain"].keys() - set(tree["other"]):
+    for name in own_attributes(owner, marks).keys() - tree["plain"].keys() - set(tree["other"]):
         del vars(owner)[name]
     for name, value in tree["plain"].items():
         try:

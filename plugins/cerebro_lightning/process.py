@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
+from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.train import rng
 
 _VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
@@ -25,6 +26,7 @@ _CAUSED_BY_UNITS = (
     r"You defined a `validation_step` but have no `val_dataloader`",
     r"The number of training batches \(\d+\) is smaller than the logging interval",
     r"GPU available but not used",
+    r"It is recommended to use `self\.log\(.*, sync_dist=True\)`",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
 )
 """Warnings that come of one partition at a time on one device, or of Lightning's own code: a user can do
@@ -33,8 +35,8 @@ nothing about them."""
 
 @contextmanager
 def unit_process(device: torch.device) -> Iterator[None]:
-    """Lightning quiet, this process its rank zero; random generators, the environment, determinism
-    and signal handlers as before at the end."""
+    """Lightning quiet, this process the rank that it is in the unit; random generators, the environment,
+    determinism and signal handlers as before at the end."""
     environment = {name: os.environ.get(name) for name in _VARIABLES}
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -44,7 +46,7 @@ def unit_process(device: torch.device) -> Iterator[None]:
         _ignore_warnings()
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        _rank_zero.rank = 0  # a rank of a node is on its own in a unit
+        _rank_zero.rank, _ = ranks()  # of the unit's: a rank of a node may be on its own in it
         with _interruptible(), rng.borrowed(device):
             yield
     finally:

@@ -20,7 +20,7 @@ pinned minor version; the identity tests guard it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import lightning
@@ -39,15 +39,21 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from cerebro_elastic.errors import MissingExtra, TaskError
+from cerebro_elastic.parallel import agree
+from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.task import State, Stopped
+from cerebro_lightning import metrics
+from cerebro_lightning.agreed import AgreedConnector, AgreedResults
 from cerebro_lightning.attributes import Attributes
+from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
 from cerebro_lightning.results import put_results, results_tree
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import refuse_callbacks
+from cerebro_lightning.several import SeveralRanks
 
 if not lightning.__version__.startswith("2.6."):
     raise MissingExtra(
@@ -81,28 +87,18 @@ _CONNECTOR = (
 )
 
 
-class EpochLoader:
-    """As long as a whole epoch; yields a part of it."""
-
-    def __init__(self, length: int, batches: Callable[[], Iterator[Any]]) -> None:
-        self._length = length
-        self._batches = batches
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._batches()
-
-
 def make_trainer(
     settings: Mapping[str, Any],
     callbacks: Iterable[pl.Callback],
     logger: RowLogger,
-    device: torch.device,
+    strategy: NamedStateStrategy,
     epochs: int,
 ) -> pl.Trainer:
     """A trainer for one unit; ``settings`` are the user's own arguments."""
+    device, plugins = strategy.root_device, list[Any]([LightningEnvironment()])
+    if isinstance(strategy, SeveralRanks):
+        settings, precision = strategy.precision_for(settings)
+        plugins.append(precision)
     return pl.Trainer(
         **settings,
         max_epochs=epochs,
@@ -110,8 +106,8 @@ def make_trainer(
         logger=logger,
         accelerator=device.type,
         devices=1 if device.type == "cpu" else [device.index or 0],
-        strategy=NamedStateStrategy(device),
-        plugins=[LightningEnvironment()],
+        strategy=strategy,
+        plugins=plugins,
         num_sanity_val_steps=0,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -121,7 +117,8 @@ def make_trainer(
 
 class SubEpoch:
     """One unit: the next ``batches`` batches of an epoch from ``state`` on. ``first`` and ``last`` say
-    whether they open and close the epoch.
+    whether they open and close the epoch; ``seed`` is for the generators of ranks other than the first,
+    unless the unit ``resumes`` one that was stopped.
 
     After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
     config's fit has come to its end, ``stopped_after`` how many of the partition's batches are trained if it
@@ -137,6 +134,8 @@ class SubEpoch:
         batches: int,
         first: bool,
         last: bool,
+        resumes: bool = False,
+        seed: int = 0,
     ) -> None:
         self.state = state
         self.metrics: dict[str, float] = {}
@@ -145,8 +144,11 @@ class SubEpoch:
         self.not_finite: str | None = None
         self.first, self.last = first, last
         self.batches_left = batches
+        self._resumes, self._seed = resumes, seed
         self._module = module
         self._trainer = trainer
+        assert isinstance(trainer.strategy, NamedStateStrategy)
+        self._strategy = trainer.strategy
         self._device = trainer.strategy.root_device
         self._attributes: list[Attributes] = []
 
@@ -165,6 +167,8 @@ class SubEpoch:
         self._mute(self.state is not None)
         self._trainer.fit_loop = _UnitFitLoop(self, self._trainer)
         self._trainer._signal_connector = _NoSignals(self._trainer)
+        if isinstance(self._strategy, SeveralRanks):
+            self._let_agree(self._strategy)
         self.ended = True
         self._trainer.fit(self._module, train_dataloaders=training, val_dataloaders=validation)
         if self.ended:
@@ -175,17 +179,19 @@ class SubEpoch:
         trainer = self._trainer
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
+        if isinstance(self._strategy, SeveralRanks):
+            self._strategy.refuse_callbacks(callbacks)
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
         apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
-        self._attributes = [Attributes(owner, apart) for owner in (self._module, *callbacks)]
+        marks = self._strategy.marks
+        self._attributes = [Attributes(owner, apart, marks) for owner in (self._module, *callbacks)]
         if self.state is not None:
             self._restore(self.state)
         for attributes in self._attributes:
             attributes.watch()
         self._mute(False)
-        if self.state is not None:
-            rng.restore(self.state[_OURS]["rng"], self._device)
+        self._place_generators()
 
     def leave(self) -> NoReturn:
         """Called between batches when the config's fit goes on elsewhere."""
@@ -193,13 +199,36 @@ class SubEpoch:
         self._capture()
         raise _LeaveUnit
 
+    def _let_agree(self, strategy: SeveralRanks) -> None:
+        trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
+        loop._results = AgreedResults(True, strategy.weight)
+        loop.val_loop._results = AgreedResults(False, strategy.weight)
+        trainer._logger_connector = AgreedConnector(trainer, strategy.weight, lambda: self.batches_left == 0)
+
+    def _place_generators(self) -> None:
+        """Rank 0 goes on with the config's; the others begin each unit anew, but for one that was stopped."""
+        (rank, _), ours = ranks(), self.state[_OURS] if self.state is not None else {}
+        generators = [ours.get("rng"), *(ours.get("others", ()) if self._resumes else ())]
+        if rank and rank >= len(generators):
+            rng.seed_all(self._seed)
+        elif generators[rank] is not None:
+            rng.restore(generators[rank], self._device)
+
     def _mute(self, muted: bool) -> None:
         for logger in self._trainer.loggers:
             if isinstance(logger, RowLogger):
                 logger.muted = muted
 
     def _capture(self) -> None:
-        generators = rng.capture(self._device)  # first: the hooks called below may draw
+        generators = [rng.capture(self._device)]  # first: the hooks called below may draw
+        results = self._trainer.fit_loop.epoch_loop._results
+        if isinstance(results, AgreedResults):
+            results.agree()
+            generators = agree.gathered(generators[0]) or generators
+        with metrics.of_all_ranks(self._module):
+            self._take_state(*generators)
+
+    def _take_state(self, generators: State, *others: State) -> None:
         trainer = self._trainer
         state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         for key in _REBUILT:
@@ -215,12 +244,14 @@ class SubEpoch:
             "results": results_tree(trainer.fit_loop.epoch_loop._results),
             "grads": self._grads(),
         }
+        if others and self.stopped_after is not None:
+            ours["others"] = others
         attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
         state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
-            self.not_finite = not_finite(self.metrics, self._module.named_parameters())
+            self.not_finite = not_finite(self.metrics, self._strategy.parameters_in(state["state_dict"]))
 
     def _restore(self, state: State) -> None:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector
@@ -244,8 +275,10 @@ class SubEpoch:
         trainer = self._trainer
         for attributes, tree in zip(self._attributes, ours["attributes"], strict=True):
             attributes.restore(tree, self._device)
+        metrics.keep_to_first(self._module)
         carried = {
-            key: restored(None, ours[key], self._device) for key in ours.keys() - {"attributes", "rng"}
+            key: restored(None, ours[key], self._device)
+            for key in ours.keys() - {"attributes", "rng", "others"}
         }
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
@@ -257,9 +290,7 @@ class SubEpoch:
         for name, value in carried["connector"].items():
             setattr(trainer._logger_connector, name, value)
         put_results(trainer.fit_loop.epoch_loop._results, carried["results"], self._module, trainer)
-        parameters = dict(self._module.named_parameters())
-        for name, grad in carried["grads"].items():
-            parameters[name].grad = grad
+        self._strategy.put_gradients(carried["grads"])
 
     @property
     def _validation(self) -> _EvaluationLoop:
@@ -278,7 +309,7 @@ class SubEpoch:
         own_zero = is_overridden("optimizer_zero_grad", self._module)
         if not (manual or own_zero or self._trainer.fit_loop._should_accumulate()):
             return {}
-        return {n: p.grad for n, p in self._module.named_parameters() if p.grad is not None}
+        return self._strategy.gradients()
 
 
 class _LeaveUnit(_TunerExitException):
@@ -296,6 +327,12 @@ class _UnitFitLoop(_FitLoop):
     def on_run_start(self) -> None:
         super().on_run_start()
         self._unit.enter()
+
+    def on_advance_end(self) -> None:
+        super().on_advance_end()
+        # All ranks go on, or none.
+        trainer = self.trainer
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
 
     def on_advance_start(self) -> None:
         if self._unit.batches_left == 0:
@@ -334,6 +371,9 @@ class _UnitEpochLoop(_TrainingEpochLoop):
         if stops and not self._unit.closes_epoch:
             self._refuse("trainer.should_stop was set")
         super().on_advance_end(data_fetcher)
+
+    def _broadcast_sigterm_tensor(self) -> None:
+        """Signals are the rank's business."""
 
     def _refuse(self, what: str) -> NoReturn:
         raise TaskError(

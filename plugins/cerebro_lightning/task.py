@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from cerebro_elastic.core.values import HParams
+from cerebro_elastic.core.values import HParams, Phase
 from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
+from cerebro_lightning.batches import Batches
 from cerebro_lightning.export import how_to_load, stock_checkpoint
+from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
+from cerebro_lightning.refusals import stepwise
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import LightningSection, check_trainer_settings, make_callbacks
-from cerebro_lightning.subepoch import EpochLoader, SubEpoch, load_state, make_trainer
+from cerebro_lightning.several import SeveralRanks, Sharded
+from cerebro_lightning.subepoch import SubEpoch, load_state, make_trainer
 
 
 class LightningTask:
@@ -44,7 +48,8 @@ class LightningTask:
         callbacks = make_callbacks(self._section.callbacks, self._root)
         with unit_process(torch.device("cpu")):
             try:
-                make_trainer(self._section.trainer, callbacks, RowLogger(0), torch.device("cpu"), epochs=1)
+                strategy = NamedStateStrategy(torch.device("cpu"))
+                make_trainer(self._section.trainer, callbacks, RowLogger(0), strategy, epochs=1)
             except Exception as exc:
                 raise TaskError(
                     f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
@@ -53,21 +58,23 @@ class LightningTask:
 
     def train(self, job: UnitJob) -> UnitResult:
         end = feed.unit_batches(job)
-        training = EpochLoader(feed.epoch_batches(job), partial(feed.training_batches, job))
         logger = RowLogger(job.unit.epoch)
-        device = torch.device(job.device)
-        with unit_process(device):
+        strategy = _strategy(job)
+        with unit_process(strategy.root_device), closing(strategy):
             module = self._build(job.hparams, job.seed)
             callbacks = make_callbacks(self._section.callbacks, self._root)
             unit = SubEpoch(
                 module,
-                make_trainer(self._section.trainer, callbacks, logger, device, job.epochs),
+                make_trainer(self._section.trainer, callbacks, logger, strategy, job.epochs),
                 state=job.state,
                 batches=end - job.skip,
                 first=not job.visited and not job.skip,
-                last=job.last,
+                last=job.last and job.unit.phase is not Phase.TRIAL,
+                resumes=job.skip > 0,
+                seed=feed.rank_seed(job),
             )
-            unit.fit(training, _validation_loader(module, job))
+            batches = Batches(job, strategy)
+            unit.fit(batches.training(), batches.validation(module))
         assert unit.state is not None
         done = end if unit.stopped_after is None else unit.stopped_after
         return UnitResult(
@@ -101,10 +108,11 @@ class LightningTask:
             return load_state(self._build(hparams, seed), state)
 
     def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
-        arguments, device = _arguments(self._class, self._section.args, hparams), torch.device("cpu")
-        with unit_process(device):
+        arguments = _arguments(self._class, self._section.args, hparams)
+        strategy = NamedStateStrategy(torch.device("cpu"))
+        with unit_process(strategy.root_device):
             callbacks = make_callbacks(self._section.callbacks, self._root)
-            trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), device, epochs)
+            trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), strategy, epochs)
             checkpoint = stock_checkpoint(self._build(hparams, seed), trainer, state, batches, arguments)
         return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint)
 
@@ -172,9 +180,9 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
-def _validation_loader(module: pl.LightningModule, job: UnitJob) -> EpochLoader | None:
-    """All validation partitions in their natural order; none if the module does not validate."""
-    if not job.validation or not is_overridden("validation_step", module):
-        return None
-    length = len(list(feed.batch_rows(job, job.validation)))
-    return EpochLoader(length, partial(feed.natural_batches, job, job.validation))
+def _strategy(job: UnitJob) -> NamedStateStrategy:
+    device, name = torch.device(job.device), job.choice.parallelism
+    if name == "single":
+        return NamedStateStrategy(device)
+    kind = SeveralRanks if name == "ddp" else Sharded
+    return kind(device, name, stepwise(choose.make(name, job.choice.options), name), job.state)

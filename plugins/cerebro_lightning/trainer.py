@@ -99,7 +99,7 @@ class CerebroTrainer:
         An unfinished run of the same ``run_id`` and arguments goes on where it stood.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, **args)
-        with LiveView(recipe.objective.metric) if self._shows else nullcontext() as view:
+        with LiveView(recipe.objective) if self._shows else nullcontext() as view:
             watcher = view.watcher if view else None
             self._result = cerebro_elastic.run(recipe, home=self._home, fresh=self._fresh, watcher=watcher)
         return self._result.leaderboard

@@ -1,0 +1,163 @@
+"""What ``self.log`` gets on several ranks, made what it would get on one: of the whole batch.
+
+Lightning leaves each rank alone with what it logs, or reduces it at once if ``sync_dist`` is set. Here all of
+it is reduced, a little later. At points that every rank comes to (where rows are logged, at the ends of
+epochs and units) the ranks tell each other what they have logged since the last one, and each does with whole
+batches' values what Lightning would have done with them. So a value that only some ranks log makes nobody
+wait in vain, and what an epoch has added up is the same on all ranks, fit to hop.
+
+Means weigh by rows, sums add up, extremes are those over all ranks. Where there are no rows (hooks of an
+epoch's end) all ranks weigh alike. The value of a step of a torchmetrics object is the mean of the ranks'
+values; that of an epoch is computed from all ranks' states, by torchmetrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from lightning.pytorch.trainer.connectors.logger_connector.logger_connector import _LoggerConnector
+from lightning.pytorch.trainer.connectors.logger_connector.result import (
+    _Metadata,
+    _ResultCollection,
+    _ResultMetric,
+)
+from torch import Tensor
+
+from cerebro_elastic.parallel.group import ranks
+from cerebro_lightning import metrics
+
+_FOUND = ("value", "cumulated_batch_size", "_update_count")
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What one rank has logged once; ``value`` is there unless it was no number."""
+
+    value: float | None
+    rows: int
+    share: float
+
+
+class AgreedResults(_ResultCollection):
+    """``share`` tells what this rank's part of the present batch weighs."""
+
+    def __init__(self, training: bool, share: Callable[[], float]) -> None:
+        super().__init__(training)
+        self._share = share
+        self._logged: dict[str, list[tuple[Any, int, float]]] = {}
+        self._found: dict[str, dict[str, Any]] = {}
+
+    def update_metrics(self, key: str, value: Any, batch_size: int) -> None:
+        result = self[key]
+        if key not in self._logged:
+            self._logged[key] = []
+            self._found[key] = {name: vars(result)[name] for name in _FOUND if name in vars(result)}
+        super().update_metrics(key, value, batch_size)
+        said = value if result.is_tensor else result._forward_cache
+        self._logged[key].append((said, batch_size, self._share() if self.batch is not None else 1.0))
+
+    def reset(self, metrics: bool | None = None, fx: str | None = None) -> None:
+        super().reset(metrics, fx)
+        for key in [key for key in self._logged if self[key].has_reset]:
+            del self._logged[key], self._found[key]
+
+    def agree(self) -> None:
+        """Every rank calls it: what was logged since the last time becomes that of whole batches."""
+        mine = {key: [_said(*entry) for entry in entries] for key, entries in self._logged.items()}
+        everyone: list[Any] = [None] * ranks()[1]
+        dist.all_gather_object(everyone, mine)
+        logged, self._logged = self._logged, {}
+        for key, entries in logged.items():
+            said = [theirs[key] for theirs in everyone if key in theirs]
+            self._replay(self[key], self._found[key], entries, said)
+        self._found = {}
+
+    def _replay(
+        self,
+        result: _ResultMetric,
+        found: dict[str, Any],
+        entries: list[tuple[Any, int, float]],
+        said: list[list[_Said]],
+    ) -> None:
+        if result.is_tensor:
+            vars(result).update(found)
+        for number, (value, _, _) in enumerate(entries):
+            counted = [theirs[number] for theirs in said if number < len(theirs)]
+            counted = [one for one in counted if one.share and one.value is not None]
+            if not counted:
+                continue
+            whole = _whole(_reduced(result.meta, counted), value)
+            if result.is_tensor:
+                result.forward(whole, sum(one.rows for one in counted))
+            else:
+                result._forward_cache = whole
+        if result.is_tensor:
+            result._computed = None
+
+
+def _said(value: Any, rows: int, share: float) -> _Said:
+    number = float(value) if isinstance(value, Tensor) and value.numel() == 1 else None
+    return _Said(number, int(rows), share)
+
+
+def _reduced(meta: _Metadata, said: Sequence[_Said]) -> float:
+    values = [one.value for one in said if one.value is not None]
+    if meta.is_sum_reduction:
+        return sum(values)
+    if meta.is_max_reduction:
+        return max(values)
+    if meta.is_min_reduction:
+        return min(values)
+    total = sum(one.share for one in said)
+    return sum(value * one.share for value, one in zip(values, said, strict=True)) / total
+
+
+def _whole(value: float, like: Tensor) -> Tensor:
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    return torch.tensor(value, dtype=dtype, device=like.device)
+
+
+class AgreedConnector(_LoggerConnector):
+    """Lightning's own, that lets the ranks agree before anything is read. ``ends`` says whether the batch is
+    the unit's last."""
+
+    def __init__(self, trainer: pl.Trainer, share: Callable[[], float], ends: Callable[[], bool]) -> None:
+        super().__init__(trainer)
+        self._share = share
+        self._ends = ends
+        self._held: metrics.Held | None = None
+
+    def on_batch_start(self, batch: Any, dataloader_idx: int | None = None) -> None:
+        super().on_batch_start(batch, dataloader_idx)
+        # A rank for which there is no row takes part with one that does not count.
+        self._held = None if self._share() else metrics.held(self.trainer.lightning_module)
+
+    def on_batch_end(self) -> None:
+        if self._held is not None:
+            metrics.put_back(self._held)
+        if self._is_due():
+            self.agree()
+        super().on_batch_end()
+
+    def on_epoch_end(self) -> None:
+        self.agree()
+        super().on_epoch_end()
+
+    def agree(self) -> None:
+        """Every rank calls it."""
+        results = self.trainer._results
+        assert isinstance(results, AgreedResults)
+        results.agree()
+
+    def _is_due(self) -> bool:
+        """Whether somebody will read: the same on every rank."""
+        trainer = self.trainer
+        if not trainer.training or self._ends():
+            return True
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        return bool(every) and (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % every == 0

@@ -1,0 +1,75 @@
+"""torchmetrics of several ranks: each rank's state is of its own rows, and what hops is of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import lightning.pytorch as pl
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim_zero_sum
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.group import ranks
+from cerebro_lightning.plain import cloned
+
+_WITHOUT_ORDER = (dim_zero_sum, dim_zero_max, dim_zero_min, dim_zero_cat)
+"""Reductions of states that may be done in steps: some units, then some ranks."""
+
+_COUNTED = ("_update_count", "_computed")
+
+Held: TypeAlias = list[tuple[Metric, dict[str, Any]]]
+
+
+def refuse_metrics(module: pl.LightningModule) -> None:
+    """Raise ``TaskError`` for a metric whose ranks' states cannot be put together."""
+    for name, metric in _metrics(module):
+        if any(reduction not in _WITHOUT_ORDER for reduction in metric._reductions.values()):
+            raise TaskError(
+                f"{type(module).__name__}.{name} is a {type(metric).__name__}, whose states of several ranks "
+                "do not add up: train with `parallelism: single`, or take another metric"
+            )
+
+
+@contextmanager
+def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
+    """Inside, every rank's metrics have the states of all. Every rank enters it."""
+    if ranks()[1] == 1:
+        yield
+        return
+    own = held(module)
+    for _, metric in _metrics(module):
+        metric.sync()
+        metric._is_synced, metric._cache = False, None  # it is not for torchmetrics to undo
+        for state, default in metric._defaults.items():
+            if isinstance(default, list) and not isinstance(getattr(metric, state), list):
+                setattr(metric, state, [getattr(metric, state)])
+    yield
+    put_back(own)
+
+
+def keep_to_first(module: pl.LightningModule) -> None:
+    """Leave a state that is of all ranks with rank 0: the others' begin with nothing."""
+    for _, metric in _metrics(module) if ranks()[0] else ():
+        count = metric._update_count
+        metric.reset()
+        metric._update_count = count
+
+
+def held(module: pl.LightningModule) -> Held:
+    """The metrics' states, to put back."""
+    return [
+        (metric, {name: cloned(vars(metric)[name]) for name in (*metric._defaults, *_COUNTED)})
+        for _, metric in _metrics(module)
+    ]
+
+
+def put_back(states: Held) -> None:
+    """As if nothing had been counted since they were held."""
+    for metric, state in states:
+        vars(metric).update(state)
+
+
+def _metrics(module: pl.LightningModule) -> list[tuple[str, Metric]]:
+    return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]

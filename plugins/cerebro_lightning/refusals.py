@@ -1,0 +1,84 @@
+"""What cannot be honoured on several ranks: refused by name, before the first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch import callbacks as stock
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch.distributed.tensor import DTensor
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.base import Parallelism, Stepwise
+from cerebro_elastic.parallel.ddp import Ddp
+from cerebro_lightning.metrics import refuse_metrics
+
+_PRECISIONS: Mapping[Any, str] = {
+    **dict.fromkeys((None, 32, "32", "32-true"), "32-true"),
+    **dict.fromkeys(("bf16", "bf16-mixed"), "bf16-mixed"),
+}
+
+
+def stepwise(by: Parallelism, name: str) -> Stepwise:
+    """``by``, called ``name``. Raises ``TaskError`` if it takes whole steps only."""
+    if not isinstance(by, Stepwise):
+        raise TaskError(
+            f"{name} makes whole steps by itself, and a LightningModule's training step is its own: choose "
+            "single, ddp, fsdp or deepspeed"
+        )
+    return by
+
+
+def precision_of(settings: Mapping[str, Any], name: str) -> str:
+    """The precision that ``settings`` of the trainer ask for. Raises ``TaskError`` if ``name`` has it not."""
+    asked = settings.get("precision")
+    if asked not in _PRECISIONS:
+        raise TaskError(f"task.trainer: precision {asked!r} under {name}: choices there: 32-true, bf16-mixed")
+    return _PRECISIONS[asked]
+
+
+def refuse_settings(settings: Mapping[str, Any], by: Stepwise, name: str) -> None:
+    """Raise ``TaskError`` for settings of the trainer that ``by``, called ``name``, cannot honour."""
+    if by.accumulates:
+        return
+    if settings.get("accumulate_grad_batches", 1) != 1:
+        raise TaskError(
+            f"task.trainer: accumulate_grad_batches under {name}: set a larger batch_size instead"
+        )
+    if settings.get("gradient_clip_algorithm") == "value":
+        raise TaskError(f"task.trainer: gradient_clip_algorithm value under {name}: it clips by norm only")
+
+
+def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) -> None:
+    """The same for callbacks."""
+    for callback in callbacks:
+        kind = type(callback).__name__
+        if isinstance(callback, stock.WeightAveraging) and not isinstance(by, Ddp):
+            raise TaskError(
+                f"the callback {kind} under {name}: it copies whole weights; choose single or ddp"
+            )
+        if isinstance(callback, stock.GradientAccumulationScheduler) and not by.accumulates:
+            raise TaskError(f"the callback {kind} under {name}: set a larger batch_size instead")
+
+
+def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
+    """The same for the module, as its constructor and ``configure_model`` have made it."""
+    kind = type(module).__name__
+    if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
+        raise TaskError(f"{kind}.configure_model shards the model itself: under {name} leave it whole")
+    refuse_metrics(module)
+    if not module.automatic_optimization:
+        if not isinstance(by, Ddp):
+            raise TaskError(f"{kind} has manual optimization, which {name} cannot do: choose single or ddp")
+    elif is_overridden("backward", module):
+        raise TaskError(f"{kind} overrides backward, which under {name} is not the module's: choose single")
+    if not by.accumulates and is_overridden("optimizer_zero_grad", module):
+        raise TaskError(f"{kind} overrides optimizer_zero_grad, but {name} keeps its gradients to itself")
+    if not isinstance(by, Ddp):
+        for method in ("state_dict", "load_state_dict"):
+            if getattr(type(module), method) is not getattr(pl.LightningModule, method):
+                raise TaskError(
+                    f"{kind} overrides {method}, which under {name} is not asked: choose single or ddp"
+                )

@@ -1,0 +1,30 @@
+"""What a parallelism wraps in place of a LightningModule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.plugins.precision import Precision
+from torch import nn
+
+
+class Root(nn.Module):
+    """``root("training_step", batch, 0)`` is ``module.training_step(batch, 0)``, in ``precision``.
+
+    It has the module's parameters, buffers and parts as its own, under the same names, but is another object:
+    what a parallelism hangs on it runs once a step, and ``self(x)`` inside a step is a plain call.
+    """
+
+    def __init__(self, module: pl.LightningModule, precision: Precision) -> None:
+        super().__init__()
+        self._parameters = module._parameters
+        self._buffers = module._buffers
+        self._modules = module._modules
+        self._non_persistent_buffers_set = module._non_persistent_buffers_set
+        self._held = (module, precision)  # in a tuple, so that the module is not registered as a part
+
+    def forward(self, step: str, *args: Any) -> Any:
+        module, precision = self._held
+        with precision.forward_context():
+            return getattr(module, step)(*args)
