@@ -17,8 +17,9 @@ from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_c
 from cerebro_elastic.cli.shown import outcome_json, state_json
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.report.tables import leaderboard_table, progress_view, unit_text
+from cerebro_elastic.recipes import Objective, load_recipe
+from cerebro_elastic.report.progress import progress_view
+from cerebro_elastic.report.tables import leaderboard_table, unit_text
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
@@ -57,7 +58,7 @@ def run(
 
     overrides: dict[str, Any] = {k: v for k, v in {"nodes": nodes, "epochs": epochs}.items() if v is not None}
     checked = load_recipe(recipe, **overrides)
-    view = LiveView(checked.objective.metric, Console(stderr=as_json))
+    view = LiveView(checked.objective, Console(stderr=as_json))
     try:
         with stopped_as_by_ctrl_c(), view:
             result = launch(
@@ -111,7 +112,7 @@ def join(
     """
     from cerebro_elastic.runs.join import join as take_part
 
-    view = LiveView("", Console(), moving=False)
+    view = LiveView(None, Console(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
             result = take_part(
@@ -190,8 +191,8 @@ def status(
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
     led = f", led by {state.leader}" if state.leader else ""
     console.print(f"run {spec.plan.run}: {how}{led}", highlight=False, soft_wrap=True)
-    metric = str(spec.recipe.get("objective", {}).get("metric", "val_loss"))
-    console.print(progress_view(state, metric, None))
+    objective = Objective.model_validate(spec.recipe.get("objective", {}))
+    console.print(progress_view(state, objective, None))
 
 
 @app.command()
@@ -259,7 +260,6 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
 
 app.command()(hosts.host)
 app.command()(hosts.etcd)
-app.command()(results.export)
 app.command()(results.export)
 app.command()(results.report)
 

@@ -57,7 +57,7 @@ def host(
     from cerebro_elastic.runs.host import host as take_part
 
     checked = load_recipe(recipe)
-    view = LiveView(checked.objective.metric, Console(), moving=False)
+    view = LiveView(checked.objective, Console(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
             _watch(submitted_by)
@@ -95,7 +95,7 @@ def etcd(
     """
     from cerebro_elastic.runs.serve import serve
 
-    view = LiveView("", Console(), moving=False)
+    view = LiveView(None, Console(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
             _watch(submitted_by)

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
 from cerebro_elastic.core.values import CheckpointRef, Config, Spec, Visit
 from cerebro_elastic.report.page.scale import number
-from cerebro_elastic.report.results import ConfigResult
+from cerebro_elastic.report.results import ConfigResult, Objective
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
     "model.ckpt": "a Lightning checkpoint: weights, hyper-parameters, optimizers, schedulers, counters",
     "record.json": "this card for machines: the recipe, the metrics of all epochs, the whole visit log",
 }
-
-
-class Objective(Protocol):
-    """What the best is judged by."""
-
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def mode(self) -> str: ...
 
 
 def card(

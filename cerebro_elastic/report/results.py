@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from cerebro_elastic.core.events import Event, StateRead, UnitCommitted
 from cerebro_elastic.core.lineage import born
@@ -35,6 +36,16 @@ class ConfigResult:
     checkpoint: CheckpointRef | None = None
     best_checkpoint: CheckpointRef | None = None
     behind: int = 0
+
+
+class Objective(Protocol):
+    """What the best is judged by."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def mode(self) -> str: ...
 
 
 def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:

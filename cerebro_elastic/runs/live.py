@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.live import Live
 
 from cerebro_elastic.core.events import (
+    ConfigCreated,
     ConfigEnded,
+    ConfigResumed,
     Event,
     LeaderChanged,
     NodeDraining,
@@ -22,22 +24,27 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Visit
-from cerebro_elastic.report.tables import progress_view, summary_line, unit_text
+from cerebro_elastic.report.progress import progress_view, summary_line
+from cerebro_elastic.report.results import Objective
+from cerebro_elastic.report.tables import hparams_text, unit_text
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
 
 
 class LiveView:
-    """Shows what a run tells its watcher: in a terminal, unless it shall not be ``moving``, a table with the
-    configs' ``metric``, and lines of text about what is out of the ordinary; else lines alone."""
+    """Shows what a run tells its watcher: in a terminal, unless it shall not be ``moving``, tables of nodes
+    and configs by the ``objective``, and lines of text about what is out of the ordinary; else lines alone."""
 
-    def __init__(self, metric: str, console: Console | None = None, *, moving: bool = True) -> None:
+    def __init__(
+        self, objective: Objective | None = None, console: Console | None = None, *, moving: bool = True
+    ) -> None:
         console = console or Console()
         self._console = console
-        moves = moving and console.is_terminal
+        moves = moving and console.is_terminal and objective is not None
         self._live = Live(console=console, transient=True, auto_refresh=False) if moves else None
         self._began = time.monotonic()
-        self._metric = metric
+        self._objective = objective
+        self._whence: dict[str, str] = {}
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -55,16 +62,29 @@ class LiveView:
     def _show(self, events: list[Event], state: State) -> None:
         elapsed = time.monotonic() - self._began
         for event in events:
-            line = _line(event, state, elapsed, told_all=self._live is None)
+            line = _line(event) or (None if self._live else self._epoch(event, state, elapsed))
             if line:
                 self._say(line)
-        if self._live:
-            view = progress_view(state, self._metric, elapsed, self._console.height)
+            if isinstance(event, UnitCommitted):
+                self._whence[event.visit.unit.config] = event.visit.node
+        if self._live and self._objective:
+            lines = self._console.height
+            view = progress_view(state, self._objective, elapsed, lines, self._whence)
             self._live.update(view, refresh=True)
 
+    def _epoch(self, event: Event, state: State, elapsed: float) -> str | None:
+        """With nothing moving on the screen, each config's epochs are worth a line, too."""
+        if not isinstance(event, UnitCommitted) or not state.plan or not _ended_epoch(event.visit, state):
+            return None
+        unit = event.visit.unit
+        metrics = state.configs[unit.config].metrics
+        told = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
+        summary = summary_line(state, self._objective, elapsed)
+        return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {told} ({summary})"
 
-def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str | None:
-    """What is worth a line: trouble always; with nothing moving on the screen, also each config's epochs."""
+
+def _line(event: Event) -> str | None:
+    """What is out of the ordinary."""
     match event:
         case LeaderChanged(leader=leader) if leader:
             return f"{leader} leads the run"
@@ -87,13 +107,10 @@ def _line(event: Event, state: State, elapsed: float, *, told_all: bool) -> str 
             )
         case ConfigEnded(config=name, status=status, reason=reason):
             return f"{name} {status.value}: {reason}"
-        case UnitCommitted(visit=visit) if told_all and state.plan and _ended_epoch(visit, state):
-            metrics = state.configs[visit.unit.config].metrics
-            told = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
-            return (
-                f"{visit.unit.config} epoch {visit.unit.epoch + 1}/{state.plan.epochs} {told} "
-                f"({summary_line(state, elapsed)})"
-            )
+        case ConfigResumed(config=name, reason=reason):
+            return f"{name} goes on: {reason}"
+        case ConfigCreated(config=config) if config.parent:
+            return f"{config.id} goes on from {config.parent.config} with {hparams_text(config.hparams)}"
     return None
 
 

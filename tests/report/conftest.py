@@ -66,6 +66,10 @@ class Past:
         self.events.append(event)
         return int(event.revision)
 
+    @staticmethod
+    def after(state: State, event: Event) -> State:
+        return fold(state, event)
+
     def join(self, *names: str) -> None:
         for name in names:
             self.tell(NodeJoined, node=Node(name, f"host-{name[-1]}", registration=len(self.events) + 2))

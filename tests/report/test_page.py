@@ -17,9 +17,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.report.page import curves, gantt, parallel
-from cerebro_elastic.report.page.page import Subject, bytes_text, render
+from cerebro_elastic.report.page.page import Subject, render
 from cerebro_elastic.report.page.scale import Scale
 from cerebro_elastic.report.results import ConfigResult, leaderboard
+from cerebro_elastic.report.tables import bytes_text
 from cerebro_elastic.report.timeline import timeline
 
 _BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")

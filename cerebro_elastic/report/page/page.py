@@ -16,7 +16,7 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.report.page import curves, gantt, parallel
 from cerebro_elastic.report.page.scale import number
 from cerebro_elastic.report.results import gather, leaderboard
-from cerebro_elastic.report.tables import clock_text, hparams_text
+from cerebro_elastic.report.tables import bytes_text, clock_text, hparams_text
 from cerebro_elastic.report.timeline import timeline
 from cerebro_elastic.report.traffic import traffic
 
@@ -109,15 +109,6 @@ def _environment() -> Environment:
         "percent": _percent,
     }
     return environment
-
-
-def bytes_text(count: float) -> str:
-    """``81.5 KB``: powers of a thousand, three digits."""
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} PB" if count < 999.5 else f"{count / 1000:.4g} EB"
 
 
 def _percent(part: Any, whole: float) -> str:
