@@ -1,0 +1,184 @@
+"""What people see in the terminal while a run goes on."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cerebro_elastic.core.estimates import unit_seconds
+from cerebro_elastic.core.progress import units_left
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Attempt, Choice, Config, Plan, Status
+from cerebro_elastic.report.results import Objective
+from cerebro_elastic.report.tables import STYLES, bytes_text, clock_text, hparams_text, unit_text
+
+
+def progress_view(
+    state: State,
+    objective: Objective,
+    elapsed: float | None,
+    lines: int | None = None,
+    whence: Mapping[str, str] | None = None,
+) -> RenderableType:
+    """Nodes with their units, configs with their progress, and how long it will take; in at most ``lines``
+    lines, if given, by leaving out what does not move. ``whence`` says on which node each config's last unit
+    was, as far as it is known."""
+    if state.plan is None:
+        return Text("waiting for the run to be opened")
+    room = None if lines is None else max(2, lines - 7)
+    nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
+    configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
+    shown_nodes = nodes[: None if room is None else max(1, room // 3)]
+    shown = configs[: None if room is None else room - len(shown_nodes)]
+    return Group(
+        *([_nodes_table(state, sorted(shown_nodes), whence or {})] if nodes else []),
+        *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
+        *([""] if nodes else []),
+        _configs_table(state, state.plan, objective, sorted(shown, key=lambda config: config.id)),
+        *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
+        "",
+        summary_line(state, objective, elapsed),
+    )
+
+
+def _calm(state: State, config: Config) -> tuple[int, str]:
+    """Those that move first: in training, then waiting, then ended."""
+    phases = ("in training", "waiting")
+    phase = _phase(state, config)
+    return phases.index(phase) if phase in phases else len(phases), config.id
+
+
+def _left_out(what: str, doing: Iterable[str]) -> list[str]:
+    counts = Counter(doing)
+    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return [f"and {counts.total()} more {what}: {told}"] if counts else []
+
+
+def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
+    table = _plain_table("node", "unit", "state from")
+    table.add_column("home of partitions")  # gives way
+    for name in names:
+        attempt = state.attempts.get(name)
+        homes = " ".join(str(j) for j, home in state.homes.items() if home == name)
+        note = node_note(state, name)
+        told = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
+        told.stylize("yellow", len(homes))
+        doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else ("idle", "")
+        table.add_row(name, doing, state_from, told)
+    return table
+
+
+def _attempt(attempt: Attempt) -> str:
+    how = "" if attempt.choice == Choice() else f" by {attempt.choice}"
+    return unit_text(attempt.unit) + how
+
+
+def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
+    """From where the attempt's state has come, and how large it is."""
+    if attempt.input is None:
+        return "new"
+    before = whence.get(attempt.unit.config)
+    if before == attempt.node:
+        return "here"
+    size = bytes_text(attempt.input.bytes)
+    return size if before is None else f"{before}, {size}"
+
+
+def node_note(state: State, name: str) -> str:
+    """What is out of the ordinary about a node, if anything is."""
+    if state.nodes[name].drain is not None:
+        return "leaving"
+    return f"set aside: {state.aside[name]}" if name in state.aside else ""
+
+
+def _configs_table(state: State, plan: Plan, objective: Objective, configs: Sequence[Config]) -> Table:
+    """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
+    table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
+    table.add_column("hyper-parameters")  # the only one that gives way
+    total = plan.epochs * (plan.partitions + plan.evaluations)
+    best = best_so_far(state, objective)
+    lead = _leader(best, objective) if best else None
+    for config in configs:
+        done = total - units_left(config, plan) if config.status is Status.LIVE else total
+        value = config.metrics.get(objective.metric)
+        behind = "" if lead is None or config.id not in best else f"{abs(best[config.id] - best[lead]):.4f}"
+        table.add_row(
+            config.id,
+            ProgressBar(total=total, completed=done, width=12),
+            f"{min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
+            "-" if value is None else f"{value:.4f}",
+            "best" if config.id == lead else behind,
+            Text(_doing(state, config), STYLES[config.status]),
+            Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
+        )
+    return table
+
+
+def _plain_table(*columns: str) -> Table:
+    """Columns of a fixed width."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def best_so_far(state: State, objective: Objective) -> dict[str, float]:
+    """Each config's best value of the objective at the end of an epoch; without those that have none."""
+    pick = max if objective.mode == "max" else min
+    found = {}
+    for config, points in state.curves.items():
+        values = [point.metrics.get(objective.metric, math.nan) for point in points if point.ends]
+        if known := [value for value in values if not math.isnan(value)]:
+            found[config] = pick(known)
+    return found
+
+
+def _leader(best: Mapping[str, float], objective: Objective) -> str:
+    """The config with the best value of all."""
+    sign = -1.0 if objective.mode == "max" else 1.0
+    return min(best, key=lambda config: (sign * best[config], config))
+
+
+def summary_line(state: State, objective: Objective | None, elapsed: float | None) -> str:
+    """Units done, the time that the rest will take, and, if there is an ``objective``, the best so far."""
+    assert state.plan is not None
+    plan = state.plan
+    total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
+    left = sum(units_left(config, plan) for config in state.configs.values())
+    nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
+    told = [f"{total - left}/{total} units", nodes]
+    if elapsed is not None:
+        told.append(f"{clock_text(elapsed)} gone")
+    eta = _eta(state, plan)
+    if eta is not None and left:
+        told.append(f"about {clock_text(eta)} to go")
+    if objective is not None and (best := best_so_far(state, objective)):
+        lead = _leader(best, objective)
+        told.append(f"best so far {lead}: {objective.metric} {best[lead]:.4g}")
+    return ", ".join(told)
+
+
+def _doing(state: State, config: Config) -> str:
+    attempt = state.running(config.id)
+    return f"on {attempt.node}" if attempt else _phase(state, config)
+
+
+def _phase(state: State, config: Config) -> str:
+    if config.status is not Status.LIVE:
+        return config.status.value
+    return "in training" if state.running(config.id) else "waiting"
+
+
+def _eta(state: State, plan: Plan) -> float | None:
+    """Seconds, once a unit has been timed: no less than the configs' work over the nodes, nor than the
+    longest config."""
+    if not state.nodes or not state.timings:
+        return None
+    work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]
+    return max(sum(work) / len(state.nodes), max(work, default=0.0))
