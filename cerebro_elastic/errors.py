@@ -57,6 +57,12 @@ class GroupBroken(CerebroError):
     config, and the process can form its next group."""
 
 
+class SearchError(CerebroError):
+    """The search cannot go on as the recipe has it. What was committed is safe."""
+
+    exit_code = 2
+
+
 class RunError(CerebroError):
     """A run cannot be opened, started or resumed."""
 
@@ -104,6 +110,12 @@ class Rewound(Compacted):
 
 class LeaseLost(StoreError):
     """The lease has ended: what was registered under it is gone."""
+
+
+class ScheduleError(CerebroError):
+    """What is to be scheduled is malformed, or cannot be done."""
+
+    exit_code = 2
 
 
 class IllegalEvent(CerebroError):

@@ -35,15 +35,36 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "longest-remaining": "cerebro_elastic.schedulers.longest_remaining:LongestRemaining",
     },
     "cerebro.search": {
-        "grid": "cerebro_elastic.search.grid:GridSearch",
-        "random": "cerebro_elastic.search.sampling:RandomSearch",
+        "grid": "cerebro_elastic.search.methods:grid",
+        "random": "cerebro_elastic.search.methods:random",
+        "tpe": "cerebro_elastic.search.methods:sampled",
+        "cmaes": "cerebro_elastic.search.methods:sampled",
+        "gp": "cerebro_elastic.search.methods:sampled",
+        "qmc": "cerebro_elastic.search.methods:sampled",
+        "nsga2": "cerebro_elastic.search.methods:sampled",
+        "median": "cerebro_elastic.search.median:MedianStopping",
+        "asha": "cerebro_elastic.search.halving:asha",
+        "hyperband": "cerebro_elastic.search.halving:hyperband",
+        "bohb": "cerebro_elastic.search.halving:bohb",
+        "pbt": "cerebro_elastic.search.pbt:PopulationBasedTraining",
+        "pbt-replay": "cerebro_elastic.search.replay:PbtReplay",
+    },
+    "cerebro.samplers": {
+        "random": "cerebro_elastic.search.sampling:RandomSampler",
+        "tpe": "cerebro_elastic.search.optunas:Tpe",
+        "cmaes": "cerebro_elastic.search.optunas:CmaEs",
+        "gp": "cerebro_elastic.search.optunas:Gp",
+        "qmc": "cerebro_elastic.search.optunas:Qmc",
+        "nsga2": "cerebro_elastic.search.optunas:Nsga2",
     },
 }
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""
 
 _EXTRAS = {
     "deepspeed": "deepspeed",
+    "cmaes": "search",
     "lightning": "lightning",
+    "optuna": "search",
     "pyarrow": "parquet",
     "s3fs": "s3",
     "sklearn": "examples",

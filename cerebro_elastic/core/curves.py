@@ -21,7 +21,7 @@ def extend(curves: Curves, after: Config, visit: Visit, plan: Plan) -> Curves:
     ends = after.epoch > visit.unit.epoch
     if not ends and (visit.unit.phase is not Phase.TRAIN or not visit.whole):
         return curves
-    point = Point(units_done(after, plan), after.epoch, after.metrics if ends else after.pending)
+    point = Point(units_done(after, plan), after.epoch, after.metrics if ends else after.pending, ends)
     return {**curves, after.id: (*curves.get(after.id, ()), point)}
 
 

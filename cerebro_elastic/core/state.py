@@ -45,12 +45,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a config had logged after so many whole training ``units`` in all; where an epoch ends,
-    ``epochs`` counts it, and the metrics are the epoch's."""
+    """What a config had logged after so many whole training ``units`` and full ``epochs`` in all; where an
+    epoch ``ends``, the metrics are the epoch's."""
 
     units: int
     epochs: int
     metrics: Mapping[str, float]
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,15 @@ from cerebro_elastic.recipes.fields import RUN_ID, NodeRange
 from cerebro_elastic.recipes.loading import load_recipe
 from cerebro_elastic.recipes.schema import (
     Data,
-    Domain,
     LightningSection,
     Limits,
     NodeSection,
-    Objective,
     Recipe,
-    SearchSection,
     TaskSection,
     TorchSection,
     differences,
 )
+from cerebro_elastic.recipes.search import Domain, Objective, SearchSection
 
 __all__ = [
     "RUN_ID",

@@ -67,18 +67,19 @@ def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path
 
 def _lines(error: ValidationError, source: Source) -> Iterable[str]:
     """One line for each problem: the place, the value, the rule, and what to do."""
-    task = source.values.get("task")
+    task, search = (source.values.get(key) for key in ("task", "search"))
     kind = task.get("kind") if isinstance(task, Mapping) else None
+    method = search.get("method", "grid") if isinstance(search, Mapping) else None
     for problem in error.errors(include_url=False):
-        yield f"{source.where(problem['loc'])}: {_say(problem, kind)}"
+        yield f"{source.where(problem['loc'])}: {_say(problem, kind, method)}"
 
 
-def _say(problem: ErrorDetails, kind: object) -> str:
+def _say(problem: ErrorDetails, kind: object, method: object) -> str:
     path, context = problem["loc"], problem.get("ctx", {})
     name = ".".join(map(str, path)) or "the recipe"
     match problem["type"]:
         case "extra_forbidden":
-            fields = section_type(path[:-1], kind).model_fields
+            fields = section_type(path[:-1], kind, method).model_fields
             known = [field.alias or key for key, field in fields.items()]
             return f"unknown key {name!r}; {did_you_mean(str(path[-1]), known)}"
         case "missing":

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import (
     ConfigDict,
     Field,
-    JsonValue,
     PrivateAttr,
+    SerializeAsAny,
     ValidationInfo,
     WrapValidator,
     field_validator,
@@ -34,6 +34,15 @@ from cerebro_elastic.recipes.fields import (
     registered,
 )
 from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
+from cerebro_elastic.recipes.search import (
+    Budget,
+    Domain,
+    Objective,
+    SearchSection,
+    Stage,
+    search_section,
+    search_type,
+)
 from cerebro_elastic.recipes.section import Section
 from cerebro_elastic.recipes.source import Source
 
@@ -134,71 +143,6 @@ class Data(Section):
         return self
 
 
-class Domain(Section):
-    """The values that a hyper-parameter may take: one of four kinds. Bounds are inclusive."""
-
-    choice: Annotated[tuple[JsonValue, ...], Field(strict=False)] | None = None
-    integers: Annotated[tuple[int, int], Field(strict=False)] | None = Field(default=None, alias="int")
-    uniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _shorthand(cls, value: object) -> object:
-        """A list is a choice, a lone value a choice of one."""
-        if isinstance(value, Mapping | Domain):
-            return value
-        return {"choice": value if isinstance(value, list | tuple) else [value]}
-
-    @model_validator(mode="after")
-    def _sensible(self) -> Domain:
-        kinds = (self.choice, self.integers, self.uniform, self.loguniform)
-        if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b]")
-        if self.choice is not None:
-            if not self.choice:
-                raise ValueError("an empty list leaves nothing to try; give at least one value")
-            for index, item in enumerate(self.choice):
-                if any(item == other and type(item) is type(other) for other in self.choice[:index]):
-                    raise ValueError(f"{item!r} is listed twice; each value once")
-            return self
-        low, high = self.integers or self.uniform or self.loguniform or (0, 0)
-        if not low < high:
-            raise ValueError("the lower bound comes first and must be below the upper one")
-        if self.loguniform is not None and low <= 0:
-            raise ValueError("loguniform needs a lower bound above 0")
-        return self
-
-
-class SearchSection(Section):
-    """Which configs are trained. ``num`` is how many the random search draws; ``constraints`` are
-    expressions over the hyper-parameters, or ``module:function`` references, that must hold."""
-
-    method: Annotated[str, registered("cerebro.search")] = "grid"
-    space: Mapping[str, Domain]
-    num: Positive | None = None
-    constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
-
-    @model_validator(mode="after")
-    def _something_to_try(self) -> SearchSection:
-        if not self.space:
-            raise ValueError(
-                "`space` is empty; name at least one hyper-parameter and its values, lr: [0.1, 0.01]"
-            )
-        if self.method == "random" and self.num is None:
-            raise ValueError("method random needs `num`, the number of configs to draw")
-        if self.method == "grid" and self.num is not None:
-            raise ValueError("`num` belongs to method random; a grid tries every point: remove it")
-        return self
-
-
-class Objective(Section):
-    """What the leaderboard is sorted by."""
-
-    metric: str = "val_loss"
-    mode: Literal["min", "max"] = "min"
-
-
 class Limits(Section):
     """``tries`` attempts at a unit before its config fails; at most ``configs`` configs. A config with a
     loss or parameter that is NaN or infinite fails at once (another try would give the same), or goes on.
@@ -231,7 +175,7 @@ class Recipe(Section):
     etcd: Endpoints | None = None
     task: Annotated[AnyTask, WrapValidator(_task_section)]
     data: Data
-    search: SearchSection
+    search: Annotated[SerializeAsAny[SearchSection], WrapValidator(search_section)]
     objective: Objective = Objective()
     scheduler: Annotated[str, registered("cerebro.schedulers")] = "longest-remaining"
     limits: Limits = Limits()
@@ -252,6 +196,16 @@ class Recipe(Section):
         return value
 
     _ranks_fit = field_validator("parallelism")(check_ranks)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _epochs_of_the_search(cls, value: Any) -> Any:
+        """``search.max_epochs`` is another name for ``epochs``, as searches have it."""
+        search = value.get("search") if isinstance(value, Mapping) else None
+        most = search.get("max_epochs") if isinstance(search, Mapping) else None
+        if most is None or value.get("epochs", most) == most:
+            return value if most is None else {**value, "epochs": most}
+        raise ValueError(f"epochs is {value['epochs']}, search.max_epochs {most}: give one of them")
 
     _root: Path = PrivateAttr(default_factory=Path.cwd)
     _source: Source = PrivateAttr(default_factory=lambda: Source("recipe", {}))
@@ -288,15 +242,22 @@ class Recipe(Section):
         return hash(self.digest)
 
 
-def section_type(path: tuple[str | int, ...], kind: object) -> type[Section]:
-    """The schema that holds at ``path``, for a recipe whose task is of ``kind``."""
+def section_type(path: tuple[str | int, ...], kind: object, method: object) -> type[Section]:
+    """The schema that holds at ``path``, for a recipe whose task is of ``kind`` and whose search of
+    ``method``."""
     match path:
         case ():
             return Recipe
         case ("task",):
             return _SECTIONS.get(kind, TaskSection)
+        case ("search",):
+            return search_type(method)
         case ("search", "space", _):
             return Domain
+        case ("search", "budget"):
+            return Budget
+        case ("search", "schedule", _):
+            return Stage
         case _:
             section = Recipe.model_fields[str(path[0])].annotation
             assert isinstance(section, type)

@@ -6,19 +6,20 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from cerebro_elastic.core.ports import Outlook, Proposal, Search
+from cerebro_elastic.core.ports import Standing
 from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.space import values
+from cerebro_elastic.search.sampler import Sample
+from cerebro_elastic.search.space import key, values
 
 _LARGEST = 10**6
 """Points that are looked at, before constraints: a second or two."""
 
 
-class GridSearch(Search):
-    """All points at once. Their order follows the names, so that equal recipes number them alike.
+class GridSampler:
+    """All points, in an order that follows the names, so that equal recipes number them alike.
 
     Raises ``RecipeError`` if the space is not finite, if nothing is left of it, or too much.
     """
@@ -36,13 +37,21 @@ class GridSearch(Search):
                 f"{recipe.source.where(('search', 'space'))}: the grid has more than {limit} configs "
                 "(limits.configs); list fewer values, add constraints, or raise the limit"
             )
+        enqueued = [key(point) for point in recipe.search.enqueue]
+        self._left = [point for point in self._points if key(point) not in enqueued]
+        self._enqueued = len(enqueued)
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
-        """The points that are no configs yet."""
-        return [Proposal(point) for point in self._points[len(outlook.proposed) :]]
+    def sample(self, known: Sequence[Standing]) -> Sample | None:
+        left = self._left[len(known) - self._enqueued :]
+        return Sample(left[0]) if left else None
 
 
 def _points(recipe: Recipe) -> Iterator[HParams]:
+    if not recipe.search.space:
+        raise RecipeError(
+            f"{recipe.source.where(('search', 'space_fn'))}: a grid needs a `space`, not a function; use "
+            "method: random or tpe"
+        )
     names = sorted(recipe.search.space)
     axes = []
     for name in names:

@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from cerebro_elastic.core.ports import Outlook, Proposal, Search
+from cerebro_elastic.core.ports import Standing
 from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.space import draw
+from cerebro_elastic.search.sampler import Sample
+from cerebro_elastic.search.space import draw, key
 
-_DRAWS_PER_CONFIG = 1000
-"""Drawing all n points of a finite space takes about n ln n draws: far fewer than this times n."""
+_DRAWS = 10_000
+"""Draws for one point, before it is held that there is no further one."""
 
 
-class RandomSearch(Search):
-    """``num`` distinct points at once, drawn by the run's seed.
+class RandomSampler:
+    """Points drawn by the run's seed, each once. It remembers those that it has drawn, for speed alone: they
+    follow from the recipe."""
 
-    Raises ``RecipeError`` if so many cannot be found, or if they are more than the limit.
-    """
-
-    def __init__(self, recipe: Recipe) -> None:
-        num, limit = recipe.search.num, recipe.limits.configs
-        assert num is not None
-        if num > limit:
+    def __init__(self, recipe: Recipe, options: Mapping[str, Any] | None = None) -> None:
+        if options:
             raise RecipeError(
-                f"{recipe.source.where(('search', 'num'))}: num is {num}, more than {limit} configs "
-                "(limits.configs); draw fewer or raise the limit"
+                f"{recipe.source.where(('search', 'options'))}: the sampler random takes no options; "
+                "remove them"
             )
-        self._points = _distinct(recipe, num)
-        if len(self._points) < num:
-            draws = num * _DRAWS_PER_CONFIG
+        if not recipe.search.space:
             raise RecipeError(
-                f"{recipe.source.where(('search', 'num'))}: num is {num}, but {draws} draws found only "
-                f"{len(self._points)} distinct points that the constraints allow; ask for fewer"
+                f"{recipe.source.where(('search', 'space_fn'))}: a function of an optuna trial needs one of "
+                "optuna's samplers: set method or sampler to tpe, say"
             )
+        self._recipe = recipe
+        self._holds = constraint_of(recipe)
+        self._drawn: dict[str, HParams] = {}
+        self._all = False
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
-        """The points that are no configs yet."""
-        return [Proposal(point) for point in self._points[len(outlook.proposed) :]]
+    def sample(self, known: Sequence[Standing]) -> Sample | None:
+        self._draw(len(known) + 1)
+        taken = {key(standing.hparams) for standing in known}
+        return next((Sample(point) for text, point in self._drawn.items() if text not in taken), None)
 
+    def count(self, most: int) -> int:
+        """How many points there are, as far as draws tell; at most ``most``."""
+        self._draw(most)
+        return min(most, len(self._drawn))
 
-def _distinct(recipe: Recipe, num: int) -> list[HParams]:
-    """At most ``num`` distinct points, in the order drawn."""
-    holds, rng = constraint_of(recipe), random.Random(recipe.seed)
-    found: dict[str, HParams] = {}
-    for _ in range(num * _DRAWS_PER_CONFIG):
-        if len(found) == num:
-            break
-        point = {name: draw(domain, rng) for name, domain in sorted(recipe.search.space.items())}
-        if holds(point):
-            found.setdefault(json.dumps(point), point)
-    return list(found.values())
+    def _draw(self, count: int) -> None:
+        while len(self._drawn) < count and not self._all:
+            rng = random.Random(f"{self._recipe.seed}/{len(self._drawn)}")
+            draws = (self._point(rng) for _ in range(_DRAWS))
+            fresh = next((p for p in draws if self._holds(p) and key(p) not in self._drawn), None)
+            if fresh is None:
+                self._all = True
+            else:
+                self._drawn[key(fresh)] = fresh
+
+    def _point(self, rng: random.Random) -> HParams:
+        return {name: draw(domain, rng) for name, domain in sorted(self._recipe.search.space.items())}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_elastic.recipes import Domain
@@ -20,6 +21,11 @@ def values(domain: Domain) -> Sequence[Any] | None:
     return None
 
 
+def key(hparams: Mapping[str, Any]) -> str:
+    """A text that two points have in common if they are the same."""
+    return json.dumps(dict(hparams), sort_keys=True)
+
+
 def draw(domain: Domain, rng: random.Random) -> Any:
     """One value, each as likely as any other (for ``loguniform``: each order of magnitude)."""
     listed = values(domain)
@@ -30,3 +36,15 @@ def draw(domain: Domain, rng: random.Random) -> Any:
         return min(max(math.exp(rng.uniform(math.log(low), math.log(high))), low), high)
     assert domain.uniform is not None
     return rng.uniform(*domain.uniform)
+
+
+def perturbed(domain: Domain, value: Any, factor: float) -> Any:
+    """The value times ``factor``, within the domain; of a choice the neighbour on that side."""
+    if domain.choice is not None:
+        place = domain.choice.index(value) + (1 if factor > 1 else -1)
+        return domain.choice[min(max(place, 0), len(domain.choice) - 1)]
+    low, high = domain.integers or domain.uniform or domain.loguniform or (value, value)
+    moved = value * factor
+    if domain.integers is not None:
+        moved = math.ceil(moved) if factor > 1 else math.floor(moved)
+    return min(max(moved, low), high)

@@ -148,5 +148,5 @@ def test_curves_tell_of_units_and_epochs() -> None:
     curves, spent = retell([Config("c0000", {})], [*log, evaluation], plan)
     loss = {"loss": 1.0}
     both = {"loss": 1.0, "val": 5.0}
-    assert curves["c0000"] == (Point(1, 0, loss), Point(2, 0, loss), Point(2, 1, both))
+    assert curves["c0000"] == (Point(1, 0, loss), Point(2, 0, loss), Point(2, 1, both, ends=True))
     assert (spent.units, spent.seconds, spent.elapsed) == (2, 4.0, 101.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +12,7 @@ from cerebro_elastic.core.ports import Outlook, Proposal, Search, Standing
 from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.search.grid import GridSearch
-from cerebro_elastic.search.sampling import RandomSearch
+from cerebro_elastic.search.methods import grid, random
 
 
 def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search: Any) -> Recipe:
@@ -28,6 +27,9 @@ def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search:
     )
 
 
+Make = Callable[[Recipe], Search]
+
+
 def outlook(points: Sequence[HParams]) -> Outlook:
     """All of them have become configs."""
     return Outlook([Standing(f"c{place:04d}", point) for place, point in enumerate(points)])
@@ -38,7 +40,7 @@ def all_of(search: Search) -> list[HParams]:
 
 
 def test_a_grid_is_every_point_once() -> None:
-    points = all_of(GridSearch(recipe({"lr": [0.1, 0.01], "width": {"int": [2, 4]}, "act": "relu"})))
+    points = all_of(grid(recipe({"lr": [0.1, 0.01], "width": {"int": [2, 4]}, "act": "relu"})))
     assert len(points) == 6
     assert {(p["lr"], p["width"]) for p in points} == {(lr, w) for lr in (0.1, 0.01) for w in (2, 3, 4)}
     assert all(p["act"] == "relu" for p in points)
@@ -47,15 +49,13 @@ def test_a_grid_is_every_point_once() -> None:
 def test_the_order_does_not_depend_on_how_the_space_is_written() -> None:
     one = {"a": [1, 2], "b": [3, 4]}
     other = {"b": [3, 4], "a": [1, 2]}
-    assert all_of(GridSearch(recipe(one))) == all_of(GridSearch(recipe(other)))
+    assert all_of(grid(recipe(one))) == all_of(grid(recipe(other)))
     drawn = {"method": "random", "num": 3}
-    assert all_of(RandomSearch(recipe(one, **drawn))) == all_of(RandomSearch(recipe(other, **drawn)))
+    assert all_of(random(recipe(one, **drawn))) == all_of(random(recipe(other, **drawn)))
 
 
-@pytest.mark.parametrize(
-    ("search", "extra"), [(GridSearch, {}), (RandomSearch, {"method": "random", "num": 4})]
-)
-def test_what_is_created_is_not_proposed_again(search: type[Any], extra: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("search", "extra"), [(grid, {}), (random, {"method": "random", "num": 4})])
+def test_what_is_created_is_not_proposed_again(search: Make, extra: dict[str, Any]) -> None:
     proposer = search(recipe({"a": [1, 2], "b": [3, 4]}, **extra))
     points = all_of(proposer)
     assert len(points) == 4
@@ -70,39 +70,39 @@ def test_random_search_draws_distinct_points_by_the_seed() -> None:
         "n": {"int": [1, 3]},
         "a": ["x", "y"],
     }
-    points = all_of(RandomSearch(recipe(space, method="random", num=200, seed=3)))
+    points = all_of(random(recipe(space, method="random", num=200, seed=3)))
     assert len({tuple(sorted(p.items())) for p in points}) == 200
     assert all(1e-4 <= p["lr"] <= 1e-1 and 0 <= p["drop"] <= 0.5 for p in points)
     assert {p["n"] for p in points} == {1, 2, 3}
     assert {p["a"] for p in points} == {"x", "y"}
     small = sum(math.log10(p["lr"]) < -2.5 for p in points)
     assert 70 < small < 130, "half of the draws lie in the lower half of the orders of magnitude"
-    assert points == all_of(RandomSearch(recipe(space, method="random", num=200, seed=3)))
-    assert points != all_of(RandomSearch(recipe(space, method="random", num=200, seed=4)))
+    assert points == all_of(random(recipe(space, method="random", num=200, seed=3)))
+    assert points != all_of(random(recipe(space, method="random", num=200, seed=4)))
 
 
 def test_random_search_finds_all_points_of_a_finite_space() -> None:
-    points = all_of(RandomSearch(recipe({"a": [1, 2, 3], "b": [1, 2]}, method="random", num=6)))
+    points = all_of(random(recipe({"a": [1, 2, 3], "b": [1, 2]}, method="random", num=6)))
     assert len({(p["a"], p["b"]) for p in points}) == 6
 
 
 @pytest.mark.parametrize(
     ("search", "made", "words"),
     [
-        (GridSearch, recipe({"lr": {"uniform": [0, 1]}}), "'lr' is continuous, a grid needs a list or int"),
-        (GridSearch, recipe({"a": {"int": [1, 10**9]}}), "the grid has 1000000000 points, too many"),
-        (GridSearch, recipe({"a": {"int": [1, 2000]}}), "more than 1000 configs"),
-        (GridSearch, recipe({"a": [1, 2, 3]}, limit=2), "more than 2 configs"),
-        (GridSearch, recipe({"a": [1, 2]}, constraints=["a > 2"]), "no point of the space satisfies all"),
-        (RandomSearch, recipe({"a": [1, 2]}, method="random", num=3), "only 2 distinct points"),
-        (RandomSearch, recipe({"a": [1, 2]}, method="random", num=3, limit=2), "more than 2 configs"),
+        (grid, recipe({"lr": {"uniform": [0, 1]}}), "'lr' is continuous, a grid needs a list or int"),
+        (grid, recipe({"a": {"int": [1, 10**9]}}), "the grid has 1000000000 points, too many"),
+        (grid, recipe({"a": {"int": [1, 2000]}}), "more than 1000 configs"),
+        (grid, recipe({"a": [1, 2, 3]}, limit=2), "more than 2 configs"),
+        (grid, recipe({"a": [1, 2]}, constraints=["a > 2"]), "no point of the space satisfies all"),
+        (random, recipe({"a": [1, 2]}, method="random", num=3), "only 2 distinct points"),
+        (random, recipe({"a": [1, 2]}, method="random", num=3, limit=2), "more than 2 configs"),
         (
-            RandomSearch,
+            random,
             recipe({"a": {"uniform": [0, 1]}}, method="random", num=1, constraints=["a > 2"]),
             "only 0 distinct points",
         ),
     ],
 )
-def test_a_space_that_cannot_be_searched(search: type[Any], made: Recipe, words: str) -> None:
+def test_a_space_that_cannot_be_searched(search: Make, made: Recipe, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         search(made)

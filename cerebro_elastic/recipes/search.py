@@ -1,0 +1,255 @@
+"""The schema of a recipe's ``search``: what every method knows, and what belongs to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.recipes.fields import Arguments, Positive, Reference, registered
+from cerebro_elastic.recipes.section import Section
+
+Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Sampler: TypeAlias = Annotated[str, registered("cerebro.samplers")]
+
+
+class Domain(Section):
+    """The values that a hyper-parameter may take: one of four kinds. Bounds are inclusive."""
+
+    choice: Annotated[tuple[JsonValue, ...], Field(strict=False)] | None = None
+    integers: Annotated[tuple[int, int], Field(strict=False)] | None = Field(default=None, alias="int")
+    uniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: object) -> object:
+        """A list is a choice, a lone value a choice of one."""
+        if isinstance(value, Mapping | Domain):
+            return value
+        return {"choice": value if isinstance(value, list | tuple) else [value]}
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Domain:
+        kinds = (self.choice, self.integers, self.uniform, self.loguniform)
+        if sum(kind is not None for kind in kinds) != 1:
+            raise ValueError("give one of choice: [..], int: [a, b], uniform: [a, b], loguniform: [a, b]")
+        if self.choice is not None:
+            if not self.choice:
+                raise ValueError("an empty list leaves nothing to try; give at least one value")
+            for index, item in enumerate(self.choice):
+                if any(item == other and type(item) is type(other) for other in self.choice[:index]):
+                    raise ValueError(f"{item!r} is listed twice; each value once")
+            return self
+        low, high = self.integers or self.uniform or self.loguniform or (0, 0)
+        if not low < high:
+            raise ValueError("the lower bound comes first and must be below the upper one")
+        if self.loguniform is not None and low <= 0:
+            raise ValueError("loguniform needs a lower bound above 0")
+        return self
+
+
+class Objective(Section):
+    """What the leaderboard is sorted by, and what searches look at."""
+
+    metric: str = "val_loss"
+    mode: Literal["min", "max"] = "min"
+
+
+class Budget(Section):
+    """Where a search ends, whatever comes first: ``epochs`` and ``units`` of all configs together, seconds of
+    wall time (``timeout``), seconds of all nodes together, or a config whose objective reaches ``target``."""
+
+    epochs: Positive | None = None
+    units: Positive | None = None
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    node_seconds: Annotated[float, Field(gt=0)] | None = None
+    target: float | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is reached some time, however the configs do."""
+        return any(v is not None for v in (self.epochs, self.units, self.timeout, self.node_seconds))
+
+
+class SearchSection(Section):
+    """Which configs are trained, and how far. ``constraints`` are expressions over the hyper-parameters, or
+    ``module:function`` references, that must hold; ``space_fn``, a function of an optuna trial, takes the
+    place of ``space``. ``enqueue`` has points to begin with."""
+
+    method: Annotated[str, registered("cerebro.search")] = "grid"
+    space: Mapping[str, Domain] = Field(default={})
+    space_fn: Reference | None = None
+    num: Positive | None = None
+    constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    enqueue: Annotated[tuple[Mapping[str, JsonValue], ...], Field(strict=False)] = ()
+    concurrency: Positive | None = None
+    max_epochs: Positive | None = None
+    budget: Budget = Budget()
+
+    @model_validator(mode="after")
+    def _something_to_try(self) -> Self:
+        if not self.space and self.space_fn is None:
+            raise ValueError(
+                "`space` is empty; name at least one hyper-parameter and its values, lr: [0.1, 0.01]"
+            )
+        if self.space and self.space_fn is not None:
+            raise ValueError("`space` and `space_fn` exclude each other: leave one out")
+        if self.method == "random" and self.num is None:
+            raise ValueError("method random needs `num`, the number of configs to draw")
+        if self.method == "grid" and self.num is not None:
+            raise ValueError("`num` belongs to method random; a grid tries every point: remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _enqueued_points_lie_in_the_space(self) -> Self:
+        for point in self.enqueue if self.space else ():
+            unknown = sorted(set(point) - set(self.space))
+            missing = sorted(set(self.space) - set(point))
+            if unknown:
+                near = did_you_mean(unknown[0], self.space)
+                raise ValueError(f"enqueue: {unknown[0]!r} is not in the space; {near}")
+            if missing:
+                raise ValueError(f"enqueue: {dict(point)} has no {missing[0]!r}: give every hyper-parameter")
+        return self
+
+
+class EndlessSearch(SearchSection):
+    """A method that goes on until it is told to end."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.num is None and not self.budget.ends:
+            raise ValueError(
+                f"method {self.method} goes on for ever: give `num`, the number of configs, or a `budget` of "
+                "epochs, units, timeout or node_seconds"
+            )
+        return self
+
+
+class SampledSearch(EndlessSearch):
+    """Every config is trained to its end; where the next one lies, optuna's sampler of the method's name says
+    (``options`` are the arguments of its constructor). With ``objectives`` it has several to weigh."""
+
+    options: Arguments = Field(default={})
+    objectives: Annotated[tuple[Objective, ...], Field(strict=False)] = ()
+
+
+class MedianSearch(EndlessSearch):
+    """Configs are stopped that are worse than the median of the others at the same epoch; the names are
+    those of optuna's ``MedianPruner``."""
+
+    sampler: Sampler = "random"
+    options: Arguments = Field(default={})
+    n_startup_trials: Positive = 5
+    n_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    interval_steps: Positive = 1
+
+
+class AshaSearch(EndlessSearch):
+    """Configs rest at rungs, and the best share of each goes on; the names are those of optuna's
+    ``SuccessiveHalvingPruner``. Rungs lie in epochs or in units; ``metric`` is compared there instead of the
+    objective's."""
+
+    sampler: Sampler = "random"
+    options: Arguments = Field(default={})
+    reduction_factor: Annotated[int, Field(ge=2)] = Field(
+        default=3, validation_alias=AliasChoices("reduction_factor", "reduction")
+    )
+    min_resource: Positive = 1
+    resource: Literal["epochs", "units"] = "epochs"
+    metric: str | None = None
+
+
+class HyperbandSearch(AshaSearch):
+    """Brackets of successive halving, which begin at different rungs. A rung waits for all of its configs, or
+    (``asynchronous``) promotes as they come. Without ``num`` or a budget: each bracket once."""
+
+    asynchronous: bool = False
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        return self
+
+
+class PbtSearch(SearchSection):
+    """A population of ``num`` configs: at every ``perturbation_interval`` one of the worst
+    ``quantile_fraction`` ends, and a clone of one of the best goes on in its place, with each of the
+    hyper-parameters ``perturb`` (all, if none are named) drawn afresh with ``resample_probability``, else
+    times one of the ``perturbation_factors``."""
+
+    perturbation_interval: Positive = 1
+    resource: Literal["epochs", "units"] = "epochs"
+    metric: str | None = None
+    quantile_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
+    perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = (0.8, 1.2)
+    perturb: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _a_population(self) -> Self:
+        if self.num is None:
+            raise ValueError("method pbt needs `num`, the size of the population")
+        unknown = sorted(set(self.perturb) - set(self.space))
+        if unknown and self.space:
+            near = did_you_mean(unknown[0], self.space)
+            raise ValueError(f"perturb: {unknown[0]!r} is not in the space; {near}")
+        return self
+
+
+class Stage(Section):
+    """From ``units`` whole training units on, a config has these hyper-parameters."""
+
+    units: Annotated[int, Field(ge=0)]
+    hparams: Mapping[str, JsonValue]
+
+
+class ReplaySearch(SearchSection):
+    """One config, whose hyper-parameters change as they did in a run of ``pbt``."""
+
+    schedule: Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        begins = [stage.units for stage in self.schedule]
+        if begins[0] != 0 or begins != sorted(set(begins)):
+            raise ValueError("schedule: its `units` begin with 0 and rise")
+        return self
+
+
+class OtherSearch(SearchSection):
+    """A method of another package: it checks the other keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+SEARCHES: Mapping[str, type[SearchSection]] = {
+    "grid": SearchSection,
+    "random": SearchSection,
+    **dict.fromkeys(("tpe", "cmaes", "gp", "qmc", "nsga2"), SampledSearch),
+    "median": MedianSearch,
+    "asha": AshaSearch,
+    "hyperband": HyperbandSearch,
+    "bohb": HyperbandSearch,
+    "pbt": PbtSearch,
+    "pbt-replay": ReplaySearch,
+}
+"""The sections of this package's methods."""
+
+
+def search_type(method: object) -> type[SearchSection]:
+    """The section of a search ``method``."""
+    own = registry.BUILT_IN["cerebro.search"]
+    return SEARCHES.get(str(method), OtherSearch if method not in own else SearchSection)
+
+
+def search_section(value: object, _: object) -> SearchSection:
+    """The section of the search's method. Errors inside it keep their place in the recipe."""
+    if isinstance(value, SearchSection):
+        return value
+    method: Any = value.get("method", "grid") if isinstance(value, Mapping) else "grid"
+    known = method in registry.names("cerebro.search")
+    return (search_type(method) if known else SearchSection).model_validate(value)

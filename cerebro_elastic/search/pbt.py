@@ -1,0 +1,135 @@
+"""Population based training (Jaderberg et al. 2017): the worst go on from the states of the best, with other
+hyper-parameters.
+
+Who comes to the end of an interval is judged against those that have come as far before. One of the worst
+stops, and in its place in the population a child of one of the best begins: it goes on from its parent's last
+committed checkpoint, which is shared and not copied.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from cerebro_elastic.core.ports import Outlook, Proposal, Standing, Stop, Verdict
+from cerebro_elastic.core.values import HParams, Status
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import PbtSearch
+from cerebro_elastic.search.budget import exhausted
+from cerebro_elastic.search.constraints import constraint_of
+from cerebro_elastic.search.objective import Objective, Resource, ranked
+from cerebro_elastic.search.procedure import Procedure, at_rest
+from cerebro_elastic.search.sampling import RandomSampler
+from cerebro_elastic.search.space import draw, perturbed
+
+_TRIES = 100
+
+
+class PopulationBasedTraining(Procedure):
+    """The origin of each config has the number of its ``member`` of the population."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        section = recipe.search
+        assert isinstance(section, PbtSearch)
+        objective = Objective.of(recipe.objective, section.metric)
+        super().__init__(recipe, RandomSampler(recipe), objective, eager=True)
+        self._section = section
+        self._resource = Resource(section.resource)
+        self._holds = constraint_of(recipe)
+        self._perturb = section.perturb or tuple(sorted(section.space))
+        least = math.ceil(1 / section.quantile_fraction)
+        if section.num is not None and section.num < least:
+            raise RecipeError(
+                f"{recipe.source.where(('search', 'num'))}: a population of {section.num} has no worst "
+                f"{section.quantile_fraction:g} (quantile_fraction): it takes at least {least}"
+            )
+
+    def judge(self, outlook: Outlook) -> Sequence[Verdict]:
+        live = [s for s in outlook.proposed if s.status is Status.LIVE and at_rest(s)]
+        return [Stop(s.config, told) for s in live if (told := self._verdict(s, outlook)) is not None]
+
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        """The population, then a child in the place of each that was stopped."""
+        assert self._section.num is not None
+        if len(outlook.proposed) < self._section.num:
+            return super().propose(outlook)
+        if exhausted(self.recipe.search.budget, outlook, self._overall) is not None:
+            return ()
+        places = [s for s in _present(outlook) if s.status is Status.STOPPED and not s.by_hand]
+        room = min(self.slots(outlook), self.recipe.limits.configs - len(outlook.proposed))
+        children = (self._child(standing, outlook) for standing in places)
+        return [child for child in children if child is not None][: max(0, room)]
+
+    def origin(self, known: Sequence[Standing], outlook: Outlook) -> dict[str, object]:
+        del outlook
+        return {"member": len(known)}
+
+    def _verdict(self, standing: Standing, outlook: Outlook) -> str | None:
+        """Why the config makes way for another's child, if it does."""
+        reached = self._resource.of(standing)
+        own = self._resource.at(standing, reached)
+        if own is None or reached % self._section.perturbation_interval or reached >= self._end(outlook):
+            return None
+        self.objective.check_logged_at([own])
+        rivals = self._rivals(reached, outlook)
+        worst = int(len(rivals) * self._section.quantile_fraction)
+        order = ranked((self._loss(s, reached), s) for s in rivals)
+        if worst == 0 or standing in order[: len(rivals) - worst] or not self._parents(standing, outlook):
+            return None
+        told = self.objective.told(self.objective.loss(own))
+        where = self._resource.told(reached, outlook.partitions)
+        return f"among the worst with {told} after {where}: a child of one of the best takes its place"
+
+    def _child(self, standing: Standing, outlook: Outlook) -> Proposal | None:
+        """Exploit and explore: a copy of one of the best that can still go on, perturbed."""
+        parents = self._parents(standing, outlook)
+        if not parents:
+            return None
+        rng = random.Random(f"{self.recipe.seed}/{standing.config}/{self._resource.of(standing)}")
+        parent = rng.choice(parents)
+        origin = {"member": standing.origin["member"], "replaces": standing.config}
+        return Proposal(self._explored(parent.hparams, rng), parent.config, origin)
+
+    def _parents(self, standing: Standing, outlook: Outlook) -> list[Standing]:
+        """The best of those that have come as far, if they still go on."""
+        reached = self._resource.of(standing)
+        rivals = self._rivals(reached, outlook)
+        most = math.ceil(len(rivals) * self._section.quantile_fraction)
+        best = ranked((self._loss(s, reached), s) for s in rivals)[:most]
+        return [s for s in best if s.status is Status.LIVE and s is not standing]
+
+    def _rivals(self, reached: int, outlook: Outlook) -> list[Standing]:
+        return [
+            s
+            for s in outlook.proposed
+            if s.status is not Status.FAILED and self._resource.at(s, reached) is not None
+        ]
+
+    def _loss(self, standing: Standing, reached: int) -> float:
+        point = self._resource.at(standing, reached)
+        return math.inf if point is None else self.objective.loss(point)
+
+    def _end(self, outlook: Outlook) -> int:
+        return outlook.epochs * (outlook.partitions if self._resource.unit == "units" else 1)
+
+    def _explored(self, hparams: HParams, rng: random.Random) -> HParams:
+        """Other hyper-parameters in the space; the same, if the constraints leave no others."""
+        for _ in range(_TRIES):
+            point = {**hparams, **{name: self._moved(name, hparams[name], rng) for name in self._perturb}}
+            if self._holds(point):
+                return point
+        return hparams
+
+    def _moved(self, name: str, value: Any, rng: random.Random) -> Any:
+        domain = self._section.space[name]
+        if rng.random() < self._section.resample_probability:
+            return draw(domain, rng)
+        return perturbed(domain, value, rng.choice(self._section.perturbation_factors))
+
+
+def _present(outlook: Outlook) -> list[Standing]:
+    """Who holds each place in the population now: the last config that was proposed for it."""
+    return list({standing.origin["member"]: standing for standing in outlook.proposed}.values())

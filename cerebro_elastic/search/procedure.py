@@ -1,0 +1,91 @@
+"""What all methods have in common: a sampler names points, as long as there is room and budget for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerebro_elastic.core.ports import Outlook, Proposal, Search, Standing, Stop, Verdict
+from cerebro_elastic.core.values import Status
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.search.budget import exhausted
+from cerebro_elastic.search.objective import Objective
+from cerebro_elastic.search.sampler import Sampler
+
+
+class Procedure(Search):
+    """Proposes the points that are enqueued, then the sampler's, and lets every config train to its end.
+
+    At most ``num`` configs, of which ``concurrency`` are live at once: by default all if it is ``eager``,
+    else as many as nodes work (the paper's emulation of ASHA and HyperOpt, section 6.3). Methods that decide
+    more override ``judge`` and ``origin``.
+    """
+
+    def __init__(
+        self, recipe: Recipe, sampler: Sampler, objective: Objective | None = None, *, eager: bool = False
+    ) -> None:
+        self.recipe = recipe
+        self.sampler = sampler
+        self.objective = objective or Objective.of(recipe.objective)
+        self._overall = Objective.of(recipe.objective)
+        self._eager = eager
+
+    def decide(self, outlook: Outlook) -> Sequence[Verdict]:
+        """When the budget is used up, every config stops that may; before, what ``judge`` says."""
+        ended = exhausted(self.recipe.search.budget, outlook, self._overall)
+        if ended is None:
+            return self.judge(outlook)
+        return [Stop(s.config, ended) for s in outlook.standings if at_rest(s) and s.status is Status.LIVE]
+
+    def judge(self, outlook: Outlook) -> Sequence[Verdict]:
+        """Who stops and who goes on."""
+        del outlook
+        return ()
+
+    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+        if exhausted(self.recipe.search.budget, outlook, self._overall) is not None:
+            return ()
+        known, made = list(outlook.proposed), list[Proposal]()
+        while len(made) < self.room(outlook) and (proposal := self._next(known, outlook)) is not None:
+            made.append(proposal)
+            known.append(Standing("", proposal.hparams, origin=proposal.origin))
+        return made
+
+    def room(self, outlook: Outlook) -> int:
+        """How many more configs may be created now."""
+        return min(self.slots(outlook), self.left(outlook))
+
+    def left(self, outlook: Outlook) -> int:
+        """How many more configs may be created at all."""
+        most = self.recipe.search.num or self.limit(outlook)
+        return min(most, self.recipe.limits.configs) - len(outlook.proposed)
+
+    def limit(self, outlook: Outlook) -> int:
+        """How many configs there shall be if the recipe has no ``num``."""
+        del outlook
+        return self.recipe.limits.configs
+
+    def slots(self, outlook: Outlook) -> int:
+        """How many more configs may be live now."""
+        concurrency = self.recipe.search.concurrency
+        if concurrency is None:
+            concurrency = self.recipe.limits.configs if self._eager else outlook.nodes
+        return concurrency - sum(s.status is Status.LIVE for s in outlook.standings)
+
+    def origin(self, known: Sequence[Standing], outlook: Outlook) -> dict[str, object]:
+        """What is to be noted of the config after ``known``."""
+        del known, outlook
+        return {}
+
+    def _next(self, known: Sequence[Standing], outlook: Outlook) -> Proposal | None:
+        enqueued = self.recipe.search.enqueue
+        if len(known) < len(enqueued):
+            return Proposal(enqueued[len(known)], origin=self.origin(known, outlook))
+        sample = self.sampler.sample(known)
+        if sample is None:
+            return None
+        return Proposal(sample.hparams, origin={**self.origin(known, outlook), **sample.notes})
+
+
+def at_rest(standing: Standing) -> bool:
+    """Whether the search may decide on the config now: it is in no unit, and no person has."""
+    return standing.idle and not standing.by_hand

@@ -1,0 +1,151 @@
+"""The contract of search procedures, over every one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cerebro_elastic import registry
+from cerebro_elastic.core.values import Status
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.testing.rehearsal import Rehearsal
+from cerebro_elastic.testing.search_contract import check_search, undefined
+
+SPACE = {"lr": {"loguniform": [1e-3, 1]}, "drop": {"uniform": [0, 0.5]}}
+CASES: dict[str, dict[str, Any]] = {
+    "grid": {"space": {"lr": [0.1, 0.2, 0.3], "drop": [0, 0.1]}},
+    "random": {"num": 8},
+    "tpe": {"num": 8, "options": {"n_startup_trials": 3}},
+    "cmaes": {"num": 8},
+    "gp": {"num": 4, "options": {"n_startup_trials": 3}},
+    "qmc": {"num": 8},
+    "nsga2": {"num": 8, "options": {"population_size": 3}},
+    "median": {"num": 8, "n_startup_trials": 2},
+    "asha": {"num": 20},
+    "asha in units": {"method": "asha", "num": 27, "resource": "units", "metric": "train_loss"},
+    "asha by tpe": {"method": "asha", "num": 12, "sampler": "tpe", "options": {"n_startup_trials": 3}},
+    "hyperband": {},
+    "hyperband asynchronous": {"method": "hyperband", "asynchronous": True, "num": 30},
+    "bohb": {"max_epochs": 3},
+    "pbt": {"num": 6, "perturbation_interval": 2},
+    "pbt-replay": {
+        "schedule": [
+            {"units": 0, "hparams": {"lr": 0.1, "drop": 0.1}},
+            {"units": 5, "hparams": {"lr": 0.2, "drop": 0.1}},
+        ]
+    },
+    "enqueued": {"method": "tpe", "num": 6, "enqueue": [{"lr": 0.1, "drop": 0.2}, {"lr": 0.2, "drop": 0.2}]},
+}
+
+
+def recipe(case: str, **more: Any) -> Recipe:
+    search = {"method": case, "space": SPACE, **CASES[case], **more}
+    return load_recipe(
+        {
+            "epochs": search.get("max_epochs", 9),
+            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
+            "data": {"source": "x.npz", "partitions": 2},
+            "search": search,
+        }
+    )
+
+
+def checked(
+    case: str,
+    seed: int = 0,
+    learn: Any = None,
+    finishes: bool = True,
+    trouble: bool = True,
+    **more: Any,
+) -> Rehearsal:
+    made = recipe(case, **more)
+    return check_search(
+        lambda: registry.load("cerebro.search", made.search.method)(made),
+        seed,
+        most=made.search.num or 100,
+        epochs=made.epochs,
+        finishes=finishes,
+        trouble=trouble and case != "pbt-replay",  # which has but one config
+        concurrency=made.search.concurrency,
+        **({"learn": learn} if learn else {}),
+    )
+
+
+def test_every_method_has_a_case() -> None:
+    assert {recipe(case).search.method for case in CASES} == set(registry.BUILT_IN["cerebro.search"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case: str) -> None:
+    rehearsal = checked(case)
+    again = checked(case)
+    assert rehearsal.log == again.log, "the same seed and history, the same answers"
+
+
+@pytest.mark.parametrize("case", ["median", "asha", "hyperband", "hyperband asynchronous", "pbt"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_contract_in_other_orders(case: str, seed: int) -> None:
+    checked(case, seed)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("gp", "cmaes")])
+def test_an_objective_that_is_never_a_number_is_outlived(case: str) -> None:
+    checked(case, learn=undefined, finishes=False)
+
+
+@pytest.mark.parametrize("case", ["random", "tpe", "asha", "median", "hyperband"])
+def test_concurrency_is_kept(case: str) -> None:
+    checked(case, concurrency=2)
+
+
+@pytest.mark.parametrize(
+    ("budget", "within"),
+    [
+        ({"epochs": 20}, lambda r: r.spent.units <= 40 + 3),
+        ({"units": 31}, lambda r: r.spent.units <= 31 + 3),
+        ({"timeout": 10.0}, lambda r: r.now <= 11.5),
+        ({"node_seconds": 25.0}, lambda r: r.spent.seconds <= 25 + 3),
+        ({"target": 1.3}, lambda r: r.spent.units < 80),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("case", ["random", "asha", "pbt"])
+def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> None:
+    rehearsal = checked(case, finishes=False, budget=budget)
+    assert within(rehearsal)
+    reasons = set(rehearsal.reasons.values())
+    assert any("budget is used up" in reason or "has reached the target" in reason for reason in reasons)
+
+
+def test_asha_lets_the_best_come_to_the_end() -> None:
+    rehearsal = checked("asha", num=27, trouble=False)
+    by_level = sorted(rehearsal.configs.values(), key=lambda s: s.curve[0].metrics["val_loss"])
+    assert by_level[0].status is Status.FINISHED
+    assert sum(s.status is Status.FINISHED for s in by_level) <= 5
+    assert {s.epochs for s in by_level if s.status is Status.STOPPED} <= {1, 3}
+
+
+def test_hyperband_promotes_the_best_of_each_rung() -> None:
+    rehearsal = checked("hyperband", trouble=False)
+    brackets: dict[int, list[int]] = {}
+    for standing in rehearsal.configs.values():
+        brackets.setdefault(standing.origin["bracket"], []).append(standing.epochs)
+    counts = {number: sorted(Counter(epochs).items()) for number, epochs in brackets.items()}
+    assert counts == {0: [(1, 6), (3, 2), (9, 1)], 1: [(3, 4), (9, 1)], 2: [(9, 3)]}
+
+
+def test_rungs_in_units_say_how_many_partitions_a_score_rests_on() -> None:
+    rehearsal = checked("asha in units")
+    assert any("1 of 2 partitions of epoch 1" in reason for reason in rehearsal.reasons.values())
+
+
+def test_pbt_children_go_on_from_the_best() -> None:
+    rehearsal = checked("pbt")
+    children = [s for s in rehearsal.configs.values() if s.parent]
+    assert children
+    for child in children:
+        parent, replaced = rehearsal.configs[child.parent or ""], rehearsal.configs[child.origin["replaces"]]
+        assert child.origin["member"] == replaced.origin["member"] != parent.origin["member"]
+        assert child.hparams != parent.hparams
