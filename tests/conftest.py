@@ -19,6 +19,7 @@ from s3fs import S3FileSystem
 
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.testing.proxy import BadProxy
+from cerebro_elastic.testing.ranks import Ranks
 
 _SECONDS_TO_END = 5.0
 # Started once by multiprocessing for the life of the process.
@@ -34,6 +35,14 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
     """A real etcd on loopback, shared by all tests: keep to keys under ``store_prefix``."""
     with EmbeddedEtcd(tmp_path_factory.mktemp("etcd") / "data") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Two rank processes for all tests: to import torch and deepspeed takes seconds. Each test leaves both
+    alive and without a group."""
+    with Ranks(2) as two:
+        yield two
 
 
 @pytest.fixture
