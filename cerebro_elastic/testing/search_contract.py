@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from cerebro_elastic.core.ports import Search, Standing, Stop
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.search.space import key
-from cerebro_elastic.testing.rehearsal import Learn, Rehearsal, hparams_of
+from cerebro_elastic.testing.tryout import Learn, Tryout, hparams_of
 
 _NODES = 3
 _STEPS = 5000
@@ -42,7 +42,7 @@ def check_search(
     finishes: bool = True,
     trouble: bool = True,
     concurrency: int | None = None,
-) -> Rehearsal:
+) -> Tryout:
     """Every promise of ``Search`` on one course of events by ``seed``; what it has come to.
 
     Results come in any order, from units that take their time; if there is ``trouble``, one config fails now
@@ -50,55 +50,55 @@ def check_search(
     at once. If the search ``finishes``, one of them at least comes to its end.
     """
     rng = random.Random(seed)
-    rehearsal = Rehearsal(make(), learn, partitions=partitions, epochs=epochs, nodes=_NODES)
+    tryout = Tryout(make(), learn, partitions=partitions, epochs=epochs, nodes=_NODES)
     running: list[str] = []
     for step in range(_STEPS):
-        _check_takeover(rehearsal, make)
-        rehearsal.settle()
-        live = sum(s.status is Status.LIVE for s in rehearsal.configs.values())
+        _check_takeover(tryout, make)
+        tryout.settle()
+        live = sum(s.status is Status.LIVE for s in tryout.configs.values())
         assert concurrency is None or live <= concurrency, f"{live} configs are live at once"
-        waiting = [config for config in rehearsal.live if config not in running]
+        waiting = [config for config in tryout.live if config not in running]
         if not waiting and not running:
             break
         if waiting and len(running) < _NODES:
             running.append(rng.choice(waiting))
-            rehearsal.begin(running[-1])
+            tryout.begin(running[-1])
             continue
         config = running.pop(rng.randrange(len(running)))
-        rehearsal.now += 1.0 / _NODES
+        tryout.now += 1.0 / _NODES
         if trouble and step % 41 == 40:
-            rehearsal.fail(config)
+            tryout.fail(config)
         else:
-            rehearsal.end(config)
-        if trouble and step == 29 and rehearsal.live:
-            rehearsal.stop_by_hand(rng.choice(rehearsal.live))
+            tryout.end(config)
+        if trouble and step == 29 and tryout.live:
+            tryout.stop_by_hand(rng.choice(tryout.live))
     else:
         raise AssertionError(f"the search does not end within {_STEPS} steps")
-    _check_end(rehearsal, most, finishes)
-    return rehearsal
+    _check_end(tryout, most, finishes)
+    return tryout
 
 
-def _check_takeover(rehearsal: Rehearsal, make: Callable[[], Search]) -> None:
+def _check_takeover(tryout: Tryout, make: Callable[[], Search]) -> None:
     """Who takes over at this moment, with nothing but the record, goes on as the other would have."""
-    search, outlook = make(), rehearsal.outlook
-    verdicts = rehearsal.search.decide(outlook)
+    search, outlook = make(), tryout.outlook
+    verdicts = tryout.search.decide(outlook)
     assert list(search.decide(outlook)) == list(verdicts), "another verdict after a takeover"
     if not verdicts:
-        proposals = list(rehearsal.search.propose(outlook))
+        proposals = list(tryout.search.propose(outlook))
         assert list(search.propose(outlook)) == proposals, "another proposal after a takeover"
         if len(proposals) > 1 and not any(p.parent for p in proposals):
-            one = rehearsal.copy(search)
+            one = tryout.copy(search)
             one._create(proposals[0])
             rest = list(search.propose(one.outlook))
             assert rest == proposals[1:], "a takeover in the middle of proposals changes the others"
 
 
-def _check_end(rehearsal: Rehearsal, most: int, finishes: bool) -> None:
-    configs = list(rehearsal.configs.values())
+def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
+    configs = list(tryout.configs.values())
     points = [key(hparams) for hparams in hparams_of(configs)]
     assert len(set(points)) == len(points), f"a point was proposed twice: {points}"
     assert len(points) <= most, f"{len(points)} configs were proposed, the budget is {most}"
     done = [config for config in configs if config.status is Status.FINISHED]
-    assert done or not finishes, f"no config came to its end: {rehearsal.reasons}"
-    stops = [verdict for verdict in rehearsal.log if isinstance(verdict, Stop)]
+    assert done or not finishes, f"no config came to its end: {tryout.reasons}"
+    stops = [verdict for verdict in tryout.log if isinstance(verdict, Stop)]
     assert all(stop.reason for stop in stops), "a config was stopped without a reason"

@@ -10,8 +10,8 @@ import pytest
 from cerebro_elastic import registry
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.testing.rehearsal import Rehearsal
 from cerebro_elastic.testing.search_contract import check_search, undefined
+from cerebro_elastic.testing.tryout import Tryout
 
 SPACE = {"lr": {"loguniform": [1e-3, 1]}, "drop": {"uniform": [0, 0.5]}}
 CASES: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ def checked(
     finishes: bool = True,
     trouble: bool = True,
     **more: Any,
-) -> Rehearsal:
+) -> Tryout:
     made = recipe(case, **more)
     return check_search(
         lambda: registry.load("cerebro.search", made.search.method)(made),
@@ -79,9 +79,9 @@ def test_every_method_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_contract(case: str) -> None:
-    rehearsal = checked(case)
+    tryout = checked(case)
     again = checked(case)
-    assert rehearsal.log == again.log, "the same seed and history, the same answers"
+    assert tryout.log == again.log, "the same seed and history, the same answers"
 
 
 @pytest.mark.parametrize("case", ["median", "asha", "hyperband", "hyperband asynchronous", "pbt"])
@@ -113,39 +113,39 @@ def test_concurrency_is_kept(case: str) -> None:
 )
 @pytest.mark.parametrize("case", ["random", "asha", "pbt"])
 def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> None:
-    rehearsal = checked(case, finishes=False, budget=budget)
-    assert within(rehearsal)
-    reasons = set(rehearsal.reasons.values())
+    tryout = checked(case, finishes=False, budget=budget)
+    assert within(tryout)
+    reasons = set(tryout.reasons.values())
     assert any("budget is used up" in reason or "has reached the target" in reason for reason in reasons)
 
 
 def test_asha_lets_the_best_come_to_the_end() -> None:
-    rehearsal = checked("asha", num=27, trouble=False)
-    by_level = sorted(rehearsal.configs.values(), key=lambda s: s.curve[0].metrics["val_loss"])
+    tryout = checked("asha", num=27, trouble=False)
+    by_level = sorted(tryout.configs.values(), key=lambda s: s.curve[0].metrics["val_loss"])
     assert by_level[0].status is Status.FINISHED
     assert sum(s.status is Status.FINISHED for s in by_level) <= 5
     assert {s.epochs for s in by_level if s.status is Status.STOPPED} <= {1, 3}
 
 
 def test_hyperband_promotes_the_best_of_each_rung() -> None:
-    rehearsal = checked("hyperband", trouble=False)
+    tryout = checked("hyperband", trouble=False)
     brackets: dict[int, list[int]] = {}
-    for standing in rehearsal.configs.values():
+    for standing in tryout.configs.values():
         brackets.setdefault(standing.origin["bracket"], []).append(standing.epochs)
     counts = {number: sorted(Counter(epochs).items()) for number, epochs in brackets.items()}
     assert counts == {0: [(1, 6), (3, 2), (9, 1)], 1: [(3, 4), (9, 1)], 2: [(9, 3)]}
 
 
 def test_rungs_in_units_say_how_many_partitions_a_score_rests_on() -> None:
-    rehearsal = checked("asha in units")
-    assert any("1 of 2 partitions of epoch 1" in reason for reason in rehearsal.reasons.values())
+    tryout = checked("asha in units")
+    assert any("1 of 2 partitions of epoch 1" in reason for reason in tryout.reasons.values())
 
 
 def test_pbt_children_go_on_from_the_best() -> None:
-    rehearsal = checked("pbt")
-    children = [s for s in rehearsal.configs.values() if s.parent]
+    tryout = checked("pbt")
+    children = [s for s in tryout.configs.values() if s.parent]
     assert children
     for child in children:
-        parent, replaced = rehearsal.configs[child.parent or ""], rehearsal.configs[child.origin["replaces"]]
+        parent, replaced = tryout.configs[child.parent or ""], tryout.configs[child.origin["replaces"]]
         assert child.origin["member"] == replaced.origin["member"] != parent.origin["member"]
         assert child.hparams != parent.hparams

@@ -16,7 +16,7 @@ Learn: TypeAlias = Callable[[Standing, int, bool], Mapping[str, float]]
 _ANSWERS = 10_000
 
 
-class Rehearsal:
+class Tryout:
     """``search`` decides over configs that log what ``learn`` says, on ``nodes`` nodes. Whoever drives it
     says which units begin and end, and what time it is (``now``)."""
 
@@ -83,11 +83,9 @@ class Rehearsal:
         """A person stops the config."""
         self.configs[config] = replace(self.configs[config], status=Status.STOPPED, by_hand=True)
 
-    def copy(self, search: Search) -> Rehearsal:
+    def copy(self, search: Search) -> Tryout:
         """The same moment with another instance of the search, as after a takeover."""
-        other = Rehearsal(
-            search, self.learn, partitions=self.partitions, epochs=self.epochs, nodes=self.nodes
-        )
+        other = Tryout(search, self.learn, partitions=self.partitions, epochs=self.epochs, nodes=self.nodes)
         other.configs, other.spent, other.now = dict(self.configs), self.spent, self.now
         return other
 
