@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.values import CheckpointRef, FailureKind, Phase, Plan, Status
+from cerebro_elastic.core.values import CheckpointRef, Choice, FailureKind, Phase, Plan, Status
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -139,14 +139,60 @@ def follow_a_join(world: World) -> None:
     settle(world)
 
 
-PLANS: list[Callable[[World], None]] = [
+def companion(world: World) -> str:
+    """A node of a gang that does not lead it."""
+    return world.workers[0].attempt.nodes[-1]
+
+
+def gang_commits(world: World) -> None:
+    world.commit(0)
+    settle(world)
+
+
+def companion_fails(world: World) -> None:
+    world.fail(1)
+    settle(world)
+
+
+def companion_is_lost(world: World) -> None:
+    world.lose(companion(world))
+    settle(world)
+
+
+def companion_leaves(world: World) -> None:
+    name = companion(world)
+    world.drain(name)
+    world.split(0, 1)
+    world.lose(name)
+
+
+def gang_is_tried(world: World) -> None:
+    """One config's first choice is refused, the other's is not; then both try the gang."""
+    world.refuse(0)
+    for _ in range(3):
+        while world.workers:
+            world.commit(0)
+        settle(world, 3)
+        for name in "abc":
+            world.start(name)
+
+
+Script = Callable[[World], None]
+GANG = Choice("ddp", 2, 2)
+SINGLE: list[Script] = [
     *(commit, fail, take_over, drain_and_split, drain_and_finish, drain_and_give_up, drain_idle),
     *(follow_a_drain, join, join_again, follow_a_join),
 ]
+PLANS: dict[Script, tuple[Choice, ...]] = {
+    **dict.fromkeys(SINGLE, (Choice(),)),
+    **dict.fromkeys((gang_commits, companion_fails, companion_is_lost, companion_leaves), (GANG,)),
+    gang_is_tried: (Choice(), GANG),
+}
+"""What is interrupted, and the choices of its run."""
 
 
 def interrupted(
-    plan: Callable[[World], None],
+    plan: Script,
     at: tuple[int, When] | None,
     make: Callable[[Clock], Store] = MemoryStore,
     patience: float = 0.0,
@@ -159,7 +205,7 @@ def interrupted(
         stores.append(Interrupting(make(clock)))
         return cast(Store, stores[0])
 
-    run = Plan(uuid.uuid4().hex, partitions=4, epochs=1, evaluations=1, max_nodes=4)
+    run = Plan(uuid.uuid4().hex, partitions=4, epochs=1, evaluations=1, max_nodes=4, choices=PLANS[plan])
     world = World(run, 2, LongestRemaining(), store=interrupting, patience=patience)
     world.elect()
     for name in "abc":
@@ -195,7 +241,7 @@ def judge(world: World) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_every_point_of_a_plan(plan: Callable[[World], None]) -> None:
+def test_every_point_of_a_plan(plan: Script) -> None:
     world, verbs = interrupted(plan, None)
     judge(world)
     assert verbs
@@ -211,11 +257,11 @@ def test_every_point_of_a_plan(plan: Callable[[World], None]) -> None:
         (drain_and_split, 4, When.AFTER),
         (join, 2, When.AFTER),
         (join_again, 2, When.AFTER),
+        (gang_commits, 0, When.AFTER),
+        (companion_fails, 0, When.BEFORE),
     ],
 )
-def test_points_over_a_real_etcd(
-    etcd: EmbeddedEtcd, plan: Callable[[World], None], verb: int, when: When
-) -> None:
+def test_points_over_a_real_etcd(etcd: EmbeddedEtcd, plan: Script, verb: int, when: When) -> None:
     with closing(EtcdStore(etcd.settings)) as store:
         world, verbs = interrupted(plan, (verb, when), lambda _clock: store, patience=0.02)
         assert verbs[verb:] == ["txn"]

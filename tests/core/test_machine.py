@@ -19,6 +19,7 @@ from cerebro_elastic.core.events import (
     RunEnded,
     RunOpened,
     StateRead,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -26,18 +27,21 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.progress import advance, next_units, position, units_left
-from cerebro_elastic.core.state import State, Streak
+from cerebro_elastic.core.state import Estimate, State, Streak
 from cerebro_elastic.core.values import (
     Attempt,
     Begun,
     CheckpointRef,
+    Choice,
     Config,
     Failure,
     FailureKind,
+    Member,
     Node,
     Phase,
     Plan,
     Status,
+    TrialResult,
     Unit,
     Visit,
 )
@@ -160,6 +164,71 @@ def test_a_state_read_afresh_takes_the_place_of_all_before() -> None:
     restored = fold(read, StateRead(3, before))
     assert restored == replace(before, revision=3), "an etcd restored from a snapshot counts from before"
     assert fold(restored, NodeLeft(4, "a")).revision == 4
+
+
+GANG = Choice("ddp", 2, 2)
+CHOOSING = replace(PLAN, choices=(Choice(), GANG))
+TOGETHER = Attempt(UNIT, "b", 4, 5, choice=GANG, gang=(Member("a", 3),), hardware="A100")
+TRIAL = replace(UNIT, phase=Phase.TRIAL)
+GANG_HISTORY = [RunOpened(2, CHOOSING), *HISTORY[1:-1], UnitAssigned(8, TOGETHER)]
+TRIAL_HISTORY = [*GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, unit=TRIAL))]
+
+
+def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
+    working = state(GANG_HISTORY)
+    assert working.attempts["a"] == working.attempts["b"] == replace(TOGETHER, token=8)
+    assert working.underway() == [working.attempts["b"]]
+    together = replace(visit(), choice=GANG, gang=("a",), hardware="A100")
+    ends = [
+        UnitCommitted(9, together),
+        UnitFailed(9, replace(failed(), node="a")),
+        UnitWithdrawn(9, "b", 8),
+    ]
+    for end in ends:
+        assert fold(working, end).attempts == {}, end
+    assert fold(working, ends[1]).streaks.keys() == {"a"}, "who failed is to blame"
+    failing = fold(fold(working, ends[1]), UnitAssigned(10, replace(TOGETHER, config_revision=9)))
+    assert fold(failing, UnitCommitted(11, replace(together, attempt=10))).streaks == {}
+
+
+def test_a_gang_stands_as_long_as_all_its_nodes() -> None:
+    lost = state([*GANG_HISTORY, NodeLeft(9, "a")])
+    assert not lost.stands(lost.attempts["b"])
+    back = fold(lost, NodeJoined(10, Node("a", "h", registration=10)))
+    assert not back.stands(back.attempts["b"])
+    assert fold(back, UnitWithdrawn(11, "b", 8)).attempts == {}
+
+
+def test_a_trial_tells_how_its_choice_does_and_visits_refine_it() -> None:
+    told = TrialResult(TRIAL, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
+    tried = state([*TRIAL_HISTORY, TrialDone(9, told)])
+    assert tried.trials == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
+    assert (tried.attempts, tried.configs["c0"].revision) == ({}, 5), "the config does not move"
+    together = replace(visit(attempt=10), choice=GANG, gang=("a",), hardware="A100")
+    done = fold(fold(tried, UnitAssigned(10, TOGETHER)), UnitCommitted(11, together))
+    assert done.trials == {"c0": (Estimate(GANG, "A100", 3.0, 100, units=1),)}
+    assert done.paces == {}, "a gang's time is its slowest node's"
+
+
+def test_a_trial_ends_as_a_trial_and_a_unit_as_a_unit() -> None:
+    told = TrialResult(TRIAL, GANG, "A100", "b", 8)
+    impossible: list[tuple[list[Event], Event]] = [
+        (GANG_HISTORY, TrialDone(9, replace(told, unit=UNIT))),
+        (TRIAL_HISTORY, TrialDone(9, replace(told, choice=Choice()))),
+        (TRIAL_HISTORY, TrialDone(9, replace(told, hardware="H100"))),
+        (TRIAL_HISTORY, TrialDone(9, replace(told, attempt=7))),
+        (TRIAL_HISTORY, UnitCommitted(9, replace(visit(TRIAL), choice=GANG, gang=("a",)))),
+        (GANG_HISTORY, UnitCommitted(9, visit())),
+        (GANG_HISTORY, UnitCommitted(9, replace(visit(), choice=GANG))),
+        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=()))),
+        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("b", 4),)))),
+        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("a", 2),)))),
+        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, choice=Choice("fsdp", 2, 2)))),
+        (HISTORY, UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, choice=GANG))),
+    ]
+    for history, event in impossible:
+        with pytest.raises(IllegalEvent):
+            fold(state(history), event)
 
 
 FAILURE = failed(token=7)

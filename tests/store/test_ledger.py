@@ -24,6 +24,7 @@ from cerebro_elastic.core.events import (
     Placed,
     RunEnded,
     RunOpened,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -31,19 +32,22 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.lineage import child
 from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.state import Estimate, State
 from cerebro_elastic.core.values import (
     Attempt,
     Begun,
     CheckpointRef,
+    Choice,
     Config,
     Failure,
     FailureKind,
+    Member,
     Node,
     Phase,
     Plan,
     Spec,
     Status,
+    TrialResult,
     Unit,
     Visit,
 )
@@ -56,6 +60,7 @@ from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.testing.clocks import HandClock
 from cerebro_elastic.testing.faults import Lost, losing
 
+GANG = Choice("ddp", 2, 2)
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))
 
 
@@ -68,11 +73,11 @@ def store(request: pytest.FixtureRequest, etcd: EmbeddedEtcd) -> Iterator[Store]
 class Stage:
     """A run with a leader, a node ``n`` and a config ``c0``, and the values to go on with."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, choices: tuple[Choice, ...] = (Choice(),)) -> None:
         self.store = store
         self.faults: list[Lost | None] = []
         self.begin = store.range("/cerebro/").revision + 1
-        self.plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, evaluations=1)
+        self.plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, evaluations=1, choices=choices)
         self.spec = Spec(self.plan, {"epochs": 1}, "", "", "", "", {}, "", "")
         lossy = losing(store, lambda: self.faults.pop(0) if self.faults else None)
         self.ledger = Ledger(lossy, self.plan.run)
@@ -367,6 +372,73 @@ def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
     with stage.unchanged():
         assert not stage.ledger.give_up(attempt)
     assert isinstance(stage.events()[-1], UnitWithdrawn)
+
+
+def gang_of(stage: Stage, partition: int = 0) -> Attempt:
+    """An attempt of ``n`` and ``m``, assigned."""
+    companion = stage.ledger.register(Node("m", "host"), stage.node_lease)
+    gang = (Member("m", companion.registration),)
+    attempt = replace(stage.attempt(partition), choice=GANG, gang=gang)
+    token = stage.ledger.assign(attempt, stage.leader)
+    assert token is not None
+    return replace(attempt, token=token)
+
+
+def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
+    stage = Stage(MemoryStore(), choices=(GANG,))
+    attempt, ledger = gang_of(stage), stage.ledger
+    assert ledger.assignment("n") == ledger.assignment("m") == attempt
+    assert set(ledger.state().attempts) == {"n", "m"}
+    with stage.unchanged():
+        assert ledger.assign(replace(stage.attempt(1), gang=attempt.gang), stage.leader) is None, "busy"
+        alone = replace(stage.attempt(1), node="m", registration=attempt.gang[0].registration)
+        assert ledger.assign(alone, stage.leader) is None, "busy"
+    together = replace(stage.visit(attempt), choice=GANG, gang=("m",))
+    assert ledger.commit(attempt, stage.config, together, stage.plan)
+    assert ledger.state().attempts == {}
+
+    attempt = gang_of(stage, 1)
+    assert ledger.fail(attempt, stage.config, replace(stage.failure(attempt), node="m"))
+    state = ledger.state()
+    assert (state.attempts, set(state.streaks)) == ({}, {"m"})
+
+    assert ledger.give_up(gang_of(stage, 1))
+    assert ledger.withdraw(gang_of(stage, 1), stage.leader)
+    assert ledger.state().attempts == {}
+    told = [type(event) for event in stage.events() if not isinstance(event, NodeJoined | NodeLeft)]
+    ends = (UnitCommitted, UnitFailed, UnitWithdrawn, UnitWithdrawn)
+    assert told[-8:] == [kind for end in ends for kind in (UnitAssigned, end)]
+
+
+@pytest.mark.parametrize("who", ["n", "m"])
+def test_a_gang_that_lost_a_node_reports_nothing(memory_stage: Stage, who: str) -> None:
+    stage = memory_stage
+    attempt, config = gang_of(stage), stage.config
+    stage.ledger.register(stage.ledger.node(who), stage.store.grant(30))  # type: ignore[arg-type]
+    trial = TrialResult(attempt.unit, GANG, "cpu", "n", attempt.token)
+    with stage.unchanged():
+        assert not stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
+        assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+        assert not stage.ledger.tried(attempt, trial)
+        assert not stage.ledger.give_up(attempt)
+
+
+@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
+def test_a_trial_with_lost_answers_is_told_once(faults: tuple[Lost, ...]) -> None:
+    stage = Stage(MemoryStore(), choices=(Choice(), GANG))
+    attempt = stage.attempt()
+    attempt = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRIAL))
+    token = stage.ledger.assign(attempt, stage.leader)
+    assert token is not None
+    attempt, revision = replace(attempt, token=token), stage.config.revision
+    stage.faults = list(faults)
+    trial = TrialResult(attempt.unit, attempt.choice, "cpu", "n", token, seconds=2.0, bytes=100)
+    assert stage.ledger.tried(attempt, trial)
+    stage.faults = []
+    assert [type(event) for event in stage.events()[-2:]] == [UnitAssigned, TrialDone]
+    state = stage.ledger.state()
+    assert (state.attempts, stage.config.revision) == ({}, revision)
+    assert state.trials == {"c0": (Estimate(attempt.choice, "cpu", 2.0, 100),)}
 
 
 def failed_once(stage: Stage) -> Attempt:

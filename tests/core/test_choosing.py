@@ -1,0 +1,159 @@
+"""What is tried, what is chosen, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.actions import Assign, EndConfig
+from cerebro_elastic.core.choosing import Trials, Turn, next_turn, refined, refusals, tried, verdict
+from cerebro_elastic.core.decide import decide
+from cerebro_elastic.core.ports import Outlook, Proposal
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import (
+    CheckpointRef,
+    Choice,
+    Config,
+    Failure,
+    FailureKind,
+    Node,
+    Phase,
+    Plan,
+    Status,
+    TrialResult,
+    Unit,
+    Visit,
+)
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+
+SINGLE, DDP, GANG = Choice(), Choice("ddp", 2), Choice("fsdp", 2, 2)
+PLAN = Plan("r", 2, 2, max_nodes=4, tries=2, choices=(SINGLE, DDP, GANG))
+UNIT = Unit("c0", 0, 0)
+TRIAL = Unit("c0", 0, 0, Phase.TRIAL)
+REF = CheckpointRef("u", "d", 1)
+
+
+def told(choice: Choice, seconds: float = 0.0, refusal: str | None = None, on: str = "cpu") -> TrialResult:
+    return TrialResult(TRIAL, choice, on, "a", 7, seconds, 100, refusal)
+
+
+def known(*results: TrialResult) -> Trials:
+    trials: Trials = {}
+    for result in results:
+        trials = tried(trials, result)
+    return trials
+
+
+def failure(kind: FailureKind, choice: Choice = SINGLE, unit: Unit = UNIT, on: str = "cpu") -> Failure:
+    return Failure(unit, "a", 9, kind, "boom", choice, on)
+
+
+def turn(
+    trials: Trials, *failures: Failure, most: int = 2, phase: Phase = Phase.TRAIN, plan: Plan = PLAN
+) -> Turn | None:
+    state = State(plan=plan, trials=trials)
+    return next_turn(Config("c0", {}, failures=failures), phase, "cpu", most, state, plan)
+
+
+def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
+    assert turn({}) == Turn(SINGLE, trial=True)
+    assert turn(known(told(SINGLE, 4.0))) == Turn(DDP, trial=True)
+    assert turn(known(told(SINGLE, 4.0), told(DDP, 3.0))) == Turn(GANG, trial=True)
+    assert turn(known(told(SINGLE, 4.0), told(DDP, 3.0)), most=1) == Turn(DDP), "there is no gang"
+    all_tried = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, 2.0))
+    assert turn(all_tried) == Turn(GANG)
+    assert turn(all_tried, most=1) == Turn(DDP)
+
+
+def test_what_is_tried_on_another_kind_of_node_is_tried_again() -> None:
+    assert turn(known(told(SINGLE, 4.0, on="A100"))) == Turn(SINGLE, trial=True)
+
+
+def test_an_evaluation_waits_for_no_trial() -> None:
+    assert turn({}, phase=Phase.EVALUATE) == Turn(SINGLE)
+    assert turn(known(told(DDP, 3.0)), phase=Phase.EVALUATE) == Turn(DDP)
+
+
+def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
+    alone = replace(PLAN, choices=(GANG,))
+    assert turn({}, plan=alone) == Turn(GANG)
+    assert turn({}, plan=alone, most=1) is None
+    config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY, GANG),))
+    assert refusals(config, "cpu", {}, alone) == {}
+
+
+@pytest.mark.parametrize(
+    ("failures", "refused"),
+    [
+        ([failure(FailureKind.OUT_OF_MEMORY)], True),
+        ([failure(FailureKind.OUT_OF_MEMORY, on="A100")], False),
+        ([failure(FailureKind.EXCEPTION)] * 2, False),
+        ([failure(FailureKind.CRASH, unit=TRIAL)], False),
+        ([failure(FailureKind.CRASH, unit=TRIAL)] * 2, True),
+        ([failure(FailureKind.STORAGE, unit=TRIAL)] * 2, False),
+        ([failure(FailureKind.NOT_FINITE, unit=TRIAL)], True),
+    ],
+)
+def test_what_failures_refuse(failures: list[Failure], refused: bool) -> None:
+    all_tried = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, 2.0))
+    assert turn(all_tried, *failures) == Turn(GANG if refused else SINGLE)
+
+
+def test_visits_refine_their_choice_alone() -> None:
+    trials = known(told(SINGLE, 4.0), told(DDP, 3.0))
+    visit = Visit(UNIT, 0, "a", 9, None, REF, 1, 1, 2.0, 0.5, 0.0, choice=SINGLE)
+    after = refined(trials, visit)["c0"]
+    assert [(e.choice, e.seconds, e.units) for e in after] == [(SINGLE, 3.0, 1), (DDP, 3.0, 0)]
+    for teaches_nothing in (
+        replace(visit, skip=1),
+        replace(visit, whole=False),
+        replace(visit, hardware="A100"),
+        replace(visit, unit=Unit("c0", 0, 0, Phase.EVALUATE)),
+    ):
+        assert refined(trials, teaches_nothing)["c0"] == trials["c0"]
+
+
+def test_the_story_lists_each_choice_and_its_reason() -> None:
+    config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY, GANG),))
+    trials = known(told(SINGLE, refusal="too large"), told(DDP, refusal="no parameters"))
+    assert verdict(config, {"cpu"}, trials, PLAN) == (
+        "no choice is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
+        "fsdp x2 over 2 nodes on cpu: boom"
+    )
+    assert verdict(config, {"cpu", "A100"}, trials, PLAN) is None, "the other nodes are not tried"
+    assert verdict(config, {"cpu"}, known(told(SINGLE, refusal="too large")), PLAN) is None
+    assert verdict(config, (), {}, PLAN) is None
+
+
+class NoSearch:
+    def decide(self, _outlook: Outlook) -> tuple[()]:
+        return ()
+
+    def propose(self, _outlook: Outlook) -> tuple[Proposal, ...]:
+        return ()
+
+
+def decided(config: Config, trials: Trials) -> list[Assign | EndConfig]:
+    nodes = {"a": Node("a", "h", registration=1), "b": Node("b", "h", registration=2)}
+    configs = {"c0": replace(config, head=REF, revision=9)}
+    state = State(PLAN, configs, nodes, {0: "a", 1: "b"}, trials=trials, revision=20)
+    actions = decide(state, LongestRemaining(), NoSearch())
+    assert all(isinstance(action, Assign | EndConfig) for action in actions)
+    return actions  # type: ignore[return-value]
+
+
+def test_who_runs_out_of_memory_is_trained_by_the_next_choice_and_not_given_up() -> None:
+    both = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, refusal="no"))
+    starved = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),) * 3)
+    (assign,) = decided(starved, both)
+    assert isinstance(assign, Assign)
+    assert (assign.attempt.choice, assign.attempt.expected) == (DDP, 3.0)
+
+
+def test_for_whom_no_choice_is_left_has_failed() -> None:
+    config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY),))
+    (end,) = decided(config, known(told(DDP, refusal="no"), told(GANG, refusal="no")))
+    assert isinstance(end, EndConfig)
+    assert end.status is Status.FAILED
+    assert end.reason.startswith("no choice is feasible: single on cpu: boom; ddp x2 on cpu: no;")

@@ -1,0 +1,167 @@
+"""Which nodes form a gang, and for whom idle nodes are held back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cerebro_elastic.core.actions import Assign
+from cerebro_elastic.core.assigning import assignments
+from cerebro_elastic.core.ports import Instance
+from cerebro_elastic.core.state import Estimate, State
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    Choice,
+    Config,
+    Failure,
+    FailureKind,
+    Member,
+    Node,
+    Plan,
+    Unit,
+)
+
+SINGLE, GANG = Choice(), Choice("ddp", 2, 2)
+REF = CheckpointRef("u", "d", 1)
+
+
+class InOrder:
+    """Takes for each idle node the first config that is named, else none."""
+
+    def __init__(self, order: str) -> None:
+        self.order = order
+
+    def choose(self, instance: Instance) -> list[tuple[str, Unit]]:
+        chosen: dict[str, tuple[str, Unit]] = {}
+        for config in self.order:
+            for node, units in instance.eligible.items():
+                mine = [unit for unit in units if unit.config == config]
+                if mine and config not in chosen and node not in dict(chosen.values()):
+                    chosen[config] = (node, mine[0])
+        return list(chosen.values())
+
+
+def nodes(**hosts: str) -> dict[str, Node]:
+    """Nodes on hosts; a host "A100:h" has other hardware."""
+    return {
+        name: Node(name, host, hardware=host.partition(":")[0] if ":" in host else "cpu", registration=at)
+        for at, (name, host) in enumerate(hosts.items(), start=1)
+    }
+
+
+def attempt(config: str, token: int, *names: str) -> dict[str, Attempt]:
+    unit = Unit(config, 0, 0)
+    gang = tuple(Member(name, 0) for name in names[1:])
+    made = Attempt(unit, names[0], 0, 0, choice=Choice("ddp", len(names), len(names)), gang=gang, token=token)
+    return dict.fromkeys(names, made)
+
+
+def moment(
+    there: Mapping[str, Node],
+    choices: tuple[Choice, ...] = (GANG,),
+    configs: Mapping[str, int] | None = None,
+    homes: str = "",
+    running: Sequence[Mapping[str, Attempt]] = (),
+    failures: tuple[Failure, ...] = (),
+) -> State:
+    """``configs`` with their revisions; those of upper case take a gang, the others a single node, if there
+    are two choices."""
+    revisions = configs or {"C": 9}
+    homes = homes or next(iter(there))
+    known = {}
+    if len(choices) > 1:
+        for name in revisions:
+            taken = GANG if name.isupper() else SINGLE
+            known[name] = tuple(
+                Estimate(choice, kind, 1.0 if choice == taken else 2.0, 0)
+                for choice in choices
+                for kind in {node.hardware for node in there.values()}
+            )
+    return State(
+        plan=Plan("r", len(homes), 2, max_nodes=8, choices=choices),
+        configs={
+            name: Config(name, {}, head=REF, revision=revision, failures=failures)
+            for name, revision in revisions.items()
+        },
+        nodes=there,
+        homes=dict(enumerate(homes)),
+        attempts={name: made for attempts in running for name, made in attempts.items()},
+        trials=known,
+        revision=90,
+    )
+
+
+def assigned(state: State, order: str = "C") -> dict[str, tuple[str, ...]]:
+    """By config: the nodes that it gets."""
+    assert state.plan is not None
+    actions = list(assignments(state, state.plan, InOrder(order)))
+    assert all(isinstance(action, Assign) for action in actions)
+    return {action.attempt.unit.config: action.attempt.nodes for action in actions}
+
+
+def test_a_gang_is_on_one_host_where_possible_and_led_by_the_partitions_home() -> None:
+    assert assigned(moment(nodes(a="h", b="g", c="h"))) == {"C": ("a", "c")}
+    assert assigned(moment(nodes(a="h", b="g", c="g"))) == {"C": ("a", "b")}, "the home has no neighbour"
+    assert assigned(moment(nodes(a="h", b="g", c="h"), homes="c")) == {"C": ("c", "a")}
+    assert assigned(moment(nodes(a="h"))) == {}
+
+
+def test_a_gang_has_nodes_of_one_kind() -> None:
+    mixed = nodes(a="cpu:h", b="A100:h", c="cpu:g")
+    assert assigned(moment(mixed)) == {"C": ("a", "c")}
+    assert assigned(moment(nodes(a="cpu:h", b="A100:h"))) == {}
+    lonely = moment(nodes(a="cpu:h", b="A100:h", c="A100:g"), homes="a")
+    assert assigned(lonely) == {"C": ("b", "c")}, "the home cannot, so others do"
+
+
+def test_who_failed_the_unit_takes_no_part_in_its_next_try_if_there_are_others() -> None:
+    failures = (Failure(Unit("C", 0, 0), "b", 7, FailureKind.CRASH, "boom", GANG),)
+    assert assigned(moment(nodes(a="h", b="h", c="g"), failures=failures)) == {"C": ("a", "c")}
+    assert assigned(moment(nodes(a="h", b="h"), failures=failures)) == {"C": ("a", "b")}
+
+
+def test_of_two_gangs_that_need_a_node_the_policys_first_gets_it() -> None:
+    three = moment(nodes(a="h", b="h", c="h"), configs={"C": 8, "D": 9}, homes="ab")
+    assert assigned(three, "CD") == {"C": ("a", "b")}
+    assert assigned(three, "DC") == {"D": ("a", "b")}
+    four = moment(nodes(a="h", b="h", c="h", d="h"), configs={"C": 8, "D": 9}, homes="ac")
+    assert assigned(four, "DC") == {"D": ("a", "b"), "C": ("c", "d")}
+
+
+def test_what_a_gang_leaves_goes_to_others() -> None:
+    mixed = moment(nodes(a="h", b="h", c="h"), (SINGLE, GANG), {"C": 8, "d": 9}, homes="abc")
+    assert assigned(mixed, "Cd") == {"C": ("a", "b"), "d": ("c",)}
+    assert assigned(mixed, "dC") == {"d": ("a",), "C": ("b", "c")}
+
+
+def test_nodes_are_held_for_a_gang_that_everything_that_runs_has_passed_over() -> None:
+    there, both = nodes(a="h", b="h"), (SINGLE, GANG)
+    waits = {"C": 10, "d": 8, "e": 8}
+    older = moment(there, both, waits, "ab", [attempt("e", 9, "a")])
+    assert assigned(older, "Cd") == {"d": ("b",)}, "what runs came before it"
+    newer = moment(there, both, waits, "ab", [attempt("e", 11, "a")])
+    assert assigned(newer, "dC") == {}, "b is held"
+    free = moment(there, both, waits, "ab")
+    assert assigned(free, "dC") == {"d": ("a",)}, "where nothing runs the policy decides"
+
+
+def test_only_what_the_gang_needs_is_held_and_it_goes_first() -> None:
+    both, waits = (SINGLE, GANG), {"C": 10, "d": 8, "e": 8}
+    failures = (Failure(Unit("d", 0, 0), "a", 7, FailureKind.CRASH, "boom"),)
+    three = nodes(a="h", b="h", c="g")
+    lacks_one = moment(three, both, waits, "a", [attempt("e", 11, "a")], failures)
+    assert assigned(lacks_one, "dC") == {"d": ("c",)}, "b is held"
+    ready = moment(nodes(a="h", b="h", c="h"), both, waits, "ab", [attempt("e", 11, "c")])
+    assert assigned(ready, "dC") == {"C": ("a", "b")}, "it is passed over no longer"
+
+
+def test_the_longest_waiting_gang_comes_first() -> None:
+    waits = {"C": 10, "D": 9}
+    three = nodes(a="h", b="h", c="h")
+    passed = moment(three, (GANG,), {**waits, "E": 8}, "a", [attempt("E", 11, "c")])
+    assert assigned(passed, "CD") == {"D": ("a", "b")}
+
+
+def test_nobody_waits_for_a_gang_that_cannot_be() -> None:
+    alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), {"C": 9, "d": 8}, "ab", [attempt("e", 11, "b")])
+    assert assigned(alone, "Cd") == {"C": ("a",)}, "it takes what it can get"
