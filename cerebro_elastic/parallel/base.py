@@ -71,7 +71,7 @@ class Parallelism(Protocol):
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Take the neutral state that ``export`` gave. It is copied, so that training leaves it as it is.
+        """Take the neutral state that ``export`` gave. It is given away: training may go on in its tensors.
 
         Each rank may hold the state, or only rank 0, the others giving ``None``; it is sent only in the
         latter case. Raises ``CheckpointError`` if the optimizer's groups are others.

@@ -24,7 +24,7 @@ def made(make: Make, *, loaded: bool) -> Parts:
     before = torch.get_rng_state()
     with _NoInitialValues():
         parts = make()
-    if torch.equal(torch.get_rng_state(), before) and not _keeps_tensors(parts.model):
+    if torch.equal(torch.get_rng_state(), before) and not keeps_tensors(parts.model):
         return parts
     torch.set_rng_state(before)
     return make()
@@ -55,7 +55,7 @@ class _NoInitialValues(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _keeps_tensors(model: nn.Module) -> bool:
+def keeps_tensors(model: nn.Module) -> bool:
     """Whether the model has tensors that its ``state_dict`` lacks."""
     for module in model.modules():
         if module._non_persistent_buffers_set:

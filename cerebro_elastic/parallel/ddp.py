@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.handover import hand_over
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
 from cerebro_elastic.parallel.share import averaged_step, clipped_update, portion, taken
 
@@ -55,8 +56,8 @@ class Ddp:
     ) -> None:
         """Every rank takes all of the state."""
         plain, device = _plain(parts), next(parts.model.parameters()).device
-        plain.load_state_dict(taken(model, lambda _, full: full, device))
-        own = taken(optimizer, lambda _, full: full.clone(), device)
+        hand_over(plain, taken(model, lambda _, full: full, device))
+        own = taken(optimizer, lambda _, full: full, device)
         parts.optimizer.load_state_dict(from_names(own, parts.optimizer, plain))
 
     def step(

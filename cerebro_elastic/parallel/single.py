@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.handover import hand_over
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
-from cerebro_elastic.parallel.share import mapped
 
 
 class Single:
@@ -34,12 +34,11 @@ class Single:
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
     ) -> None:
-        """Take a neutral state."""
+        """Take a neutral state; where it can be, it is trained in as it lies."""
         assert model is not None
         assert optimizer is not None
-        parts.model.load_state_dict(model)
-        own = mapped(optimizer, lambda _, tensor: tensor.clone())
-        parts.optimizer.load_state_dict(from_names(own, parts.optimizer, parts.model))
+        hand_over(parts.model, model)
+        parts.optimizer.load_state_dict(from_names(optimizer, parts.optimizer, parts.model))
 
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None

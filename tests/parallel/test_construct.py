@@ -85,3 +85,29 @@ def test_initial_values_are_computed_for_a_first_unit_only() -> None:
 def _everything(model: nn.Module) -> dict[str, Any]:
     own = {key: getattr(model, key) for key in ("scale", "number", "noise") if hasattr(model, key)}
     return {**model.state_dict(), **own}
+
+
+class View(Plain):
+    """A plain tensor that is a view of a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.row = self.embed.weight.detach()[0]
+
+
+@pytest.mark.parametrize(("kind", "copied"), [(Plain, False), (View, True)])
+def test_a_state_is_handed_over_where_nothing_else_looks_at_the_models_memory(
+    kind: type[nn.Module], copied: bool
+) -> None:
+    single, made_parts = Single(), parts(kind)
+    model, named = single.export(parts(kind))
+    given = {name: tensor.clone() for name, tensor in model.items()}
+    given["head.weight"] = given["embed.weight"]
+    single.load(made_parts, given, named)
+    weight = made_parts.model.embed.weight
+    assert (weight.data_ptr() == given["embed.weight"].data_ptr()) is not copied
+    assert made_parts.model.head.weight is weight
+    assert weight in made_parts.optimizer.param_groups[0]["params"]
+    assert_same(made_parts.model.state_dict(), model)
+    if copied:
+        assert torch.equal(made_parts.model.row, weight[0])

@@ -158,11 +158,9 @@ def run(trained: FunctionTask, **hparams: Any) -> list[UnitResult]:
     state: State | None = None
     for epoch, order in enumerate(ORDERS):
         for k, index in enumerate(order):
-            before = copy.deepcopy(state)
             torch.rand(1), np.random.random(), random.random()
             results.append(trained.train(job(state, epoch, order[:k], index, **hparams)))
-            assert_same(state, before, "the input state")
-            state = unflatten(*flatten(results[-1].state))
+            state = unflatten(*flatten(copy.deepcopy(results[-1].state)))
     return results
 
 
