@@ -37,7 +37,7 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     idle = [name for name in nodes if name not in state.attempts]
     busy = {attempt.unit.config for attempt in state.underway()}
     taken: list[tuple[Offer, tuple[Node, ...]]] = []
-    first = overdue(state, moment.offers)
+    first = overdue(state, moment.offers, len(nodes))
     if first is not None:
         taken += _taken(moment, policy, idle, state.configs.keys() - {first})
         keep = set() if taken else held(moment.offers[first], nodes, idle)

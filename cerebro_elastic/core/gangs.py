@@ -4,14 +4,15 @@ A gang has nodes of one kind. They are on the lead's host if enough of that kind
 those on which the unit has failed take part only if there are not enough others.
 
 Nodes become idle one by one, and who needs one would always come before who needs two. So nodes are held
-back by this rule: *if all that runs was assigned after a config came to wait for a gang, idle nodes are held
-for that config*, for the one that has waited longest if there are several, and only those of the gang that
-lacks fewest. It needs no memory: a config waits since its revision, what runs was assigned at its token.
+back by this rule: *when as many configs that need fewer nodes have gone on since a config waits for its gang
+as there are nodes (or as there are such configs, if they are fewer), idle nodes are held for it*: for the one
+that has waited longest if there are several, and only those of the gang that lacks fewest. It needs no
+memory: a config waits since its revision, and has gone on at its revision, or at the token of what it is in.
 
-No gang starves: what runs ends (no unit is preempted, and each ends), what follows it is newer, and when all
-is newer nothing else gets the nodes that it needs. Nothing deadlocks: nodes are held for one config at a
-time, and only while something runs; it ends, and its nodes are idle. And no other config starves: when a
-gang has committed it waits from then on, behind all that runs, and where nothing runs the policy decides.
+No gang starves: each unit that is given to others brings the moment nearer, and then what runs ends (no unit
+is preempted) while nothing else gets the nodes that it needs. Nothing deadlocks: nodes are held for one
+config at a time, and where nothing runs all nodes are idle, so that its gang is there. And nobody starves by
+gangs: when one has committed it waits anew, behind all the others.
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ def companions(offer: Offer, nodes: Mapping[str, Node], idle: Collection[str]) -
     return team if all(node.name in idle for node in team) else None
 
 
-def overdue(state: State, offers: Offers) -> str | None:
-    """The config that idle nodes are held for, if there is one: everything that runs has passed it over."""
-    running = state.underway()
-    oldest = min((attempt.token for attempt in running), default=0)
-    busy = {attempt.unit.config for attempt in running}
-    passed = [
-        (state.configs[name].revision, name)
-        for name, some in offers.items()
-        if name not in busy
-        and state.configs[name].revision < oldest
-        and any(offer.choice.nodes > 1 for offer in some)
-    ]
-    return min(passed)[1] if passed else None
+def overdue(state: State, offers: Offers, nodes: int) -> str | None:
+    """The config that idle ones of the ``nodes`` are held for, if there is one."""
+    running = {attempt.unit.config: attempt.token for attempt in state.underway()}
+    needs = {name: max(offer.choice.nodes for offer in some) for name, some in offers.items() if some}
+    gone_on = {name: max(state.configs[name].revision, running.get(name, 0)) for name in needs}
+    longest: dict[int, tuple[int, str]] = {}
+    for name, need in needs.items():
+        if need > 1 and name not in running:
+            longest[need] = min(longest.get(need, (gone_on[name], name)), (gone_on[name], name))
+    passed_over = []
+    for need, (since, name) in longest.items():
+        others = [at for other, at in gone_on.items() if needs[other] < need]
+        if others and sum(at > since for at in others) >= min(len(others), nodes):
+            passed_over.append((since, name))
+    return min(passed_over)[1] if passed_over else None
 
 
 def held(offers: Sequence[Offer], nodes: Mapping[str, Node], idle: Collection[str]) -> set[str]:

@@ -129,39 +129,43 @@ def test_of_two_gangs_that_need_a_node_the_policys_first_gets_it() -> None:
 
 
 def test_what_a_gang_leaves_goes_to_others() -> None:
-    mixed = moment(nodes(a="h", b="h", c="h"), (SINGLE, GANG), {"C": 8, "d": 9}, homes="abc")
+    mixed = moment(nodes(a="h", b="h", c="h"), (SINGLE, GANG), {"C": 9, "d": 8}, homes="abc")
     assert assigned(mixed, "Cd") == {"C": ("a", "b"), "d": ("c",)}
     assert assigned(mixed, "dC") == {"d": ("a",), "C": ("b", "c")}
 
 
-def test_nodes_are_held_for_a_gang_that_everything_that_runs_has_passed_over() -> None:
+def test_nodes_are_held_for_a_gang_when_as_many_others_have_gone_on_as_there_are_nodes() -> None:
     there, both = nodes(a="h", b="h"), (SINGLE, GANG)
-    waits = {"C": 10, "d": 8, "e": 8}
-    older = moment(there, both, waits, "ab", [attempt("e", 9, "a")])
-    assert assigned(older, "Cd") == {"d": ("b",)}, "what runs came before it"
-    newer = moment(there, both, waits, "ab", [attempt("e", 11, "a")])
-    assert assigned(newer, "dC") == {}, "b is held"
-    free = moment(there, both, waits, "ab")
-    assert assigned(free, "dC") == {"d": ("a",)}, "where nothing runs the policy decides"
+    one = moment(there, both, {"C": 10, "d": 11, "e": 8}, "ab", [attempt("e", 9, "a")])
+    assert assigned(one, "Cd") == {"d": ("b",)}, "e was there before it"
+    two = moment(there, both, {"C": 10, "d": 11, "e": 8}, "ab", [attempt("e", 12, "a")])
+    assert assigned(two, "dC") == {}, "b is held"
+    then = moment(there, both, {"C": 10, "d": 11, "e": 13}, "ab")
+    assert assigned(then, "deC") == {"C": ("a", "b")}, "and it goes first"
+    after = moment(there, both, {"C": 14, "d": 11, "e": 13}, "ab")
+    assert assigned(after, "deC") == {"d": ("a",), "e": ("b",)}, "now it waits behind them"
+    few = moment(there, both, {"C": 10, "d": 11}, "ab")
+    assert assigned(few, "dC") == {"C": ("a", "b")}, "there is no other"
 
 
-def test_only_what_the_gang_needs_is_held_and_it_goes_first() -> None:
-    both, waits = (SINGLE, GANG), {"C": 10, "d": 8, "e": 8}
+def test_among_gangs_of_one_size_the_policy_decides() -> None:
+    three = moment(nodes(a="h", b="h", c="h"), configs={"C": 8, "D": 12, "E": 13}, homes="ab")
+    assert assigned(three, "EDC") == {"E": ("a", "b")}
+
+
+def test_only_what_the_gang_needs_is_held() -> None:
     failures = (Failure(Unit("d", 0, 0), "a", 7, FailureKind.CRASH, "boom"),)
-    three = nodes(a="h", b="h", c="g")
-    lacks_one = moment(three, both, waits, "a", [attempt("e", 11, "a")], failures)
+    three, waits = nodes(a="h", b="h", c="g"), {"C": 10, "d": 11, "e": 8}
+    lacks_one = moment(three, (SINGLE, GANG), waits, "a", [attempt("e", 12, "a")], failures)
     assert assigned(lacks_one, "dC") == {"d": ("c",)}, "b is held"
-    ready = moment(nodes(a="h", b="h", c="h"), both, waits, "ab", [attempt("e", 11, "c")])
-    assert assigned(ready, "dC") == {"C": ("a", "b")}, "it is passed over no longer"
 
 
 def test_the_longest_waiting_gang_comes_first() -> None:
-    waits = {"C": 10, "D": 9}
-    three = nodes(a="h", b="h", c="h")
-    passed = moment(three, (GANG,), {**waits, "E": 8}, "a", [attempt("E", 11, "c")])
-    assert assigned(passed, "CD") == {"D": ("a", "b")}
+    waits = {"C": 10, "D": 9, "e": 11, "f": 12}
+    assert assigned(moment(nodes(a="h", b="h"), (SINGLE, GANG), waits, "ab"), "efCD") == {"D": ("a", "b")}
 
 
 def test_nobody_waits_for_a_gang_that_cannot_be() -> None:
-    alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), {"C": 9, "d": 8}, "ab", [attempt("e", 11, "b")])
+    waits = {"C": 9, "d": 10}
+    alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), waits, "ab", [attempt("e", 11, "b")])
     assert assigned(alone, "Cd") == {"C": ("a",)}, "it takes what it can get"
