@@ -14,6 +14,7 @@ from rich.table import Table
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, results
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import outcome_json, state_json
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.errors import RunError
@@ -142,35 +143,7 @@ def drain(
     typer.echo(f"{node} leaves run {run} when its unit is done{given}")
 
 
-@app.command()
-def prepare(
-    source: Annotated[str, typer.Argument(help=".npz, .npy folder, CSV, Parquet, or module:function.")],
-    destination: Annotated[str, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Number of training partitions.")],
-    seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
-    valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
-    labels: Annotated[list[str] | None, typer.Option(help="Columns that may hold no NaN.")] = None,
-) -> None:
-    """Shuffle a dataset once and write it as partitions.
-
-    A run does so itself with the `source` of its recipe; what is prepared here serves several runs, as `url`.
-    """
-    from cerebro_elastic.runs.prepare import prepare_dataset
-
-    manifest = prepare_dataset(
-        source,
-        destination,
-        partitions=partitions,
-        seed=seed,
-        valid=valid,
-        labels=labels or (),
-        root=Path.cwd(),
-    )
-    rows, valid_rows = manifest.rows, sum(part.rows for part in manifest.valid)
-    typer.echo(
-        f"{sum(rows)} training rows in {len(rows)} partitions, {valid_rows} validation rows "
-        f"at {destination} (digest {manifest.digest[:12]})"
-    )
+app.command()(prepare)
 
 
 @app.command()

@@ -25,23 +25,33 @@ def columns_of(columns: Columns) -> tuple[Column, ...]:
     )
 
 
+def rows_in(columns: Columns) -> int:
+    """How many rows the columns have."""
+    return len(next(iter(columns.values())))
+
+
 def check_columns(columns: Columns, what: str, like: Columns | None = None) -> None:
     """Numeric columns of one length, not empty; of the same names, dtypes and shapes as ``like``."""
-    if not columns:
-        raise DataError(f"{what} have no column")
     for name, column in columns.items():
         _check_column(name, column, what)
+    check_lengths(columns, what)
+    if like is not None and columns_of(columns) != columns_of(like):
+        raise DataError(
+            f"{what} must have the columns of the training data: expected {_told(like)}; "
+            f"found {_told(columns)}"
+        )
+
+
+def check_lengths(columns: Columns, what: str) -> None:
+    """Columns of one length, not empty."""
+    if not columns:
+        raise DataError(f"{what} have no column")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise DataError(f"the columns of {what} must have equally many rows: {told}")
     if not min(lengths.values()):
         raise DataError(f"{what} have no rows")
-    if like is not None and columns_of(columns) != columns_of(like):
-        raise DataError(
-            f"{what} must have the columns of the training data: expected {_told(like)}; "
-            f"found {_told(columns)}"
-        )
 
 
 def _check_column(name: str, column: NDArray[Any], what: str) -> None:

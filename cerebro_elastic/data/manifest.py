@@ -15,7 +15,8 @@ from cerebro_elastic.files import Content, locate, read, sizes, translated
 VERSION = 1
 NAME = "manifest.json"
 
-Split: TypeAlias = Literal["train", "valid"]
+Split: TypeAlias = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,14 @@ class PartitionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a dataset holds. ``seed`` is that of the one shuffle before the split into partitions."""
+    """What a dataset holds. ``seed`` is that of the one shuffle before the split into partitions. ``test`` is
+    for whoever judges the result of a run, which itself does not read it."""
 
     columns: tuple[Column, ...]
     train: tuple[PartitionFiles, ...]
     valid: tuple[PartitionFiles, ...]
     seed: int
+    test: tuple[PartitionFiles, ...] = ()
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -65,14 +68,18 @@ class Manifest:
     @property
     def digest(self) -> str:
         """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
 
     def split(self, split: Split) -> tuple[PartitionFiles, ...]:
-        """The partitions of ``train`` or ``valid``."""
-        return self.train if split == "train" else self.valid
+        """The partitions of a split."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    def _document(self) -> dict[str, Any]:
+        document = asdict(self)
+        return document if self.test else {key: document[key] for key in document if key != "test"}
 
     def to_json(self) -> bytes:
-        document = {"version": VERSION, "digest": self.digest, **asdict(self)}
+        document = {"version": VERSION, "digest": self.digest, **self._document()}
         return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -95,7 +102,7 @@ def verify_sizes(url: str, manifest: Manifest) -> None:
     with translated(DataError, f"cannot list the dataset {url}"):
         root = locate(url)
         found = sizes(root)
-    for partition in (*manifest.train, *manifest.valid):
+    for partition in (*manifest.train, *manifest.valid, *manifest.test):
         for file in partition.files:
             size = found.get((root / file.path).path)
             if size != file.bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.data.prepare_rows import prepare_rows
+from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.share import Share
 from cerebro_elastic.data.sources import Source
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import import_object, is_reference
@@ -21,16 +24,52 @@ def prepare_dataset(
     valid: float | str,
     labels: Sequence[str],
     root: Path,
+    test: float | str = 0.0,
 ) -> Manifest:
     """``data.prepare`` with its sources by name: a path (relative to ``root``), a URL, or a function
-    ``module:name`` that is imported from ``root``. ``valid`` is a fraction or such a name."""
+    ``module:name`` that is imported from ``root``. ``valid`` and ``test`` are fractions or such names."""
     return prepare(
         _source(source, root),
         destination,
         partitions=partitions,
         seed=seed,
         valid=_fraction_or_source(valid, root),
+        test=_fraction_or_source(test, root),
         labels=tuple(labels),
+    )
+
+
+def prepare_dataset_rows(
+    source: str,
+    function: str,
+    destination: str,
+    *,
+    partitions: int,
+    seed: int,
+    valid: float | str,
+    test: float | str,
+    labels: Sequence[str],
+    root: Path,
+    workers: int | None,
+    bad: float,
+    share: Share,
+    show: Callable[[Progress], None],
+) -> Manifest:
+    """The same for ``data.prepare_rows``."""
+    return prepare_rows(
+        _source(source, root),
+        function,
+        destination,
+        root=root,
+        partitions=partitions,
+        seed=seed,
+        valid=_fraction_or_source(valid, root),
+        test=_fraction_or_source(test, root),
+        labels=labels,
+        workers=workers,
+        bad=bad,
+        share=share,
+        show=show,
     )
 
 

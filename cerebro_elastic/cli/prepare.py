@@ -1,0 +1,129 @@
+"""``cerebro prepare``: a dataset from data as they are, and how far that is."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cerebro_elastic.data.manifest import SPLITS, Manifest
+from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.share import Share
+from cerebro_elastic.errors import DataError
+
+_SECONDS, _SECONDS_MOVING = 10.0, 0.2
+
+
+def prepare(
+    source: Annotated[str, typer.Argument(help=".npz, .npy folder, CSV, Parquet, or module:function.")],
+    destination: Annotated[str, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")],
+    partitions: Annotated[int, typer.Option(min=1, help="Number of training partitions.")],
+    seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
+    valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
+    test: Annotated[str, typer.Option(help="The same for a test after the run.")] = "0",
+    labels: Annotated[list[str] | None, typer.Option(help="Columns that may hold no NaN.")] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(help="module:function, (row, split) -> columns, that makes each row."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that make rows.", show_default="one per core")
+    ] = None,
+    bad: Annotated[str, typer.Option(help="How many rows may fail: a number, or a share such as 1%.")] = "0",
+    share: Annotated[str, typer.Option(help="I/N: this machine's share of the rows, of N machines.")] = "0/1",
+) -> None:
+    """Shuffle a dataset once and write it as partitions.
+
+    A run does so itself with the `source` of its recipe; what is prepared here serves several runs, as `url`.
+    With --rows a function makes the dataset of each row of the source; the same command goes on after a kill.
+    """
+    from cerebro_elastic.runs.prepare import prepare_dataset, prepare_dataset_rows
+
+    if rows is None:
+        manifest = prepare_dataset(
+            source,
+            destination,
+            partitions=partitions,
+            seed=seed,
+            valid=valid,
+            test=test,
+            labels=labels or (),
+            root=Path.cwd(),
+        )
+    else:
+        manifest = prepare_dataset_rows(
+            source,
+            rows,
+            destination,
+            partitions=partitions,
+            seed=seed,
+            valid=valid,
+            test=test,
+            labels=labels or (),
+            root=Path.cwd(),
+            workers=workers,
+            bad=_limit(bad),
+            share=_share(share),
+            show=_Shown(),
+        )
+    typer.echo(f"{_told(manifest)} at {destination} (digest {manifest.digest[:12]})")
+
+
+def _told(manifest: Manifest) -> str:
+    names = dict(zip(SPLITS, ("training", "validation", "test"), strict=True))
+    counts = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
+    told = [f"{counts['train']} training rows in {len(manifest.train)} partitions"]
+    held = [split for split in SPLITS[1:] if split == "valid" or counts[split]]
+    told += [f"{counts[split]} {names[split]} rows" for split in held]
+    return ", ".join(told)
+
+
+class _Shown:
+    """Progress for people: a line that moves in a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        now, over = time.monotonic(), progress.done >= progress.total
+        moves = self._console.is_terminal
+        if not over and now - self._last < (_SECONDS_MOVING if moves else _SECONDS):
+            return
+        self._last = now
+        text = progress_text(progress, now - self._began)
+        self._console.print(text, end="\r" if moves and not over else "\n", highlight=False, soft_wrap=True)
+
+
+def progress_text(progress: Progress, seconds: float) -> str:
+    """``1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go``; the rate is that of what is made now."""
+    rate = (progress.done - progress.known) / seconds if seconds > 0 else 0.0
+    told = [f"{progress.done} of {progress.total} rows"]
+    if progress.bad:
+        told.append(f"{progress.bad} bad")
+    if rate > 0:
+        told.append(f"{rate:.3g} rows/s")
+        minutes, rest = divmod(round((progress.total - progress.done) / rate), 60)
+        if progress.done < progress.total:
+            told.append(f"about {minutes}:{rest:02d} to go")
+    return ", ".join(told)
+
+
+def _limit(text: str) -> float:
+    found = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text)
+    if found is None or (found[2] and float(found[2]) >= 100):
+        raise DataError(f"--bad is {text!r}: give a number of rows, or a share below 100% such as 1%")
+    return float(found[1]) if found[1] else float(found[2]) / 100
+
+
+def _share(text: str) -> Share:
+    # Some schedulers give the number in a variable.
+    found = re.fullmatch(r"(\d+)/(\d+)", os.path.expandvars(text))
+    if found is None or int(found[1]) >= int(found[2]):
+        raise DataError(f"--share is {text!r}: give I/N, such as 0/4 on the first of 4 machines")
+    return Share(int(found[1]), int(found[2]))

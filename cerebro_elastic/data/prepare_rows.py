@@ -1,0 +1,216 @@
+"""``prepare`` with a user's row function, at any scale: over processes, over machines, and after a kill.
+
+The rows are shuffled and dealt as in ``prepare``. Each partition's rows are made in chunks of a fixed number;
+when all chunks are there, they are joined to partitions, and the manifest is written last. Until then what is
+done lies in the folder ``.preparing`` beside the dataset, under a digest of the source, the function's module
+and the settings: another try goes on where this one was killed, one with another function begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.data.assembly import join_chunks, make_chunk, start
+from cerebro_elastic.data.check import check_lengths
+from cerebro_elastic.data.manifest import (
+    NAME,
+    SPLITS,
+    Column,
+    ColumnFile,
+    Manifest,
+    PartitionFiles,
+    Split,
+    read_manifest,
+)
+from cerebro_elastic.data.records import Progress, Records
+from cerebro_elastic.data.rows import Rows
+from cerebro_elastic.data.share import Job, Record, Share, do_all, record_of
+from cerebro_elastic.data.sources import Source
+from cerebro_elastic.data.splits import Deal, deal_rows, read_splits
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import Place, exists, locate, read, remove, translated, write
+from cerebro_elastic.registry import import_object
+
+REPORT = "report.json"
+_WORK = ".preparing"
+_ROWS = 1024
+_SAMPLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Rows ``start`` to ``stop`` of a deal."""
+
+    deal: Deal
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.deal.split}-{self.deal.index:05d}-{self.number:06d}"
+
+    def rows(self) -> Rows:
+        numbers = self.deal.rows[self.start : self.stop]
+        columns = {name: column[numbers] for name, column in self.deal.columns.items()}
+        return Rows(self.deal.split, tuple(map(int, numbers)), columns)
+
+
+def prepare_rows(
+    source: Source,
+    function: str,
+    destination: str,
+    *,
+    root: Path,
+    partitions: int,
+    seed: int,
+    valid: float | Source = 0.0,
+    test: float | Source = 0.0,
+    labels: Sequence[str] = (),
+    workers: int | None = None,
+    bad: float = 0,
+    share: Share = Share(),  # noqa: B008  # frozen
+    show: Callable[[Progress], None] = lambda _progress: None,
+) -> Manifest:
+    """Write the dataset that ``function`` (``module:name``, looked for in ``root``) makes of the rows of
+    ``source`` (see ``rows.py``). The same source, function, seed and settings give the same bytes.
+
+    ``workers`` processes work on it here, by default one per core; ``share`` says which part is this
+    machine's. ``bad`` rows at most may fail (below 1: a share of all); they are left out, counted, and
+    sampled in ``report.json``. The other arguments are those of ``prepare``.
+
+    Raises ``DataError`` for input that cannot be used and for too many bad rows, ``TaskError`` if there is no
+    such function.
+    """
+    train, *held = read_splits(source, valid, test)
+    for columns in (train, *(data for data in held if not isinstance(data, float))):
+        check_lengths(columns, "the source's data")
+    deals = deal_rows(train, {"valid": held[0], "test": held[1]}, {"train": partitions}, seed)
+    digest = _digest(deals, import_object(function, root), seed, labels)
+    with translated(DataError, f"cannot write the dataset {destination}"):
+        place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
+        if exists(place / NAME):
+            return _same(destination, place, digest)
+    workers = workers or len(os.sched_getaffinity(0))
+    chunks = [chunk for deal in deals for chunk in _chunks(deal)]
+    records = Records(bad, Progress(sum(len(deal.rows) for deal in deals)), show)
+    makes = [
+        Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), tuple(labels), seed))  # type: ignore[misc]
+        for c in chunks
+    ]
+    try:
+        with _pool(workers, function, root) as pool:
+            for name, record, now in do_all(makes, locate(folder), share, pool, workers):
+                records.add(name, record, now)
+            kinds = records.columns()
+            joins = [_join(destination, folder, deal, kinds, records.chunks) for deal in deals]
+            parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
+            manifest = _manifest(kinds, parts, deals, seed)
+            write(place / REPORT, [_report(digest, manifest, records)])
+            write(place / NAME, [manifest.to_json()])
+            if share.index == 0:
+                remove(place / _WORK)
+    except (DataError, FileNotFoundError):
+        # Another machine may have ended, and removed what we were about to read.
+        if share.of > 1 and exists(place / NAME):
+            return _same(destination, place, digest)
+        # Another try is another chance for rows that were out of reach.
+        for name in records.spoilt:
+            remove(record_of(locate(folder), name))
+        raise
+    return manifest
+
+
+def _chunks(deal: Deal) -> Iterator[_Chunk]:
+    for number, begin in enumerate(range(0, len(deal.rows), _ROWS)):
+        yield _Chunk(deal, number, begin, min(begin + _ROWS, len(deal.rows)))
+
+
+def _join(url: str, folder: str, deal: Deal, columns: Sequence[Column], records: Mapping[str, Record]) -> Job:
+    chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(deal)]
+    if not any(good for _, good in chunks):
+        raise DataError(f"no row of {deal.split} partition {deal.index} is good: use fewer partitions")
+    arguments = (url, folder, deal.split, deal.index, columns, chunks)
+    return Job(f"{deal.split}-{deal.index:05d}", join_chunks, lambda: arguments)
+
+
+def _manifest(
+    columns: Sequence[Column], parts: Mapping[str, Record], deals: Sequence[Deal], seed: int
+) -> Manifest:
+    splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
+    for deal in deals:
+        part = parts[f"{deal.split}-{deal.index:05d}"]
+        files = tuple(ColumnFile(**file) for file in part["files"])
+        splits[deal.split].append(PartitionFiles(part["rows"], files))
+    train, valid, test = map(tuple, splits.values())
+    return Manifest(tuple(columns), train, valid, seed, test)
+
+
+def _report(digest: str, manifest: Manifest, records: Records) -> bytes:
+    report = {
+        "digest": digest,
+        "rows": {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS},
+        "bad": len(records.bad),
+        "sample": [asdict(row) for row in records.bad[:_SAMPLE]],
+    }
+    return (json.dumps(report, indent=1) + "\n").encode()
+
+
+def _same(url: str, place: Place, digest: str) -> Manifest:
+    """The dataset that is there already, if it was made of the same."""
+    report = json.loads(read(place / REPORT)) if exists(place / REPORT) else {}
+    if report.get("digest") != digest:
+        raise DataError(
+            f"{url} holds another dataset, or one that was made of another source, function or seed: delete "
+            "it, or prepare into another place"
+        )
+    return read_manifest(url)
+
+
+def _digest(deals: Sequence[Deal], function: Any, seed: int, labels: Sequence[str]) -> str:
+    """Of all that the dataset is made of; of the function, its module."""
+    digest = hashlib.sha256(repr((_ROWS, seed, tuple(labels), function.__qualname__)).encode())
+    digest.update(Path(inspect.getfile(function)).read_bytes())
+    for columns in {id(deal.columns): deal.columns for deal in deals}.values():
+        for name, column in columns.items():
+            digest.update(repr((name, column.dtype, column.shape)).encode())
+            digest.update(repr(column.tolist()).encode() if column.dtype == object else column.tobytes())
+    for deal in deals:
+        digest.update(repr((deal.split, deal.index)).encode() + deal.rows.tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecutor]:
+    """Processes that have imported ``function``, ended at once if the block fails."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=start,
+        initargs=(os.getpid(), function, str(root)),
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException as exc:  # Ctrl-C, too
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        pool.shutdown(cancel_futures=True)
+        if isinstance(exc, BrokenProcessPool):
+            raise DataError(
+                "a process that makes rows died without a word, perhaps for want of memory: use fewer "
+                "--workers; the same command goes on from here"
+            ) from exc
+        raise

@@ -1,0 +1,121 @@
+"""A user's row function, applied to some rows: what a process that prepares data does.
+
+``function(row, split) -> columns`` (Cerebro's ETL; thesis, section 3.2.2): ``row`` has the source's values
+by column, ``split`` is ``train``, ``valid`` or ``test``, and ``columns`` has the dataset's values by
+column, each a number or an array. Python's and numpy's generators are seeded for each row: the result is
+the same wherever, and after whichever rows, a row is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.check import LABELS, check_columns, columns_of
+from cerebro_elastic.data.manifest import Column, Split
+from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import redacted
+from cerebro_elastic.registry import place_in
+
+RowFunction: TypeAlias = Callable[[Mapping[str, Any], Split], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a source: their ``numbers`` there, and their values by column."""
+
+    split: Split
+    numbers: tuple[int, ...]
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row of which the function made nothing, by its number in its source; and why."""
+
+    split: Split
+    row: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"row {self.row} ({self.split}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of some rows: the columns of the good ones, in order, and the bad ones. ``first`` is the
+    number of the first good row."""
+
+    columns: Columns
+    bad: tuple[BadRow, ...]
+    first: int | None
+
+
+def make_rows(function: RowFunction, rows: Rows, labels: Sequence[str], seed: int, root: str) -> Made:
+    """Apply ``function``. A row at which it raises, or whose label is NaN, is bad; rows that differ in
+    columns, types or shapes are a ``DataError``. ``root`` is the folder of the user's code, for messages."""
+    made: list[tuple[int, Columns]] = []
+    bad: list[BadRow] = []
+    for at, number in enumerate(rows.numbers):
+        _seed(seed, rows.split, number)
+        try:
+            found = function({name: column[at] for name, column in rows.columns.items()}, rows.split)
+            columns = {name: np.asarray(value) for name, value in dict(found).items()}
+            _check_labels(columns, labels)
+        except (Exception, SystemExit) as exc:
+            why = f"{type(exc).__name__}: {exc} (at {place_in(root, exc)})"
+            bad.append(BadRow(rows.split, number, redacted(why)))
+        else:
+            made.append((number, columns))
+    return Made(_stacked(made), tuple(bad), made[0][0] if made else None)
+
+
+def _seed(seed: int, split: Split, number: int) -> None:
+    digest = hashlib.sha256(f"{seed} {split} {number}".encode()).digest()
+    random.seed(digest)
+    np.random.seed(int.from_bytes(digest[:4]))
+
+
+def _check_labels(columns: Columns, labels: Sequence[str]) -> None:
+    for name in labels or [name for name in LABELS if name in columns]:
+        if columns[name].dtype.kind in "fc" and np.isnan(columns[name]).any():
+            raise ValueError(f"the label {name!r} is NaN")
+
+
+def _stacked(made: Sequence[tuple[int, Columns]]) -> Columns:
+    if not made:
+        return {}
+    first, like = made[0]
+    kind = kind_of_row(like)
+    for number, columns in made:
+        check_alike(kind, first, kind_of_row(columns), number)
+    stacked: dict[str, NDArray[Any]] = {
+        name: np.stack([columns[name] for _, columns in made]) for name in like
+    }
+    check_columns(stacked, f"row {first} as the row function makes it")
+    return stacked
+
+
+def kind_of_row(columns: Columns) -> tuple[Column, ...]:
+    """Names, types and shapes of one row."""
+    return columns_of({name: value[np.newaxis] for name, value in columns.items()})
+
+
+def check_alike(kind: Sequence[Column], row: int, other: Sequence[Column], other_row: int) -> None:
+    """Raise ``DataError`` unless two rows have the same columns, types and shapes."""
+    if tuple(kind) != tuple(other):
+        told = [
+            ", ".join(f"{c.name} {c.dtype}{list(c.shape)}" for c in columns) or "nothing"
+            for columns in (kind, other)
+        ]
+        raise DataError(
+            f"the row function makes {told[0]} of row {row}, and {told[1]} of row {other_row}: it must make "
+            "columns of the same names, types and shapes of all rows"
+        )

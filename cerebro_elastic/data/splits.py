@@ -1,0 +1,81 @@
+"""Which rows of a source become which partition of which split: one shuffle, by the seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.check import check_split, rows_in
+from cerebro_elastic.data.manifest import Split
+from cerebro_elastic.data.sources import Columns, Source, read_source
+from cerebro_elastic.errors import DataError
+
+Index: TypeAlias = NDArray[np.int64]
+Held: TypeAlias = float | Columns
+"""A share of the source's rows, from 0 (none) to below 1, or data of their own."""
+
+_TOLD = {"train": "training", "valid": "validation", "test": "test"}
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """One partition: of ``columns`` the ``rows``, in this order."""
+
+    split: Split
+    index: int
+    columns: Columns
+    rows: Index
+
+
+def read_splits(source: Source, valid: float | Source, test: float | Source) -> tuple[Columns, Held, Held]:
+    """The source's columns, and what is validation and test data."""
+    train, own = read_source(source)
+    if own is not None and not isinstance(valid, int | float):
+        raise DataError(
+            "the source brings validation data of its own, and `valid` names others: leave one out"
+        )
+    return train, _held(valid) if own is None else own, _held(test)
+
+
+def _held(named: float | Source) -> Held:
+    return float(named) if isinstance(named, int | float) else read_source(named)[0]
+
+
+def deal_rows(
+    train: Columns, held: Mapping[Split, Held], partitions: Mapping[Split, int], seed: int
+) -> list[Deal]:
+    """Shuffle the rows of ``train``, hold out a share for each split in ``held`` that is one, and deal each
+    split to its number of partitions, whose sizes differ by at most one. Data of their own keep their order.
+    """
+    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
+    total, deals = len(order), []
+    for split, data in held.items():
+        if isinstance(data, float):
+            count = _count(split, data, total)
+            if count >= len(order):
+                raise DataError(f"{split} takes the last of {total} rows: nothing is left for training")
+            order, rows = order[: len(order) - count], order[len(order) - count :]
+            columns = train
+        else:
+            rows, columns = np.arange(rows_in(data)), data
+        if len(rows):
+            deals += _dealt(split, columns, rows, partitions.get(split, 1))
+    return _dealt("train", train, order, partitions["train"]) + deals
+
+
+def _count(split: Split, share: float, rows: int) -> int:
+    if not 0 <= share < 1:
+        raise DataError(f"{split} is {share}: it must be a fraction from 0 (none) to below 1, or a source")
+    count = round(share * rows)
+    if share and not count:
+        raise DataError(f"{split} is {share}, which of {rows} rows is not one: give more, or {split}: 0")
+    return count
+
+
+def _dealt(split: Split, columns: Columns, rows: Index, partitions: int) -> list[Deal]:
+    check_split(len(rows), partitions, _TOLD[split])
+    return [Deal(split, index, columns, part) for index, part in enumerate(np.array_split(rows, partitions))]
