@@ -17,9 +17,9 @@ import requests
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
+from cerebro_elastic.parallel.team import Ranks
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.testing.proxy import BadProxy
-from cerebro_elastic.testing.ranks import Ranks
 
 _SECONDS_TO_END = 5.0
 # Started once by multiprocessing for the life of the process.
@@ -41,7 +41,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
 def ranks() -> Iterator[Ranks]:
     """Two rank processes for all tests: to import torch and deepspeed takes seconds. Each test leaves both
     alive and without a group."""
-    with Ranks(2) as two:
+    with Ranks(2, seconds=120.0) as two:
         yield two
 
 

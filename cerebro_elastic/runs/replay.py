@@ -3,11 +3,9 @@ over the recorded history."""
 
 from __future__ import annotations
 
-import operator
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from cerebro_elastic.core.events import Event
@@ -15,7 +13,7 @@ from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.lineage import history
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
+from cerebro_elastic.core.values import CheckpointRef, Config, Visit
 from cerebro_elastic.errors import CheckpointError, IllegalEvent
 from cerebro_elastic.report.results import gather
 from cerebro_elastic.runs.result import RunResult
@@ -34,44 +32,41 @@ class ReplayedVisit:
 
 
 def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
-    """Train ``config`` from its beginning in this process, in the order of its visits (imports torch); one
-    that began with another's checkpoint, from that one's beginning.
+    """Train ``config`` from its beginning on this machine, in the order of its visits (imports torch); one
+    that began with another's checkpoint, from that one's beginning. Each unit is trained by the choice by
+    which it was; several ranks are processes of their own.
 
     Nothing of the recorded states is used: each unit continues from the one replayed before. A unit that was
     split is done in one go: it makes the same state.
     """
-    from cerebro_elastic import checkpoint
-    from cerebro_elastic.train.bench import Bench
-    from cerebro_elastic.train.task import never
+    from cerebro_elastic.worker.again import Again
 
-    bench = Bench(result.spec, result.folder.cache)
-    bench.use_threads()
-    with tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch,
+        Again(result.spec, result.folder.cache) as again,
+    ):
         head = None
         for number, (at, visit) in enumerate(_in_one_go(result, config)):
-            end = visit.skip + visit.batches
-            stop = never if visit.whole else partial(operator.le, end)
-            done = bench.perform(
-                bench.job(at, visit.unit, checkpoint.load(head) if head else None, stop=stop)
-            )
-            if visit.unit.phase is Phase.TRAIN:
-                head = checkpoint.save(done.state, str(Path(scratch, str(number))))
-            assert head is not None
+            head = again(at, visit, head, str(Path(scratch, str(number))))
             yield ReplayedVisit(visit, head.digest)
 
 
 def _in_one_go(result: RunResult, config: str) -> Iterator[tuple[Config, Visit]]:
-    """The visits that led to where ``config`` is, without those that the next one takes up: a unit begins
-    where its first part did."""
+    """The visits that led to where ``config`` is, without those that the next one takes up by the same
+    choice: a unit begins where its first part did."""
     state, visits = gather(result.events)
     steps = history(result.config(config).config, state.configs, visits, result.spec.plan)
     first: Config | None = None
     for place, (at, visit) in enumerate(steps):
         first = first or at
         follows = steps[place + 1][1] if place + 1 < len(steps) else None
-        if visit.whole or (follows is not None and follows.unit.config != visit.unit.config):
+        if visit.whole or (follows is not None and not _takes_up(follows, visit)):
             yield first, visit
             first = None
+
+
+def _takes_up(visit: Visit, part: Visit) -> bool:
+    return (visit.unit.config, visit.choice) == (part.unit.config, part.choice)
 
 
 def verify(result: RunResult, say: Callable[[str], None] = lambda _text: None) -> list[Violation]:

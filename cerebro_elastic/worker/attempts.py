@@ -95,7 +95,7 @@ class Attempts:
         try:
             self._take_part(attempt, config, seat, log)
         finally:
-            if needs_group(attempt) or attempt.unit.phase is Phase.TRIAL:
+            if needs_group(attempt.choice) or attempt.unit.phase is Phase.TRIAL:
                 group.sweep()
 
     def _take_part(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from cerebro_elastic.core.values import Attempt
+from cerebro_elastic.core.values import Attempt, Choice
 from cerebro_elastic.parallel import group
 from cerebro_elastic.store.meetings import Meetings
 from cerebro_elastic.worker.seat import Seat
@@ -43,7 +43,7 @@ class Gathering:
         Raises ``Withdrawn`` if the attempt does not stand any more before all are there, ``GroupBroken`` if
         one does not come or is lost.
         """
-        if not needs_group(attempt):
+        if not needs_group(attempt.choice):
             yield
             return
         store = self._store(attempt, seat)
@@ -79,6 +79,6 @@ class Gathering:
         return group.connect(place.host, place.port)
 
 
-def needs_group(attempt: Attempt) -> bool:
-    """Whether the attempt's ranks need a process group: any parallelism does but the identity."""
-    return attempt.choice.ranks > 1 or attempt.choice.parallelism != "single"
+def needs_group(choice: Choice) -> bool:
+    """Whether a choice's ranks need a process group: any parallelism does but the identity."""
+    return choice.ranks > 1 or choice.parallelism != "single"

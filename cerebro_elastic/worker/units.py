@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from cerebro_elastic import checkpoint
-from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.core.values import Attempt, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import CheckpointError
-from cerebro_elastic.files import Content, locate, translated, write
-from cerebro_elastic.parallel import agree, choose
-from cerebro_elastic.parallel.base import Sharding
+from cerebro_elastic.files import locate, translated, write
+from cerebro_elastic.parallel import agree
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.train.task import UnitJob, UnitResult
@@ -23,6 +20,7 @@ from cerebro_elastic.worker.failure import NotFinite
 from cerebro_elastic.worker.hop import Hopper
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.meeting import Gathering
+from cerebro_elastic.worker.saving import part_of, save, save_part
 from cerebro_elastic.worker.seat import Seat
 from cerebro_elastic.worker.sweep import name_of
 
@@ -54,21 +52,23 @@ class Units:
         hanging after ``hang`` seconds."""
         unit, clock = attempt.unit, self._clock
         started, began = clock.wall(), clock.now()
-        part = part_of(attempt, seat)
+        part = part_of(attempt.choice, seat.rank)
         state = self._hopper.load(attempt.input, part)
         job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._beat)
         self._hopper.prefetch(attempt.prefetch, part)
         place = position(config)
         name = f"{unit.config}/{name_of(unit.epoch, place, attempt.token)}"
+        url, trains = f"{self._spec.storage}/checkpoints/{name}", unit.phase is not Phase.EVALUATE
         with self._gathering.group(attempt, seat, hang):
             loaded = clock.now()
             result = self._bench.perform(self._stoppable(job, loaded - began))
             trained = clock.now()
-            parts = self._save_part(attempt, result, name, part)
+            parts = save_part(result.state, url, part) if trains else None
         if not seat.leads:
             return None
         self._check_finite(result)
-        output = self._save(attempt, result, name, parts)
+        # An evaluation changes nothing: its output is its input.
+        output = save(result.state, url, parts) if trains or attempt.input is None else attempt.input
         log = self._save_log(result, name)
         self._save_seconds = clock.now() - trained
         return Visit(
@@ -109,28 +109,6 @@ class Units:
                 "on with `limits: {not_finite: go-on}`"
             )
 
-    def _save_part(
-        self, attempt: Attempt, result: UnitResult, name: str, part: Part | None
-    ) -> dict[str, Content] | None:
-        """What all ranks have written, if the state is divided among them: known on the rank that leads."""
-        if part is None or attempt.unit.phase is Phase.EVALUATE or not checkpoint.is_divided(result.state):
-            return None
-        written = checkpoint.save_part(result.state, self._url(name), part)
-        return {file: content for each in agree.gathered(written) for file, content in each.items()}
-
-    def _save(
-        self, attempt: Attempt, result: UnitResult, name: str, parts: Mapping[str, Content] | None
-    ) -> CheckpointRef:
-        """An evaluation changes nothing: its output is its input."""
-        if attempt.unit.phase is Phase.EVALUATE and attempt.input is not None:
-            return attempt.input
-        if parts is not None:
-            return checkpoint.complete(parts, self._url(name))
-        return checkpoint.save(result.state, self._url(name))
-
-    def _url(self, name: str) -> str:
-        return f"{self._spec.storage}/checkpoints/{name}"
-
     def _save_log(self, result: UnitResult, name: str) -> str | None:
         """The rows that were logged in the unit; they count only if its visit does."""
         if not result.log:
@@ -139,13 +117,6 @@ class Units:
         with translated(CheckpointError, f"cannot write the log {url}"):
             write(locate(url), [_line(row) for row in result.log])
         return url
-
-
-def part_of(attempt: Attempt, seat: Seat) -> Part | None:
-    """The part of a state that a rank holds, if the attempt's parallelism divides it by rows."""
-    parallelism = choose.make(attempt.choice.parallelism, attempt.choice.options)
-    divides = seat.size > 1 and isinstance(parallelism, Sharding)
-    return Part(seat.rank, seat.size) if divides else None
 
 
 def _line(row: Any) -> bytes:

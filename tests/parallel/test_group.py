@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
-from cerebro_elastic.testing.ranks import RankFailed, Ranks, held, see_forever, seen
+from cerebro_elastic.parallel.team import RankFailed, Ranks
+from cerebro_elastic.testing.ranks import held, see_forever, seen
 
 CPU = torch.device("cpu")
 

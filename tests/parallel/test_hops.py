@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.parallel.team import RankFailed, Ranks
 from cerebro_elastic.testing.hops import OPTIMIZERS, shards_go_on, unit, unpacked
-from cerebro_elastic.testing.ranks import RankFailed, Ranks
 from cerebro_elastic.testing.same import assert_same
 
 pytestmark = pytest.mark.cluster

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cerebro_elastic.parallel import choose
+from cerebro_elastic.parallel.team import Ranks
 from cerebro_elastic.testing.hops import unit, unpacked
-from cerebro_elastic.testing.ranks import Ranks
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "parallelism.md"
 

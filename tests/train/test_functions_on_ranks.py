@@ -9,8 +9,8 @@ import torch
 from units_on_ranks import units
 
 from cerebro_elastic.core.values import Choice
+from cerebro_elastic.parallel.team import RankFailed, Ranks
 from cerebro_elastic.testing.hops import unpacked
-from cerebro_elastic.testing.ranks import RankFailed, Ranks
 from cerebro_elastic.testing.same import assert_same
 
 pytestmark = pytest.mark.cluster

@@ -1,0 +1,135 @@
+"""Rank processes on this machine that live for many units, without a run: replays, tests and measurements.
+
+with Ranks(2) as ranks:
+    ranks.together(work, 1, members=[0, 1])     # work(1) in each, in a group of their own
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.parallel import group
+
+_HOST = "127.0.0.1"
+
+
+class RankFailed(CerebroError):
+    """A rank raised (the message is its traceback) or died."""
+
+
+class Ranks:
+    """``size`` processes, started once; what they are to do are functions of importable modules. A call may
+    take ``seconds`` (``None``: as long as it likes)."""
+
+    def __init__(self, size: int, seconds: float | None = None) -> None:
+        self._seconds = seconds
+        context = multiprocessing.get_context("spawn")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for _ in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.close()
+            process.join(5.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def pid(self, rank: int) -> int:
+        """The process's id."""
+        pid = self._processes[rank].pid
+        assert pid is not None
+        return pid
+
+    def alone(self, rank: int, function: Callable[..., Any], *args: Any) -> Any:
+        """What ``function(*args)`` returns in one process."""
+        self.ask(rank, function, *args)
+        return self.answer(rank)
+
+    def together(self, function: Callable[..., Any], *args: Any, members: Sequence[int]) -> list[Any]:
+        """What it returns in each of the ``members``, as ranks of one group, in that order."""
+        self.start(function, *args, members=members)
+        answers, failed = [], []
+        for member in members:  # each is heard, also after a failure: the next question is another one
+            try:
+                answers.append(self.answer(member))
+            except RankFailed as failure:
+                failed.append(failure)
+        if failed:
+            raise failed[0]
+        return answers
+
+    def start(self, function: Callable[..., Any], *args: Any, members: Sequence[int]) -> None:
+        """As ``together``, without waiting for the answers."""
+        first, *others = members
+        port = self.alone(first, _listen)
+        for rank, member in enumerate((first, *others)):
+            self.ask(member, _in_group, port, rank, len(members), function, args)
+
+    def ask(self, rank: int, function: Callable[..., Any], *args: Any) -> None:
+        """Let one process begin."""
+        self._pipes[rank].send((function, args))
+
+    def answer(self, rank: int) -> Any:
+        """What the process made of what it was asked. Raises ``RankFailed``."""
+        if not self._pipes[rank].poll(self._seconds):
+            raise RankFailed(f"process {rank}: no answer within {self._seconds} s")
+        try:
+            failed, value = self._pipes[rank].recv()
+        except EOFError as exc:
+            raise RankFailed(f"process {rank} died") from exc
+        if failed:
+            raise RankFailed(f"process {rank}:\n{value}")
+        return value
+
+
+_kept: list[Any] = []
+"""The store that this process listens with, until its group is formed."""
+
+
+def _serve(pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    group.warm()
+    while True:
+        try:
+            function, args = pipe.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            pipe.send((False, function(*args)))
+        except Exception:
+            pipe.send((True, traceback.format_exc()))
+
+
+def _listen() -> int:
+    _kept[:] = [group.listen(_HOST)]
+    port: int = _kept[0].port
+    return port
+
+
+def _in_group(port: int, rank: int, size: int, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    store = _kept.pop() if rank == 0 else group.connect(_HOST, port)
+    with group.formed(store, rank, size, torch.device("cpu")):
+        made = function(*args)
+    group.sweep()
+    return made
