@@ -1,6 +1,6 @@
-"""``torchx run cerebro.mop --recipe x.yaml``: a recipe's run on a cluster, by any scheduler of torchx.
+"""Components of torchx: ``cerebro.mop``, a recipe's run on a cluster, and ``cerebro.prepare``, its data.
 
-An app is elastic hosts, each with the command ``cerebro host``: one node per device, and all may lead. Unless
+A run is elastic hosts, each with the command ``cerebro host``: one node per device, and all may lead. Unless
 an etcd is named, a first role serves one (``cerebro etcd``), which ends when the hosts have.
 """
 
@@ -66,8 +66,7 @@ def mop(
     except CerebroError as error:  # of which torchx makes one message, and no traceback
         raise ComponentValidationException(str(error)) from error
     run = run_id or checked.name
-    common = ["--submitted-by", f"{os.getpid()}@{socket.gethostname()}", *(["--home", home] if home else [])]
-    python = python or ("python" if image else sys.executable)
+    common = [*_submitted(), *(["--home", home] if home else [])]
     roles = []
     address = etcd or checked.etcd
     if address is None:
@@ -77,7 +76,7 @@ def mop(
             specs.Role(
                 name="etcd",
                 image=image,
-                entrypoint=python,
+                entrypoint=_python(python, image),
                 args=_cerebro("etcd", run, "--port", str(port), "--listen", "0.0.0.0", *common),
                 env=dict(env or {}),
                 port_map={"etcd": port},
@@ -95,7 +94,7 @@ def mop(
         specs.Role(
             name="hosts",
             image=image,
-            entrypoint=python,
+            entrypoint=_python(python, image),
             args=_cerebro("host", recipe, *size, *told),
             env=dict(env or {}),
             min_replicas=hosts.min,
@@ -109,6 +108,68 @@ def mop(
         )
     )
     return specs.AppDef(name=run, roles=roles)
+
+
+def prepare(
+    source: str,
+    to: str,
+    partitions: int,
+    rows: str,
+    j: int = 1,
+    seed: int = 0,
+    valid: str = "0.2",
+    test: str = "0",
+    bad: str = "0",
+    h: Optional[str] = None,
+    cpu: int = 2,
+    memMB: int = 4096,
+    image: str = "",
+    python: str = "",
+    env: Optional[Dict[str, str]] = None,
+    mounts: Optional[List[str]] = None,
+    max_retries: int = 3,
+) -> specs.AppDef:
+    """Make a dataset row by row with a function of yours (`cerebro prepare --rows`), on several machines.
+
+    Args:
+        source: a path or URL of CSV, Parquet or npy files, or module:function; the same on all machines
+        to: where the dataset goes: a URL or folder that all machines reach
+        partitions: number of training partitions
+        rows: module:function, (row, split) -> columns, in the working folder of each machine
+        j: number of machines
+        seed: seed of the shuffle
+        valid: share of rows for validation, or a source of its own
+        test: the same for a test after the run
+        bad: how many rows may fail, a number or a share such as 1%
+        h: a named resource of a machine, instead of cpu and memMB
+        cpu: cores of a machine, and processes that make rows
+        memMB: memory of a machine in MB
+        image: a container image with this package and your function
+        python: the interpreter on the machines, by default the present one; `python` in an image
+        env: environment variables of the machines; no secrets, which would be written down with the job
+        mounts: mounts, as in type=bind,src=/host,dst=/job[,readonly]
+        max_retries: how often the scheduler may start a lost machine again
+    """
+    try:
+        _check_env(env or {})
+    except CerebroError as error:
+        raise ComponentValidationException(str(error)) from error
+    numbers = ["--partitions", str(partitions), "--seed", str(seed), "--workers", str(cpu)]
+    held = ["--valid", valid, "--test", test, "--bad", bad]
+    share = ["--share", f"{specs.macros.replica_id}/{j}"]
+    role = specs.Role(
+        name="prepare",
+        image=image,
+        entrypoint=_python(python, image),
+        args=_cerebro("prepare", source, to, "--rows", rows, *numbers, *held, *share, *_submitted()),
+        env=dict(env or {}),
+        num_replicas=j,
+        resource=specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h),
+        max_retries=max_retries,
+        retry_policy=specs.RetryPolicy.REPLICA,
+        mounts=specs.parse_mounts(mounts) if mounts else [],
+    )
+    return specs.AppDef(name="prepare", roles=[role])
 
 
 def _hosts(j: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
@@ -132,6 +193,14 @@ def _check_env(env: Dict[str, str]) -> None:
                 "the hosts, to their role (AWS), or to a mounted file, which CEREBRO_ETCD_PASSWORD_FILE or "
                 "AWS_SHARED_CREDENTIALS_FILE names"
             )
+
+
+def _submitted() -> List[str]:
+    return ["--submitted-by", f"{os.getpid()}@{socket.gethostname()}"]
+
+
+def _python(python: str, image: str) -> str:
+    return python or ("python" if image else sys.executable)
 
 
 def _cerebro(*words: str) -> List[str]:

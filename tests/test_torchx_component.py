@@ -201,6 +201,19 @@ def test_an_unknown_scheduler_is_one_message() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("project")
+def test_machines_that_prepare_data_share_the_rows() -> None:
+    words = ["--source", "rows.csv", "--to", "s3://b/d", "--partitions", "8", "--rows", "f:make", "-j", "3"]
+    with get_runner() as runner:
+        dryrun = runner.dryrun_component("cerebro.prepare", words, "local_cwd", cfg={}, workspace=None)
+    (params,) = dryrun.request.role_params.values()
+    shares = [options(shlex.join(replica.args))["--share"] for replica in params]
+    assert shares == ["0/3", "1/3", "2/3"]
+    assert shlex.join(params[0].args).startswith(
+        f"{sys.executable} -m cerebro_elastic.cli prepare rows.csv s3://b/d --rows f:make --partitions 8"
+    )
+
+
 # For real.
 
 TORCHX_RUN = [sys.executable, "-m", "torchx.cli.main", "run"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -12,22 +10,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from cerebro_elastic.cli.options import Grace, Home, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.options import (
+    Grace,
+    Home,
+    SubmittedBy,
+    parent,
+    stopped_as_by_ctrl_c,
+    store_of,
+    watch,
+)
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.process import watch_parent
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.live import LiveView
-
-SubmittedBy = Annotated[
-    str | None,
-    typer.Option(
-        hidden=True,
-        help="PID@HOST of who made this part of a job: it stops with the process that started it.",
-    ),
-]
 
 
 def host(
@@ -60,7 +57,7 @@ def host(
     view = LiveView(checked.objective, Console(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
-            _watch(submitted_by)
+            watch(submitted_by)
             result = take_part(
                 checked,
                 run_id=run_id,
@@ -98,9 +95,9 @@ def etcd(
     view = LiveView(None, Console(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
-            _watch(submitted_by)
+            watch(submitted_by)
             # A job on the machine of who submits it serves nobody else.
-            listen = "127.0.0.1" if submitted_by == _parent() else listen
+            listen = "127.0.0.1" if submitted_by == parent() else listen
             serve(run, port=port, listen=listen, home=home, watcher=view.watcher)
     except KeyboardInterrupt:
         typer.echo("etcd stopped; the same command goes on with its data.")
@@ -120,12 +117,3 @@ def _range(hosts: str | None) -> NodeRange | None:
         return None if hosts is None else node_range(hosts)
     except ValueError:
         raise RunError(f"--hosts is {hosts!r}: give a number, or a range MIN:MAX such as 2:8") from None
-
-
-def _parent() -> str:
-    return f"{os.getppid()}@{socket.gethostname()}"
-
-
-def _watch(submitted_by: str | None) -> None:
-    if submitted_by is not None:
-        watch_parent(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Annotated
 import typer
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.process import watch_parent
 
 Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
@@ -18,6 +21,13 @@ Etcd = Annotated[
     str | None, typer.Option(help="HOST:PORT of an etcd; login and TLS come from CEREBRO_ETCD_*.")
 ]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds for nodes to leave in, when they are stopped.")]
+SubmittedBy = Annotated[
+    str | None,
+    typer.Option(
+        hidden=True,
+        help="PID@HOST of who made this part of a job: it stops with the process that started it.",
+    ),
+]
 
 
 def store_of(etcd: str | None) -> StoreSettings | None:
@@ -35,3 +45,14 @@ def stopped_as_by_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def parent() -> str:
+    """Who started this process, as ``SubmittedBy`` has it."""
+    return f"{os.getppid()}@{socket.gethostname()}"
+
+
+def watch(submitted_by: str | None) -> None:
+    """Stop this process, which is part of a job, when the one that started it has ended."""
+    if submitted_by is not None:
+        watch_parent(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cerebro_elastic.cli.options import SubmittedBy, watch
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.records import Progress
 from cerebro_elastic.data.share import Share
@@ -36,6 +37,7 @@ def prepare(
     ] = None,
     bad: Annotated[str, typer.Option(help="How many rows may fail: a number, or a share such as 1%.")] = "0",
     share: Annotated[str, typer.Option(help="I/N: this machine's share of the rows, of N machines.")] = "0/1",
+    submitted_by: SubmittedBy = None,
 ) -> None:
     """Shuffle a dataset once and write it as partitions.
 
@@ -44,6 +46,7 @@ def prepare(
     """
     from cerebro_elastic.runs.prepare import prepare_dataset, prepare_dataset_rows
 
+    watch(submitted_by)
     if rows is None:
         manifest = prepare_dataset(
             source,
