@@ -32,7 +32,7 @@ def test_recipe(path: Path) -> None:
     recipe = load_recipe(path)
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
     configs = [proposal.hparams for proposal in search.propose(Outlook())]
-    assert len(configs) == 8
+    assert configs
     task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
     for hparams in configs:
         task.check(hparams)

@@ -33,9 +33,15 @@ def edge_from(parent: Config) -> Parent | None:
     """The lineage edge of a config that goes on from where ``parent`` stands; none from the beginning."""
     if parent.head is None:
         return None
-    inherited = parent.parent if parent.parent and parent.parent.checkpoint == parent.head else None
+    inherited = parent.parent if is_newborn(parent) else None
     owner = inherited.owner if inherited else parent.id
-    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.begun)
+    made = inherited.hparams if inherited else parent.hparams
+    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.begun, made)
+
+
+def is_newborn(config: Config) -> bool:
+    """Whether the config has done nothing yet from where its parent's checkpoint is."""
+    return config.parent is not None and config.head == config.parent.checkpoint
 
 
 def may_end(config: Config, event: ConfigEnded) -> bool:

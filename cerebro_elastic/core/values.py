@@ -293,7 +293,7 @@ class Parent:
     """Where a config's chain of checkpoints begins: with ``checkpoint`` of another ``config``, which has come
     to ``epoch`` and in it has done the partitions ``visited`` and some batches of the one that is ``begun``.
     The checkpoint is shared, not copied: it is a visit's of ``owner``, which is ``config`` or an ancestor of
-    it. Both are empty for a checkpoint from outside the run."""
+    it. Both are empty for a checkpoint from outside the run. ``hparams`` are those with which it was made."""
 
     config: str
     checkpoint: CheckpointRef
@@ -301,6 +301,7 @@ class Parent:
     owner: str
     visited: tuple[int, ...] = ()
     begun: Begun | None = None
+    hparams: HParams = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from cerebro_elastic.core.lineage import is_newborn
 from cerebro_elastic.core.values import Choice, Config, Phase, Spec, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
@@ -85,6 +86,7 @@ class Bench:
             validation=[self.fetch(Phase.EVALUATE, j) for j in valid],
             loader=self._loader,
             state=state,
+            inherits=config.parent.hparams if config.parent and is_newborn(config) else None,
             device=self.device,
             skip=config.begun.batches if config.begun else 0,
             choice=choice,

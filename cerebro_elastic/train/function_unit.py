@@ -29,6 +29,7 @@ from cerebro_elastic.parallel.weight import check_room
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed, rng
 from cerebro_elastic.train.finite import not_finite
+from cerebro_elastic.train.inheriting import options, set_anew
 from cerebro_elastic.train.ready_made import Mean, evaluation_pass, train_pass
 from cerebro_elastic.train.task import State, Stopped, UnitJob
 from cerebro_elastic.train.user_functions import UserFunctions
@@ -86,6 +87,7 @@ class FunctionUnit:
             self._check_room(job.room)
         rng.seed_all(job.seed)
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
+        self._options = options(self._parts.optimizer)
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
         self._place_generators(job.state)
 
@@ -155,6 +157,7 @@ class FunctionUnit:
         return {
             "model": model,
             "optimizer": optimizer,
+            "options": self._options,
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
@@ -203,6 +206,9 @@ class FunctionUnit:
         if parts.scheduler is not None:
             # A copy, for a scheduler keeps the very lists and dicts that it is given.
             parts.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
+        if self._job.inherits is not None:
+            schedulers = [parts.scheduler] if parts.scheduler is not None else []
+            set_anew(parts.optimizer, schedulers, state["options"], self._options)
         first = not self._job.visited
         return Progress(
             step=state["step"],

@@ -43,9 +43,12 @@ class UnitJob:
     ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is
     the number of rows of training partition ``j``, so that the length of the whole epoch is
     known; ``validation`` has the validation partitions if this is the epoch's last unit and
-    validation belongs to it, else it is empty. ``state`` is ``None`` for a config's first unit.
-    ``epochs`` is the config's budget of epochs, ``seed`` the run's seed. ``choice`` says by which parallelism
-    the unit is trained, and on how many ranks.
+    validation belongs to it, else it is empty. ``state`` is ``None`` for a config's first unit; it
+    is given away, so that the unit may train in its very tensors.
+    If ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
+    have set in it (learning rates, say) is set anew by ``hparams``, and all else is inherited
+    (``train/inheriting.py``). ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
+    ``choice`` says by which parallelism the unit is trained, and on how many ranks.
 
     ``room`` is how many bytes the unit may take on a rank, if that is to be known before it is trained: for a
     trial. A task that sees before the first batch that it needs more, or that the choice cannot train the
@@ -72,6 +75,7 @@ class UnitJob:
     validation: Sequence[Partition]
     loader: LoaderSettings
     state: State | None
+    inherits: HParams | None = None
     device: str = "cpu"
     skip: int = 0
     choice: Choice = Choice()

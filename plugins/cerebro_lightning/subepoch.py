@@ -43,11 +43,13 @@ from cerebro_elastic.parallel import agree
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
+from cerebro_elastic.train.inheriting import Options, options
 from cerebro_elastic.train.task import State, Stopped
 from cerebro_lightning import metrics
 from cerebro_lightning.agreed import AgreedConnector, AgreedResults
 from cerebro_lightning.attributes import Attributes
 from cerebro_lightning.batches import EpochLoader
+from cerebro_lightning.heritage import set_options_anew
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
 from cerebro_lightning.results import put_results, results_tree
@@ -61,7 +63,7 @@ if not lightning.__version__.startswith("2.6."):
         "pip install 'lightning>=2.6,<2.7'"
     )
 
-_OURS = "cerebro"
+OURS = "cerebro"
 """The key, in a checkpoint laid out as Lightning's, of what a stock checkpoint does not keep."""
 
 _REBUILT = (
@@ -118,7 +120,7 @@ def make_trainer(
 class SubEpoch:
     """One unit: the next ``batches`` batches of an epoch from ``state`` on. ``first`` and ``last`` say
     whether they open and close the epoch; ``seed`` is for the generators of ranks other than the first,
-    unless the unit ``resumes`` one that was stopped.
+    unless the unit ``resumes`` one that was stopped. It ``inherits`` if the state is another config's.
 
     After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
     config's fit has come to its end, ``stopped_after`` how many of the partition's batches are trained if it
@@ -135,6 +137,7 @@ class SubEpoch:
         first: bool,
         last: bool,
         resumes: bool = False,
+        inherits: bool = False,
         seed: int = 0,
     ) -> None:
         self.state = state
@@ -145,12 +148,14 @@ class SubEpoch:
         self.first, self.last = first, last
         self.batches_left = batches
         self._resumes, self._seed = resumes, seed
+        self._inherits = inherits
         self._module = module
         self._trainer = trainer
         assert isinstance(trainer.strategy, NamedStateStrategy)
         self._strategy = trainer.strategy
         self._device = trainer.strategy.root_device
         self._attributes: list[Attributes] = []
+        self._options: list[Options] = []
 
     @property
     def stopped_early(self) -> bool:
@@ -186,10 +191,13 @@ class SubEpoch:
         apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
         marks = self._strategy.marks
         self._attributes = [Attributes(owner, apart, marks) for owner in (self._module, *callbacks)]
+        self._options = [options(optimizer) for optimizer in trainer.optimizers]
         if self.state is not None:
             self._restore(self.state)
         for attributes in self._attributes:
             attributes.watch()
+        if isinstance(trainer._logger_connector, AgreedConnector):
+            trainer._logger_connector.stopping = trainer.should_stop
         self._mute(False)
         self._place_generators()
 
@@ -207,7 +215,7 @@ class SubEpoch:
 
     def _place_generators(self) -> None:
         """Rank 0 goes on with the config's; the others begin each unit anew, but for one that was stopped."""
-        (rank, _), ours = ranks(), self.state[_OURS] if self.state is not None else {}
+        (rank, _), ours = ranks(), self.state[OURS] if self.state is not None else {}
         generators = [ours.get("rng"), *(ours.get("others", ()) if self._resumes else ())]
         if rank and rank >= len(generators):
             rng.seed_all(self._seed)
@@ -243,20 +251,22 @@ class SubEpoch:
             "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
             "results": results_tree(trainer.fit_loop.epoch_loop._results),
             "grads": self._grads(),
+            "options": self._options,
         }
         if others and self.stopped_after is not None:
             ours["others"] = others
         attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
-        state[_OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
+        state[OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
-            self.not_finite = not_finite(self.metrics, self._strategy.parameters_in(state["state_dict"]))
+            story = not_finite(self.metrics, self._strategy.parameters_in(state["state_dict"]))
+            self.not_finite = next((told for told in agree.gathered(story) if told), None)
 
     def _restore(self, state: State) -> None:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector
         saved = {key: cloned(value) for key, value in state.items() if key not in _COPIED}
-        ours = saved.pop(_OURS)
+        ours = saved.pop(OURS)
         saved |= {key: copy.copy(state[key]) for key in _COPIED}
         configs = trainer.lr_scheduler_configs
         saved["lr_schedulers"] = [
@@ -268,6 +278,8 @@ class SubEpoch:
         connector.restore_callbacks()
         connector.restore_precision_plugin_state()
         connector.restore_optimizers_and_schedulers()
+        if self._inherits:
+            set_options_anew(trainer, ours["options"], self._options)
         connector._loaded_checkpoint = {}
         self._restore_ours(ours)
 
@@ -409,10 +421,10 @@ def _scheduler_tree(carrier: Carrier, scheduler: Any) -> Tree:
 def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
     """Give a freshly built module the weights and attributes of ``state``; the average weights if a
     ``WeightAveraging`` callback keeps them."""
-    checkpoint = {key: cloned(value) for key, value in state.items() if key != _OURS}
+    checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
     module.on_load_checkpoint(checkpoint)
     module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading)
-    Attributes(module).restore(state[_OURS]["attributes"][0], torch.device("cpu"))
+    Attributes(module).restore(state[OURS]["attributes"][0], torch.device("cpu"))
     return module

@@ -19,13 +19,14 @@ from cerebro_elastic.train import feed
 from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
 from cerebro_lightning.batches import Batches
 from cerebro_lightning.export import how_to_load, stock_checkpoint
+from cerebro_lightning.heritage import with_own_attributes
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.refusals import stepwise
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import LightningSection, check_trainer_settings, make_callbacks
 from cerebro_lightning.several import SeveralRanks, Sharded
-from cerebro_lightning.subepoch import SubEpoch, load_state, make_trainer
+from cerebro_lightning.subepoch import OURS, SubEpoch, load_state, make_trainer
 
 
 class LightningTask:
@@ -66,11 +67,12 @@ class LightningTask:
             unit = SubEpoch(
                 module,
                 make_trainer(self._section.trainer, callbacks, logger, strategy, job.epochs),
-                state=job.state,
+                state=self._state(job, module),
                 batches=end - job.skip,
                 first=not job.visited and not job.skip,
                 last=job.last and job.unit.phase is not Phase.TRIAL,
                 resumes=job.skip > 0,
+                inherits=job.inherits is not None,
                 seed=feed.rank_seed(job),
             )
             batches = Batches(job, strategy)
@@ -115,6 +117,12 @@ class LightningTask:
             trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), strategy, epochs)
             checkpoint = stock_checkpoint(self._build(hparams, seed), trainer, state, batches, arguments)
         return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint)
+
+    def _state(self, job: UnitJob, module: pl.LightningModule) -> State | None:
+        """The state that the unit begins with."""
+        if job.state is None or job.inherits is None:
+            return job.state
+        return with_own_attributes(job.state, OURS, self._build(job.inherits, job.seed), module)
 
     def _build(self, hparams: HParams, seed: int) -> pl.LightningModule:
         """The module as a script makes it: seed everything, then call the constructor."""
@@ -183,6 +191,7 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 def _strategy(job: UnitJob) -> NamedStateStrategy:
     device, name = torch.device(job.device), job.choice.parallelism
     if name == "single":
-        return NamedStateStrategy(device)
+        return NamedStateStrategy(device, job.room)
     kind = SeveralRanks if name == "ddp" else Sharded
-    return kind(device, name, stepwise(choose.make(name, job.choice.options), name), job.state)
+    by = stepwise(choose.make(name, job.choice.options), name)
+    return kind(device, name, by, job.state, job.room)

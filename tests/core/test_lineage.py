@@ -52,7 +52,7 @@ def test_a_child_begins_where_its_parent_stands_with_nothing_of_its_own() -> Non
 def test_a_grandchild_of_who_has_done_nothing_shares_the_checkpoint_of_its_owner() -> None:
     young = child(GROWN, "c0001", {}, {})
     grandchild = child(young, "c0002", {}, {})
-    assert grandchild.parent == Parent("c0001", ONE, 1, "c0000", (1,))
+    assert grandchild.parent == Parent("c0001", ONE, 1, "c0000", (1,), hparams={"lr": 1.0})
     grown = replace(young, head=TWO)
     assert child(grown, "c0002", {}, {}).parent == Parent("c0001", TWO, 1, "c0001", (1,))
 
