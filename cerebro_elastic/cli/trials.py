@@ -1,0 +1,41 @@
+"""``cerebro trials``: how each choice does for each config."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cerebro_elastic.cli.options import Etcd, Home, Json, store_of
+from cerebro_elastic.report.trials import TrialRow, trial_rows, trials_table
+
+
+def trials(
+    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    home: Home = None,
+    etcd: Etcd = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was tried: seconds and memory of each parallelism for each config, and why one is refused."""
+    from cerebro_elastic.runs.status import status as ask
+
+    spec, state, _ = ask(run, home=home, store=store_of(etcd))
+    rows = trial_rows(state)
+    if as_json:
+        typer.echo(json.dumps({"run": spec.plan.run, "trials": [_json(row) for row in rows]}))
+    elif len(spec.plan.choices) == 1:
+        typer.echo(
+            f"run {spec.plan.run} trains by {spec.plan.choices[0]} and tries nothing else; with several "
+            "entries in `parallelism`, or `auto`, it would"
+        )
+    elif not rows:
+        typer.echo("nothing is tried yet")
+    else:
+        Console().print(trials_table(rows))
+
+
+def _json(row: TrialRow) -> dict[str, Any]:
+    return {**asdict(row), "choice": row.choice.label}

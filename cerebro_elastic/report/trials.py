@@ -1,0 +1,91 @@
+"""What the trials of a run have told: how each choice does for each config on each kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from cerebro_elastic.core.choosing import chooses, refusals
+from cerebro_elastic.core.lineage import in_order
+from cerebro_elastic.core.state import Estimate, State
+from cerebro_elastic.core.values import Choice, Config, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A choice for a config on a kind of node: ``seconds`` of a unit and ``bytes`` of a rank from its trial,
+    refined by ``units`` visits; ``refusal`` if it is not feasible, and then neither counts; ``used`` if it is
+    the fastest that is. All are ``None`` or 0 if it was not tried yet."""
+
+    config: str
+    hardware: str
+    choice: Choice
+    seconds: float | None = None
+    bytes: int = 0
+    units: int = 0
+    refusal: str | None = None
+    used: bool = False
+
+
+def trial_rows(state: State) -> list[TrialRow]:
+    """A row for each choice of the plan, for each config and kind of node that there were trials of."""
+    if state.plan is None or not chooses(state.plan):
+        return []
+    return [row for config in in_order(state.configs.values()) for row in _rows(state, state.plan, config)]
+
+
+def _rows(state: State, plan: Plan, config: Config) -> Iterator[TrialRow]:
+    estimates = state.trials.get(config.id, ())
+    kinds = [e.hardware for e in estimates] + [f.hardware for f in config.failures]
+    for hardware in dict.fromkeys(kinds):
+        refused = refusals(config, hardware, state.trials, plan)
+        known = {e.choice: e for e in estimates if e.hardware == hardware}
+        feasible = [choice for choice in known if choice not in refused]
+        best = min(feasible, key=lambda choice: known[choice].seconds, default=None)
+        for choice in plan.choices:
+            yield _row(
+                config.id, hardware, choice, known.get(choice), refused.get(choice), used=choice == best
+            )
+
+
+def _row(
+    config: str, hardware: str, choice: Choice, known: Estimate | None, refusal: str | None, *, used: bool
+) -> TrialRow:
+    if refusal is not None or known is None:
+        return TrialRow(config, hardware, choice, refusal=refusal)
+    return TrialRow(config, hardware, choice, known.seconds, known.bytes, known.units, used=used)
+
+
+def trials_table(rows: Sequence[TrialRow]) -> Table:
+    """For people; what is repeated in the next line is left out there."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("config", "kind of node", "choice"):
+        table.add_column(name, no_wrap=True)
+    for name in ("s/unit", "MB/rank", "units"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", min_width=8)
+    before = ("", "")
+    for row in rows:
+        place = (row.config, row.hardware)
+        shown = place if place != before else ("", "")
+        before = place
+        table.add_row(
+            *shown,
+            row.choice.label,
+            "-" if row.seconds is None else f"{row.seconds:.3g}",
+            "-" if row.seconds is None else f"{row.bytes / 1e6:.0f}",
+            str(row.units),
+            _verdict(row),
+        )
+    return table
+
+
+def _verdict(row: TrialRow) -> Text:
+    if row.refusal is not None:
+        return Text(f"refused: {row.refusal}", "red")
+    if row.used:
+        return Text("fastest", "green")
+    return Text("" if row.seconds is not None else "untried", "dim")

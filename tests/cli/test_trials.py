@@ -1,0 +1,126 @@
+"""The table of trials, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.values import (
+    Attempt,
+    Choice,
+    Config,
+    Failure,
+    FailureKind,
+    Node,
+    Phase,
+    Unit,
+    Visit,
+)
+from cerebro_elastic.store.base import Delete
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.testing.hashing import BATCHES, Worker
+
+Cerebro = Callable[..., Any]
+SINGLE, DDP, FSDP = Choice(), Choice("ddp", 2), Choice("fsdp", 2, options={"offload": True})
+
+
+class Choosing:
+    """A config that has been tried by two choices of three, refused by one, and trained by the other."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        lease = ledger.store.grant(60)
+        leader = ledger.lead("a-leader", lease)
+        assert leader is not None
+        self.leader = leader
+        self.node = ledger.register(Node("a", "host", hardware="A100"), lease)
+        ledger.create_config(Config("c0000", {"lr": 0.1}), leader)
+        single = self.worker(SINGLE, Phase.TRIAL)
+        assert ledger.tried(single.attempt, replace(single.trial(2.0), bytes=2_000_000))
+        ddp = self.worker(DDP, Phase.TRIAL)
+        assert ledger.tried(ddp.attempt, ddp.trial(2.0, refusal="nothing is trainable"))
+
+    def worker(self, choice: Choice, phase: Phase = Phase.TRAIN) -> Worker:
+        config = self.ledger.config("c0000")
+        assert config is not None
+        unit = Unit("c0000", 0, 0, phase)
+        attempt = Attempt(
+            unit, "a", self.node.registration, config.revision, config.head, choice, hardware="A100"
+        )
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None
+        return Worker(replace(attempt, token=token), config)
+
+    def train(self) -> Visit:
+        worker, spec = self.worker(SINGLE), self.ledger.spec()
+        assert spec is not None
+        visit = worker.train(BATCHES, 4.0)
+        assert self.ledger.commit(worker.attempt, worker.config, visit, spec.plan)
+        return visit
+
+    def run_out_of_memory(self) -> None:
+        worker = self.worker(SINGLE)
+        failure = Failure(
+            worker.attempt.unit,
+            "a",
+            worker.attempt.token,
+            FailureKind.OUT_OF_MEMORY,
+            "it took 9 GB",
+            SINGLE,
+            "A100",
+        )
+        assert self.ledger.fail(worker.attempt, worker.config, failure)
+
+
+@pytest.fixture
+def choosing(ledger: Ledger) -> Iterator[Choosing]:
+    spec = ledger.spec()
+    assert spec is not None
+    run = f"{ledger.keys.run}-choosing"
+    other = Ledger(ledger.store, run)
+    other.open(replace(spec, plan=replace(spec.plan, run=run, epochs=9, choices=(SINGLE, DDP, FSDP))))
+    yield Choosing(other)
+    other.store.txn([], [Delete(item.key) for item in other.store.range(other.keys.prefix).items])
+
+
+def rows(cerebro: Cerebro, choosing: Choosing, at_etcd: list[str]) -> dict[str, dict[str, Any]]:
+    said = cerebro("trials", choosing.ledger.keys.run, "--json", *at_etcd)
+    assert (said.code, said.err) == (0, "")
+    return {row["choice"]: row for row in json.loads(said.out)["trials"]}
+
+
+def test_the_table_tells_each_choice(choosing: Choosing, at_etcd: list[str], cerebro: Cerebro) -> None:
+    told = rows(cerebro, choosing, at_etcd)
+    assert list(told) == ["single", "ddp x2", "fsdp x2 offload=True"]
+    single, ddp, fsdp = told.values()
+    assert {row["config"] for row in told.values()} == {"c0000"}
+    assert {row["hardware"] for row in told.values()} == {"A100"}
+    assert (single["seconds"], single["bytes"], single["units"], single["used"]) == (6.0, 2_000_000, 0, True)
+    assert (ddp["seconds"], ddp["refusal"], ddp["used"]) == (None, "nothing is trainable", False)
+    assert (fsdp["seconds"], fsdp["refusal"]) == (None, None)
+    choosing.train()
+    refined = rows(cerebro, choosing, at_etcd)["single"]
+    assert (refined["seconds"], refined["units"]) == (9.0, 1), "the trial said 6, the unit took 12"
+    shown = " ".join(cerebro("trials", choosing.ledger.keys.run, *at_etcd).out.split())
+    assert "c0000 A100 single 9 2 1 fastest ddp x2 - - 0 refused:" in shown
+    assert shown.endswith("fsdp x2 offload=True - - 0 untried")
+
+
+def test_a_unit_that_ran_out_of_memory_refuses_its_choice(
+    choosing: Choosing, at_etcd: list[str], cerebro: Cerebro
+) -> None:
+    choosing.run_out_of_memory()
+    single = rows(cerebro, choosing, at_etcd)["single"]
+    assert (single["refusal"], single["used"]) == ("it took 9 GB", False)
+
+
+def test_with_one_choice_there_is_nothing_to_tell(
+    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro
+) -> None:
+    said = cerebro("trials", ledger.keys.run, *at_etcd)
+    assert said.code == 0
+    assert f"run {ledger.keys.run} trains by single and tries nothing else" in said.out
