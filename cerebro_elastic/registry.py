@@ -49,6 +49,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pbt": "cerebro_elastic.search.pbt:PopulationBasedTraining",
         "pbt-replay": "cerebro_elastic.search.replay:PbtReplay",
     },
+    "cerebro.loggers": {
+        "tensorboard": "cerebro_elastic.report.tensorboard:TensorBoard",
+        "lightning": "cerebro_lightning.loggers:LightningLoggers",
+    },
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",
         "tpe": "cerebro_elastic.search.optunas:Tpe",
@@ -68,10 +72,15 @@ _EXTRAS = {
     "pyarrow": "parquet",
     "s3fs": "s3",
     "sklearn": "examples",
+    "tensorboard": "tensorboard",
 }
 """Importable package to the extra of ours that installs it."""
 
-_NEEDS = {("cerebro.parallel", "deepspeed"): "deepspeed", ("cerebro.tasks", "lightning"): "lightning"}
+_NEEDS = {
+    ("cerebro.loggers", "tensorboard"): "tensorboard",
+    ("cerebro.parallel", "deepspeed"): "deepspeed",
+    ("cerebro.tasks", "lightning"): "lightning",
+}
 """Group and name to the importable package without which it is of no use."""
 
 

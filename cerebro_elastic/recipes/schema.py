@@ -184,6 +184,7 @@ class Recipe(Section):
     parallelism: Parallelisms = Field(default="single", validate_default=True)
     checkpoints: str | None = None
     validation: Literal["epoch", "evaluate"] = "epoch"
+    loggers: Annotated[tuple[Callback, ...] | None, Field(strict=False)] = None
 
     @field_validator("gang")
     @classmethod

@@ -65,6 +65,16 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's files."""
+        return self.path / "tensorboard"
+
+    @property
+    def logged(self) -> Path:
+        """How much of the history the loggers have."""
+        return self.path / "logged.json"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 

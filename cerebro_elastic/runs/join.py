@@ -22,9 +22,11 @@ from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.opening import keep_spec
+from cerebro_elastic.runs.loggers import loggers_of
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.scribe import Scribe
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
@@ -89,6 +91,8 @@ def join(
 
         told = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
+        loggers = loggers_of(recipe, folder, opener=False)
+        stack.enter_context(Scribe(folder.history, folder.logged, loggers, watcher.say))
         try:
             take_part(ledger, recipe, Journal(folder.history), agents, watcher, judge)
         except Left:

@@ -33,7 +33,8 @@ from cerebro_elastic.runs.watcher import Watcher
 
 class LiveView:
     """Shows what a run tells its watcher: in a terminal, unless it shall not be ``moving``, tables of nodes
-    and configs by the ``objective``, and lines of text about what is out of the ordinary; else lines alone."""
+    and configs by the ``objective``, and lines of text about what is out of the ordinary; else lines
+    alone."""
 
     def __init__(
         self, objective: Objective | None = None, console: Console | None = None, *, moving: bool = True

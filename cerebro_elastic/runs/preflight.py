@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic import errors
+from cerebro_elastic import errors, registry
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -84,6 +84,7 @@ def check(
     for choice in choices(recipe):
         make_parallelism(choice.parallelism, choice.options)
     loader_settings(recipe)
+    _check_loggers(recipe)
     for point in hparams:
         task.check(point)
     if recipe.validation == "evaluate" and not task.evaluates:
@@ -99,6 +100,13 @@ def check(
         validations=len(manifest.valid),
         code=_code(recipe.root),
     )
+
+
+def _check_loggers(recipe: Recipe) -> None:
+    """Whether those of Lightning can be made; the run makes them in a process of their own."""
+    others = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
+    if others:
+        load("cerebro.loggers", "lightning")(others, recipe.name, recipe.root, Path())
 
 
 def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:

@@ -1,0 +1,86 @@
+"""Loggers in a process of their own: they import torch and users' modules, and the process that leads a run
+imports neither.
+
+``python -m cerebro_elastic.runs.remote_loggers`` reads what to make on its first line, then what was logged,
+a line each; it answers each with a line: empty, or what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.registry import load
+from cerebro_elastic.report.logged import Logged, Logger
+
+_END_SECONDS = 10.0
+
+
+class RemoteLoggers:
+    """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``), from the first rows on."""
+
+    def __init__(self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path) -> None:
+        self._asked = {"specs": list(specs), "run": run, "root": str(root), "folder": str(folder)}
+        self._process: subprocess.Popen[str] | None = None
+
+    def write(self, logged: Logged) -> None:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cerebro_elastic.runs.remote_loggers"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the run, which then closes them
+            )
+            self._ask(self._asked)
+        self._ask(asdict(logged))
+
+    def close(self) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.communicate(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+    def _ask(self, value: Mapping[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(value), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if answer != "\n":
+            raise RunError(answer.strip() or f"their process ended with status {self._process.wait()}")
+
+
+def _main() -> None:
+    # Loggers may print; the answers alone go to the real stdout.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    lines = map(json.loads, sys.stdin)
+    logger: Logger | None = None
+    for value in lines:
+        try:
+            if logger is None:
+                make = load("cerebro.loggers", "lightning")
+                logger = make(value["specs"], value["run"], Path(value["root"]), Path(value["folder"]))
+            else:
+                logger.write(Logged(**value))
+            print(file=answers, flush=True)
+        except Exception as error:  # a logger is somebody else's code; its process stays for what comes
+            told = str(error) if isinstance(error, CerebroError) else f"{type(error).__name__}: {error}"
+            print(told.replace("\n", " "), file=answers, flush=True)
+    if logger is not None:
+        logger.close()
+
+
+if __name__ == "__main__":
+    _main()

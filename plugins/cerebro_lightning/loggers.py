@@ -1,0 +1,80 @@
+"""Lightning's loggers for a run: one for each config, whose steps go on from node to node."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import loggers as stock
+from lightning.pytorch.loggers.logger import Logger
+
+from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.registry import import_object, is_reference
+from cerebro_elastic.report.logged import Logged
+
+
+class LightningLoggers:
+    """The loggers that ``specs`` name, for configs of ``run``; users' own are looked for in ``root`` first,
+    files go below ``folder``.
+
+    A spec is a name of one of Lightning's loggers or ``module:name``, alone or as ``{"class": name, "args":
+    {...}}``. ``{run}`` and ``{config}`` in the texts of ``args`` are replaced. What is not in ``args`` and
+    the logger takes, it gets: ``save_dir`` is ``folder``, ``name`` the run's id and ``version`` the config's.
+    """
+
+    def __init__(self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path) -> None:
+        self._factories = [_factory(spec, root) for spec in specs]
+        self._run = run
+        self._folder = folder
+        self._made: dict[str, list[Logger]] = {}
+
+    def write(self, logged: Logged) -> None:
+        for logger in self._loggers(logged):
+            for row in logged.rows:
+                logger.log_metrics({n: v for n, v in row.items() if n != "step"}, step=int(row["step"]))
+            logger.save()
+
+    def close(self) -> None:
+        for loggers in self._made.values():
+            for logger in loggers:
+                logger.finalize("success")
+
+    def _loggers(self, logged: Logged) -> list[Logger]:
+        if logged.config not in self._made:
+            self._made[logged.config] = [self._make(*made, logged.config) for made in self._factories]
+            for logger in self._made[logged.config]:
+                logger.log_hyperparams(dict(logged.hparams))
+        return self._made[logged.config]
+
+    def _make(self, factory: Any, args: Mapping[str, Any], config: str) -> Logger:
+        names = {"run": self._run, "config": config}
+        usual = {"save_dir": str(self._folder), "name": self._run, "version": config}
+        takes = inspect.signature(factory).parameters
+        given = {name: _filled(value, names) for name, value in args.items()}
+        made = factory(**{name: value for name, value in usual.items() if name in takes} | given)
+        if not isinstance(made, Logger):
+            raise TaskError(f"loggers: {factory} gives a {type(made).__name__}, expected a Lightning Logger")
+        return made
+
+
+def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[str, Any]]:
+    entry = {"class": spec} if isinstance(spec, str) else spec
+    name = entry["class"]
+    if is_reference(name):
+        return import_object(name, root), entry.get("args", {})
+    if name not in stock.__all__:
+        raise TaskError(
+            f"loggers: {name!r} is none of Lightning's (for your own, give module:name); "
+            f"{did_you_mean(name, {'tensorboard', *stock.__all__} - {'Logger'})}"
+        )
+    return getattr(stock, name), entry.get("args", {})
+
+
+def _filled(value: Any, names: Mapping[str, str]) -> Any:
+    """Not by ``format``: a text may have braces of its own."""
+    if isinstance(value, str):
+        for name, text in names.items():
+            value = value.replace("{" + name + "}", text)
+    return value
