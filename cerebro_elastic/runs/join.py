@@ -21,6 +21,7 @@ from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.loggers import loggers_of
 from cerebro_elastic.runs.opening import keep_spec
 from cerebro_elastic.runs.loggers import loggers_of
 from cerebro_elastic.runs.part import published, take_part
