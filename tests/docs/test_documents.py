@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from pydantic.fields import FieldInfo
@@ -21,9 +22,20 @@ from typer.testing import CliRunner
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.values import Config, Plan, Spec, Unit
+from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection
+from cerebro_elastic.recipes.search import (
+    AshaSearch,
+    Budget,
+    HyperbandSearch,
+    MedianSearch,
+    PbtSearch,
+    ReplaySearch,
+    SampledSearch,
+)
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.preflight import check
@@ -117,9 +129,9 @@ def test_the_readmes_python(newcomer: Path) -> None:
 
 @pytest.mark.usefixtures("imports_as_found")
 def test_the_example_of_plain_functions(tmp_path: Path) -> None:
-    assert write_files("docs/recipes.md", tmp_path) == {"my_functions.py", "my_functions.yaml"}
+    assert write_files("docs/recipes.md", tmp_path) >= {"my_functions.py", "my_functions.yaml"}
     recipe = load_recipe(tmp_path / "my_functions.yaml")
-    points = make_search(recipe).propose(())
+    points = [proposal.hparams for proposal in make_search(recipe).propose(Outlook())]
     found = check(recipe, points, str(tmp_path / "data"), prepare=True)
     plan = Plan("example", found.partitions, recipe.epochs, seed=recipe.seed)
     place = (found.data, found.data_digest, str(tmp_path), found.code, str(tmp_path))
@@ -133,6 +145,26 @@ def test_the_example_of_plain_functions(tmp_path: Path) -> None:
         config = replace(config, visited=(*config.visited, partition))
     assert done is not None
     assert done.metrics["val_acc"] > 0.5
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_the_example_of_rows(tmp_path: Path) -> None:
+    assert "my_rows.py" in write_files("docs/recipes.md", tmp_path)
+    rows = ["url,label"]
+    for n in range(4):
+        np.save(tmp_path / f"{n}.npy", np.full((2, 2), n))
+        rows.append(f"file://{tmp_path}/{n}.npy,{n}")
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+    (told,) = [words for words in commands("docs/recipes.md") if "--rows" in words]
+    function = told[told.index("--rows") + 1]
+    out = str(tmp_path / "out")
+    made = prepare_rows(
+        str(tmp_path / "rows.csv"), function, out, root=tmp_path, partitions=2, seed=0, workers=1
+    )
+    assert [(column.name, column.dtype, column.shape) for column in made.columns] == [
+        ("x", "<f4", (2, 2)),
+        ("y", "<i8", ()),
+    ]
 
 
 def test_the_readmes_torchrun_command_is_ours() -> None:
@@ -164,7 +196,17 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+SEARCHES: dict[str, type[Section]] = {
+    "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": SampledSearch,
+    "`search` of method `median`": MedianSearch,
+    "`search` of method `asha`": AshaSearch,
+    "`search` of method `hyperband` or `bohb`": HyperbandSearch,
+    "`search` of method `pbt`": PbtSearch,
+    "`search` of method `pbt-replay`": ReplaySearch,
+}
 SECTIONS: dict[str, type[Section]] = {
+    **SEARCHES,
+    "`search.budget`": Budget,
     "The recipe": Recipe,
     "`task` of kind `lightning`": LightningSection,
     "`task` of kind `torch`": TorchSection,
@@ -186,9 +228,17 @@ def test_the_reference_has_every_key_and_its_default(heading: str) -> None:
     text = (ROOT / "docs/recipes.md").read_text().split(f"### {heading}\n")[1].split("\n#")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*) \|$", text, re.MULTILINE)
     told = {key: default for key, default, _ in rows}
-    fields = SECTIONS[heading].model_fields
+    fields = own_fields(heading)
     assert told == {key: default_of(key, field) for key, field in fields.items()}
     assert list(told) == list(fields)
+
+
+def own_fields(heading: str) -> dict[str, FieldInfo]:
+    """The fields that a section tells of: not those of the section that it adds to."""
+    section = SECTIONS[heading]
+    (base,) = section.__bases__ if heading in SEARCHES else (Section,)
+    inherited: dict[str, FieldInfo] = getattr(base, "model_fields", {})
+    return {key: field for key, field in section.model_fields.items() if key not in inherited}
 
 
 def default_of(key: str, field: FieldInfo) -> str:

@@ -1,0 +1,203 @@
+"""docs/clusters.md and what lies beside it hold: commands are understood, manifests agree with themselves and
+with us, scripts do what they say. (That hosts and their etcd work together: test_torchx_component.py)"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+import yaml
+from torchx.runner import get_runner
+
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.runs.agents import agent_command
+from cerebro_elastic.store.embedded import find_etcd
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "clusters.md"
+FOLDER = ROOT / "docs" / "clusters"
+
+
+def commands() -> Iterator[list[str]]:
+    """What the document says to type, without prompts and comments."""
+    for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield shlex.split(line.removeprefix("$ "), comments=True)
+
+
+def understood(words: list[str]) -> dict[str, Any]:
+    """The parameters of a ``cerebro`` command, which is not run; an error if it is not one."""
+    group: Any = typer.main.get_command(app)
+    assert words[0] == "cerebro"
+    params: dict[str, Any] = group.commands[words[1]].make_context(words[1], words[2:]).params
+    return params
+
+
+def test_every_command_is_understood() -> None:
+    ours = [words for words in commands() if words[0] == "cerebro"]
+    assert {words[1] for words in ours} == {"host", "run", "etcd", "prepare"}
+    for words in ours:
+        understood(words)
+
+
+def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    jobs = [words for words in commands() if words[:2] == ["torchx", "run"]]
+    assert len(jobs) == 5
+    for words in jobs:
+        text = shlex.join(words).replace("recipe.yaml", "recipes/digits.yaml")
+        found = re.fullmatch(r"torchx run (?:-s (\w+) )?(?:-cfg (\S+) )?(?:-- |(cerebro\.\w+) )(.*)", text)
+        assert found is not None, text
+        cfg = dict(item.split("=") for item in (found[2] or "").split(",") if item)
+        with get_runner() as runner:
+            scheduler, component = found[1] or "local_cwd", found[3] or "cerebro.mop"
+            runner.dryrun_component(component, shlex.split(found[4]), scheduler, cfg=cfg, workspace=None)
+
+
+def test_the_torchrun_command_is_ours() -> None:
+    (told,) = [words for words in commands() if words[0] == "torchrun"]
+    ours = agent_command("RUN", "HOST:PORT", "node-0", 1)
+    assert {word.partition("=")[0] for word in told[1:]} <= {word.partition("=")[0] for word in ours}
+    (exported,) = [words for words in commands() if words[0] == "export"]
+    grace, shutdown = (float(word.partition("=")[2]) for word in exported[1:])
+    assert shutdown > grace
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    named = set(re.findall(r"docs/clusters/[\w/.]+|(?<=\]\()clusters/[\w/.]+", DOCUMENT.read_text()))
+    assert len(named) >= 5
+    for name in named:
+        assert (ROOT / "docs" / name.removeprefix("docs/")).exists(), name
+
+
+def test_the_slurm_script(tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    script = FOLDER / "slurm.sh"
+    done = subprocess.run(
+        [script, "my recipe.yaml", "a:1,b:1"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = understood(done.stdout.splitlines())
+    assert (told["recipe"], told["etcd"], told["nodes"]) == (Path("my recipe.yaml"), "a:1,b:1", 4)
+    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)", script.read_text(), re.MULTILINE))
+    assert asked["gpus-per-node"] == str(told["nodes"])
+    assert int(asked["array"].partition("-")[2]) + 1 == int(told["hosts"].partition(":")[2])
+    assert int(asked["signal"].partition("@")[2]) > told["grace"]
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """What an instance may ask: here the notice comes at the third look."""
+
+    looks = 0
+
+    def do_PUT(self) -> None:
+        self.answer(200, b"a-token")
+
+    def do_GET(self) -> None:
+        assert self.headers["X-aws-ec2-metadata-token"] == "a-token"
+        Metadata.looks += 1
+        self.answer(200 if Metadata.looks == 3 else 404, b"{}")
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_spot_script_lets_the_host_leave_when_the_notice_comes() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    env = {"METADATA": f"http://127.0.0.1:{server.server_port}", "POLL": "0.05", "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(["sleep", "60"]) as host:
+        try:
+            subprocess.run([FOLDER / "spot.sh", str(host.pid)], env=env, check=True, timeout=30)
+            assert host.wait(10) == -15
+            # Without a host there is nothing to wait for.
+            subprocess.run([FOLDER / "spot.sh", str(host.pid)], env=env, check=True, timeout=30)
+        finally:
+            host.kill()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+    assert Metadata.looks == 4
+
+
+def manifests(name: str) -> dict[str, Any]:
+    """A file's objects by their kind."""
+    return {item["kind"]: item for item in yaml.safe_load_all((FOLDER / "kubernetes" / name).read_text())}
+
+
+def endpoints(port: int) -> list[str]:
+    """Where the members of the etcd are, as Kubernetes names the pods of a StatefulSet."""
+    etcd = manifests("etcd.yaml")["StatefulSet"]
+    name, service = etcd["metadata"]["name"], etcd["spec"]["serviceName"]
+    return [f"{name}-{i}.{service}:{port}" for i in range(etcd["spec"]["replicas"])]
+
+
+def test_the_etcd_of_three_members() -> None:
+    found = manifests("etcd.yaml")
+    etcd = found["StatefulSet"]["spec"]
+    assert etcd["replicas"] == 3
+    assert found["Service"]["metadata"]["name"] == etcd["serviceName"]
+    labels = etcd["template"]["metadata"]["labels"]
+    selectors = [
+        found["Service"]["spec"]["selector"],
+        etcd["selector"]["matchLabels"],
+        found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+    ]
+    assert selectors == [labels] * 4
+    assert found["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    (container,) = etcd["template"]["spec"]["containers"]
+    flags = dict(word.removeprefix("--").split("=", 1) for word in container["command"][1:])
+    members = dict(member.split("=") for member in flags["initial-cluster"].split(","))
+    assert members == {e.partition(".")[0]: f"http://{e}" for e in endpoints(2380)}
+    assert flags["initial-advertise-peer-urls"].replace("$(NAME)", "etcd-0") == members["etcd-0"]
+    version = [int(part) for part in container["image"].rpartition(":v")[2].split(".")]
+    assert version >= [3, 5, 6]
+    (mount,) = container["volumeMounts"]
+    assert flags["data-dir"].startswith(mount["mountPath"])
+    assert mount["name"] == etcd["volumeClaimTemplates"][0]["metadata"]["name"]
+    known = subprocess.run([find_etcd(), "--help"], capture_output=True, text=True, check=False)
+    for flag in flags:
+        assert f"--{flag} " in known.stdout + known.stderr, flag
+
+
+def test_the_hosts() -> None:
+    job = manifests("hosts.yaml")["Job"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    told = understood(container["command"])
+    assert told["etcd"].split(",") == endpoints(2379)
+    assert told["hosts"].endswith(f":{job['parallelism']}")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == told["nodes"]
+    assert pod["terminationGracePeriodSeconds"] > told["grace"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+    let_in = manifests("etcd.yaml")["NetworkPolicy"]["spec"]["ingress"][0]["from"]
+    assert {"podSelector": {"matchLabels": job["template"]["metadata"]["labels"]}} in let_in
+    assert "env" not in container, "secrets come by reference"
+
+
+def test_the_image_has_extras_that_there_are() -> None:
+    text = (FOLDER / "kubernetes" / "Dockerfile").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (named,) = re.findall(r"'\.\[(.*)\]'", text)
+    assert set(named.split(",")) <= set(extras)
