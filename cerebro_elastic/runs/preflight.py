@@ -106,7 +106,7 @@ def _check_loggers(recipe: Recipe) -> None:
     """Whether those of Lightning can be made; the run makes them in a process of their own."""
     others = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
     if others:
-        load("cerebro.loggers", "lightning")(others, recipe.name, recipe.root, Path())
+        registry.load("cerebro.loggers", "lightning")(others, recipe.name, recipe.root, Path())
 
 
 def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:

@@ -60,7 +60,7 @@ class LightningLoggers:
 
 
 def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[str, Any]]:
-    entry = {"class": spec} if isinstance(spec, str) else spec
+    entry: Mapping[str, Any] = {"class": spec} if isinstance(spec, str) else spec
     name = entry["class"]
     if is_reference(name):
         return import_object(name, root), entry.get("args", {})
