@@ -30,6 +30,5 @@ def held() -> list[int]:
 
 
 def tensors() -> int:
-    """How many tensors there are that nothing but units can have made."""
-    gc.collect()
+    """How many tensors there are that only units can have made."""
     return sum(issubclass(type(found), Tensor) for found in gc.get_objects())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from stage import Stage, ranks_of, wait_for
+from stage import DEADLINE, Stage, ranks_of, wait_for
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.progress import advance, next_units
@@ -166,3 +166,19 @@ def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
     assert play.stage.node("pair").drain is None
     play.unit("dies", ["one", "pair"], THREE)
     assert ranks_of(play.one) == [other]
+
+
+def test_a_member_that_leaves_takes_what_is_done_with_it(play: Play) -> None:
+    """All ranks stop at the same batch; another choice takes up the rest."""
+    play.stage.create("leaves", deed="pause", batch_size=1)
+    attempt = play.stage.assign("leaves", ["pair", "one"], THREE)
+    play.stage.begun(attempt, "one")
+    assert play.stage.ledger.drain("one", 1.0)
+    play.stage.done(attempt)
+    part = play.stage.ledger.visits()[-1]
+    assert (part.attempt, part.whole) == (attempt.token, False)
+    assert 0 < part.batches < 40
+    assert play.stage.node("pair").drain is None
+    rest = play.unit("leaves", ["pair"], DDP)
+    assert (rest.skip, rest.skip + rest.batches, rest.whole) == (part.batches, 40, True)
+    assert play.one.wait(DEADLINE) == 0
