@@ -180,11 +180,13 @@ def _state(model: nn.Module) -> dict[str, Any]:
 
 
 def _sharded(given: Tensor, like: Any) -> Any:
-    """A copy of this rank's rows of ``given``, if ``like`` is a sharded tensor of its shape; else of all."""
-    if not isinstance(like, DTensor) or given.shape != like.shape:
-        return _like(given.clone(), like)
-    rows = math.ceil(len(given) / like.device_mesh.size())
+    """This rank's rows of ``given``, copied, if ``like`` is a sharded tensor of its shape; else all of it."""
+    if not isinstance(like, DTensor):
+        return given
     local = like.to_local()
+    if given.shape != like.shape or given.shape == local.shape:
+        return _like(given, like)
+    rows = math.ceil(len(given) / like.device_mesh.size())
     start = like.device_mesh.get_local_rank() * rows
     return _like(given[start : start + len(local)].to(local.device, copy=True), like)
 
