@@ -15,7 +15,17 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.state import Estimate, State
-from cerebro_elastic.core.values import Choice, Config, Failure, FailureKind, Phase, Plan, TrialResult, Visit
+from cerebro_elastic.core.values import (
+    Choice,
+    Config,
+    Failure,
+    FailureKind,
+    Node,
+    Phase,
+    Plan,
+    TrialResult,
+    Visit,
+)
 
 Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
 """By config: what is known of the choices that were tried."""
@@ -29,16 +39,15 @@ class Turn:
     trial: bool = False
 
 
-def next_turn(
-    config: Config, phase: Phase, hardware: str, most: int, state: State, plan: Plan
-) -> Turn | None:
-    """The config's turn on nodes of this kind, of which there are ``most``: before a training unit a choice
-    that was not tried yet, else the fastest. ``None`` if there is no feasible one for so many nodes."""
+def next_turn(config: Config, phase: Phase, node: Node, most: int, state: State, plan: Plan) -> Turn | None:
+    """The config's turn on nodes such as ``node``, of which there are ``most``: before a training unit a
+    choice that was not tried yet, else the fastest. ``None`` if no feasible one fits so many nodes."""
+    hardware = node.hardware
+    fitting = [c for c in plan.choices if c.nodes <= most and c.ranks <= c.nodes * node.ranks]
     if not chooses(plan):
-        choice = plan.choices[0]
-        return Turn(choice) if choice.nodes <= most else None
+        return Turn(fitting[0]) if fitting else None
     refused = refusals(config, hardware, state.trials, plan)
-    feasible = [c for c in plan.choices if c.nodes <= most and c not in refused]
+    feasible = [choice for choice in fitting if choice not in refused]
     known = {e.choice: e for e in state.trials.get(config.id, ()) if e.hardware == hardware}
     untried = [choice for choice in feasible if choice not in known]
     if untried and phase is Phase.TRAIN:

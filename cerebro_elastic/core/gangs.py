@@ -1,7 +1,7 @@
 """Gangs: which nodes do a unit together, and for whom idle nodes are held back.
 
-A gang has nodes of one kind. They are on the lead's host if enough of that kind are there, else on any;
-those on which the unit has failed take part only if there are not enough others.
+A gang has nodes of one kind: of one hardware and number of ranks. They are on the lead's host if enough of
+them are there, else on any; those on which the unit has failed take part only if there are not enough others.
 
 Nodes become idle one by one, and who needs one would always come before who needs two. So nodes are held
 back by this rule: *when as many configs that need fewer nodes have gone on since a config waits for its gang
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from cerebro_elastic.core.offers import Offer, Offers
+from cerebro_elastic.core.offers import Offer, Offers, kind_of
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Node
 
@@ -60,7 +60,7 @@ def held(offers: Sequence[Offer], nodes: Mapping[str, Node], idle: Collection[st
 def _team(offer: Offer, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
     """The lead's companions, idle ones rather than busy ones."""
     lead, size = offer.lead, offer.choice.nodes
-    alike = [node for node in nodes.values() if node.hardware == lead.hardware]
+    alike = [node for node in nodes.values() if kind_of(node) == kind_of(lead)]
     fresh = [node for node in alike if node.name not in offer.failed]
     pool = fresh if len(fresh) >= size else alike
     near = [node for node in pool if node.host == lead.host]

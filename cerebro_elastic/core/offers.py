@@ -34,19 +34,26 @@ def offers(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Offers:
 
 
 def _offers(state: State, plan: Plan, config: Config, nodes: Mapping[str, Node]) -> Iterator[Offer]:
-    alike = Counter(node.hardware for node in nodes.values())
-    turns: dict[tuple[Phase, str], Turn | None] = {}
-    for unit in next_units(config, plan):
-        for kind, most in alike.items():
-            if (unit.phase, kind) not in turns:
-                turns[unit.phase, kind] = next_turn(config, unit.phase, kind, most, state, plan)
-        able = {
-            n: turn for n, node in nodes.items() if (turn := turns[unit.phase, node.hardware]) is not None
-        }
+    units = next_units(config, plan)
+    if not units:
+        return
+    alike = Counter(map(kind_of, nodes.values()))
+    turns: dict[tuple[str, int], Turn | None] = {}
+    for node in nodes.values():
+        kind = kind_of(node)
+        if kind not in turns:
+            turns[kind] = next_turn(config, units[0].phase, node, alike[kind], state, plan)
+    able = {name: turn for name, node in nodes.items() if (turn := turns[kind_of(node)]) is not None}
+    for unit in units:
         failed = {turn: _failed(config, unit, turn, plan) for turn in able.values()}
         for name in _takers(state, unit, able, {name for name in able if name in failed[able[name]]}):
             turn = able[name]
             yield Offer(_offered(unit, turn), nodes[name], turn.choice, failed[turn])
+
+
+def kind_of(node: Node) -> tuple[str, int]:
+    """What the nodes of a gang have in common: their hardware, and the number of their ranks."""
+    return node.hardware, node.ranks
 
 
 def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:

@@ -10,6 +10,10 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, GROUP, nodes_of, ranks_of
 
 
+_OPTIONS = {"deepspeed": {"stage": 2}}
+"""What ``auto`` gives to those that need options. (What ZeRO's stage 3 saves, fsdp saves as well.)"""
+
+
 def choices(recipe: Recipe) -> tuple[Choice, ...]:
     """Those of the plan, in the recipe's order."""
     gang, ranks = recipe.gang, recipe.node.ranks
@@ -28,7 +32,7 @@ def _all(gang: int, ranks: int) -> Iterator[Choice]:
     for nodes in range(1, gang + 1):
         if nodes * ranks > 1:
             for name in _installed():
-                yield Choice(name, nodes * ranks, nodes)
+                yield Choice(name, nodes * ranks, nodes, _OPTIONS.get(name, {}))
 
 
 def _installed() -> list[str]:

@@ -169,7 +169,7 @@ class World:
     def join(self, name: str, hardware: str = "cpu") -> None:
         """A node registers, anew if it is there already."""
         self.leases[name] = self.store.grant(TTL)
-        node = Node(name, "host", hardware=hardware)
+        node = Node(name, "host", ranks=2, hardware=hardware)
         self.registered[name] = self.ledger.register(node, self.leases[name])
 
     def lose(self, name: str) -> None:

@@ -50,10 +50,17 @@ def failure(kind: FailureKind, choice: Choice = SINGLE, unit: Unit = UNIT, on: s
 
 
 def turn(
-    trials: Trials, *failures: Failure, most: int = 2, phase: Phase = Phase.TRAIN, plan: Plan = PLAN
+    trials: Trials,
+    *failures: Failure,
+    most: int = 2,
+    ranks: int = 2,
+    phase: Phase = Phase.TRAIN,
+    plan: Plan = PLAN,
 ) -> Turn | None:
     state = State(plan=plan, trials=trials)
-    return next_turn(Config("c0", {}, failures=failures), phase, "cpu", most, state, plan)
+    return next_turn(
+        Config("c0", {}, failures=failures), phase, Node("a", "h", ranks=ranks), most, state, plan
+    )
 
 
 def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
@@ -64,6 +71,7 @@ def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
     all_tried = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, 2.0))
     assert turn(all_tried) == Turn(GANG)
     assert turn(all_tried, most=1) == Turn(DDP)
+    assert turn(all_tried, most=1, ranks=1) == Turn(SINGLE), "a node of one rank cannot"
 
 
 def test_what_is_tried_on_another_kind_of_node_is_tried_again() -> None:
@@ -135,7 +143,7 @@ class NoSearch:
 
 
 def decided(config: Config, trials: Trials) -> list[Assign | EndConfig]:
-    nodes = {"a": Node("a", "h", registration=1), "b": Node("b", "h", registration=2)}
+    nodes = {"a": Node("a", "h", 2, registration=1), "b": Node("b", "h", 2, registration=2)}
     configs = {"c0": replace(config, head=REF, revision=9)}
     state = State(PLAN, configs, nodes, {0: "a", 1: "b"}, trials=trials, revision=20)
     actions = decide(state, LongestRemaining(), NoSearch())

@@ -42,7 +42,8 @@ def test_choices_are_the_recipes(change: dict[str, Any], labels: list[str]) -> N
 def test_auto_is_all_that_is_installed_on_one_node_and_on_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.BUILT_IN, "cerebro.parallel", {"single": "", "ddp": "", "deepspeed": ""})
     recipe = load_recipe({**MINIMAL, "parallelism": "auto", "node": {"ranks": 2}, "gang": 2, "nodes": 2})
-    both = ["single", "ddp x2", "deepspeed x2", "ddp x4 over 2 nodes", "deepspeed x4 over 2 nodes"]
+    both = ["single", "ddp x2", "deepspeed x2 stage=2"]
+    both += ["ddp x4 over 2 nodes", "deepspeed x4 stage=2 over 2 nodes"]
     assert [choice.label for choice in choices(recipe)] == both
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert [choice.label for choice in choices(recipe)] == ["single", "ddp x2", "ddp x4 over 2 nodes"]
