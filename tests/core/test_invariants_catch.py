@@ -305,7 +305,7 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("non-preemption", "without need"): withdraws_at_will,
     ("non-preemption", "nobody asked to leave"): leaves_unasked,
     ("isolation", "its parent was at"): clones_another_state,
-    ("completeness", "when epoch"): clones_begin_at_the_beginning,
+    ("completeness", "says it is visit"): clones_begin_at_the_beginning,
     ("fencing", "had no open assignment"): commits_unfenced,
     ("fencing", "was gone at revision"): commits_unfenced,
     ("durability", "cannot be read whole"): commits_before_saving,
