@@ -25,6 +25,7 @@ import tenacity
 from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, digest, fill, pour
+from cerebro_elastic.files.multipart import Upload
 from cerebro_elastic.files.trouble import Trouble, presentable, redacted, storage_error, trouble_of
 
 PATIENCE = 60.0
@@ -169,12 +170,23 @@ def write(place: Place, data: Iterable[Chunk]) -> Content:
     file's name once ``settle`` was called for its folder. ``data`` is gone over again at every try."""
     if not place.local:
         assert iter(data) is not data, "an iterator can be gone over once only"
+        if "s3" in _protocols(place.fs):
+            return _write_s3(place, data)
         return _do(place, lambda fs: _upload(fs, place.path, data))
     with _told(place), replacing(place.path) as temporary, open(temporary, "xb") as file:
         written = pour(data, file)
         file.flush()
         os.fsync(file.fileno())
     return written
+
+
+def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
+    upload = Upload(place.path, data)
+    try:
+        return _do(place, upload)
+    except BaseException:
+        upload.abort(_present(place.fs))
+        raise
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Bad(Enum):
     EXPIRED = 400
     FORBIDDEN = 403
     QUOTA = 507
+    CLEARED = 404
     HANG = "no answer"
     DROP = "the connection ends without an answer"
     LOST = "it is done, and the connection ends without an answer"
@@ -33,6 +34,7 @@ _CODES = {
     Bad.EXPIRED: "ExpiredToken",
     Bad.FORBIDDEN: "AccessDenied",
     Bad.QUOTA: "XMinioStorageFull",
+    Bad.CLEARED: "NoSuchUpload",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from cerebro_elastic.files import (
     digest,
     exists,
     locate,
+    multipart,
     places,
     read,
     remove,
@@ -160,8 +162,74 @@ def test_a_machine_without_credentials_is_told_so(credentials: Path) -> None:
 
 
 PART = bytes(1 << 20)
-BIG = [PART] * 51
+BIG = [PART] * 17
 """More than fits one part of an upload."""
+
+
+def part_of(request: Request) -> int | None:
+    """The number of the part that is sent."""
+    found = re.search(r"partNumber=(\d+)", request.path)
+    return int(found[1]) if found else None
+
+
+def parts(s3: BadProxy) -> list[int]:
+    return [part for request in s3.requests if (part := part_of(request)) is not None]
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multipart, "_PART", 5 << 20)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_an_upload_that_was_cut_off_goes_on_from_that_part(s3: BadProxy, place: Place) -> None:
+    s3.plan = lambda request: Bad.BROKEN if part_of(request) == 3 and len(parts(s3)) <= 4 else None
+    assert write(place, BIG) == digest(BIG)
+    assert content(place) == digest(BIG)
+    assert parts(s3) == [1, 2, 3, 3, 3, 4]
+
+
+def second_part(request: Request) -> bool:
+    return part_of(request) == 2
+
+
+def end(request: Request) -> bool:
+    return request.method == "POST" and "uploadId=" in request.path
+
+
+@pytest.mark.parametrize(
+    ("bad", "where", "sent"),
+    [
+        (Bad.LOST, second_part, [1, 2, 2, 3, 4]),
+        (Bad.LOST, end, [1, 2, 3, 4]),
+        # The server has thrown the parts away, or forgotten that it has completed them.
+        (Bad.CLEARED, second_part, [1, 2, 1, 2, 3, 4]),
+        (Bad.CLEARED, end, [1, 2, 3, 4, 1, 2, 3, 4]),
+    ],
+)
+@pytest.mark.usefixtures("small_parts")
+def test_an_upload_whose_answer_or_parts_are_lost_is_whole(
+    s3: BadProxy, place: Place, bad: Bad, where: Callable[[Request], bool], sent: list[int]
+) -> None:
+    hit: list[Request] = []
+
+    def plan(request: Request) -> Bad | None:
+        if hit or not where(request):
+            return None
+        hit.append(request)
+        return bad
+
+    s3.plan = plan
+    assert write(place, BIG) == digest(BIG)
+    assert content(place) == digest(BIG)
+    assert parts(s3) == sent
+
+
+def test_small_files_are_one_request(s3: BadProxy, place: Place) -> None:
+    assert write(place, [b"a", b"b"]) == digest([b"ab"])
+    assert [request.method for request in s3.requests] == ["PUT"]
+    assert write(place, []) == digest([])
+    assert size(place) == 0
 
 
 def test_a_part_of_an_upload_that_fails_does_not_spoil_it(s3: BadProxy, place: Place) -> None:
@@ -172,7 +240,7 @@ def test_a_part_of_an_upload_that_fails_does_not_spoil_it(s3: BadProxy, place: P
 
 @pytest.mark.usefixtures("impatient")
 def test_an_upload_that_fails_for_good_leaves_what_was_there(s3: BadProxy, place: Place) -> None:
-    s3.plan = lambda request: Bad.BROKEN if "partNumber" in request.path else None
+    s3.plan = lambda request: Bad.BROKEN if part_of(request) else None
     with pytest.raises(StorageError):
         write(place, BIG)
     s3.plan = lambda _request: None
