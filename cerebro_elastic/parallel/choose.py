@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import torch
 
 from cerebro_elastic import arguments, registry
 from cerebro_elastic.errors import RecipeError, did_you_mean
 from cerebro_elastic.parallel.base import Parallelism
 
 GROUP = "cerebro.parallel"
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A parallelism that has something to import first, which takes seconds and memory."""
+
+    def prepare(self, device: torch.device) -> None:
+        """Import it, for units on ``device``."""
 
 
 def make(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
@@ -25,3 +35,10 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
             raise RecipeError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
     made: Parallelism = factory(**(options or {}))
     return made
+
+
+def prepare(name: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
+    """Have the parallelism import what its first unit would import. Raises as ``make`` does."""
+    made = make(name, options)
+    if isinstance(made, Preparing):
+        made.prepare(device)

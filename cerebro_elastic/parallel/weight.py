@@ -47,8 +47,8 @@ def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch
     needs = parameters * spread.parameters + gradients * spread.gradients + slots * spread.slots
     if needs > room:
         raise TaskError(
-            f"a rank holds at least {needs / 1e6:.0f} MB of parameters, gradients and optimizer state, and "
-            f"has {room / 1e6:.0f} MB for them: take more ranks, or a parallelism that shards more of it"
+            f"a rank holds at least {needs / 1e6:.3g} MB of parameters, gradients and optimizer state, and "
+            f"has {room / 1e6:.3g} MB for them: take more ranks, or a parallelism that shards more of it"
         )
 
 

@@ -38,6 +38,10 @@ class Zero:
         self._engine: Any = None
         self._state: EngineState
 
+    def prepare(self, device: torch.device) -> None:
+        """Import deepspeed."""
+        zero_library.deepspeed(device)
+
     def refusal(self, parts: Parts, ranks: int) -> str | None:  # noqa: ARG002
         """Whether ZeRO can take the parameters and the optimizer; on one rank it is of use with offload."""
         if not zero_library.installed():

@@ -6,7 +6,8 @@ import importlib
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,9 +15,9 @@ import torch
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.values import Choice, Spec
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.parallel import group
+from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
@@ -25,6 +26,7 @@ from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.inbox import Inbox
 from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.memory import limit_of
 from cerebro_elastic.worker.recycling import Growth
 from cerebro_elastic.worker.seat import Identity
@@ -85,8 +87,7 @@ def _work(
     with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
         bench, watchdog = Bench(spec, cache, device), Watchdog(dump, clock)
         bench.use_threads()
-        if any(choice.ranks > 1 for choice in spec.plan.choices):
-            group.warm()
+        _prepare(spec.plan.choices, torch.device(device))
         address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
         limit = limit_of(env)
         told = (clock, log, identity, leaving, watchdog)
@@ -102,6 +103,15 @@ def _work(
                     log.info("starting anew: memory has grown")
                     return True
             return False
+
+
+def _prepare(choices: Sequence[Choice], device: torch.device) -> None:
+    """Import what the first units would import, so that they are like all others."""
+    if any(map(needs_group, choices)):
+        group.warm()
+    for choice in choices:
+        with suppress(CerebroError):  # a unit will tell
+            choose.prepare(choice.parallelism, choice.options, device)
 
 
 def _check_ranks(ledger: Ledger, identity: Identity, ranks: int) -> None:

@@ -84,8 +84,8 @@ class Trials:
         if self._limit is not None and max(highest) > self._limit:
             return _result(
                 attempt,
-                refusal=f"it took {max(highest) / 1e6:.0f} MB on a rank, which may take "
-                f"{self._limit / 1e6:.0f} MB ({memory.LIMIT})",
+                refusal=f"it took {max(highest) / 1e6:.3g} MB on a rank, which may take "
+                f"{self._limit / 1e6:.3g} MB ({memory.LIMIT})",
             )
         return _result(attempt, seconds=watch.per_batch * feed.unit_batches(job), bytes=max(highest))
 
