@@ -25,6 +25,7 @@ from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.scribe import Scribe
 from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import Journal, read_journal
@@ -45,15 +46,20 @@ def run(
     """Run a recipe on this machine and return its result; an unfinished run of the same id and
     recipe goes on where it stood.
 
-    ``overrides`` replace the recipe's values (``epochs=2``). ``run_id`` is by default the recipe's
-    name, ``home`` the folder of runs (``$CEREBRO_HOME``, else ``./runs``). ``fresh`` throws away what
-    a run of this id has left. ``store`` is an etcd to use instead of the recipe's, or of an embedded one.
-    ``grace`` is how many seconds the nodes have to leave when the run is stopped.
+    ``overrides`` replace the recipe's values (``epochs=2``); ``search`` may be an ``optuna.Study``: its
+    sampler, pruner and enqueued trials are used, and the configs become trials of it. ``run_id`` is by
+    default the recipe's name, ``home`` the folder of runs (``$CEREBRO_HOME``, else ``./runs``). ``fresh``
+    throws away what a run of this id has left. ``store`` is an etcd to use instead of the recipe's, or of an
+    embedded one. ``grace`` is how many seconds the nodes have to leave when the run is stopped.
 
     Raises ``RecipeError`` or another ``CerebroError`` before anything is started if something is
     wrong, and ``RunError`` when no node can work any more; ``KeyboardInterrupt`` stops all processes
     cleanly. The run can go on later.
     """
+    study = overrides.get("search") if is_study(overrides.get("search")) else None
+    if study is not None:
+        rest = {key: value for key, value in overrides.items() if key != "search"}
+        overrides["search"] = section_of(study, load_recipe(recipe, **rest).objective)
     checked = load_recipe(recipe, **overrides)
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
@@ -69,6 +75,8 @@ def run(
             if fresh:
                 folder.throw_away()
             _go_on(folder, checked, spec or new_spec(folder, checked, watcher), store, grace, watcher)
+            if study is not None:
+                tell(study, RunResult(folder).study())
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
         write_report(result)

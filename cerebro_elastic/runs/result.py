@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.errors import RunError, did_you_mean
@@ -13,6 +13,9 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.results import ConfigResult, leaderboard
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.journal import read_journal
+
+if TYPE_CHECKING:
+    import optuna
 
 
 class RunResult:
@@ -76,6 +79,13 @@ class RunResult:
         if ref is None:
             raise RunError(f"config {config!r} of run {self.run!r} has no checkpoint yet")
         return checkpoint.load(ref)
+
+    def study(self) -> optuna.Study:
+        """The run as a study of optuna's (extra ``search``): for its plots and its dashboard, or to copy with
+        ``optuna.copy_study``. While the run goes on, each look shows what has happened by then."""
+        from cerebro_elastic.search.study_journal import study_of
+
+        return study_of(self.recipe, self.run, lambda: read_journal(self.folder.history))
 
 
 def open_run(run: str | Path, *, home: str | Path | None = None) -> RunResult:

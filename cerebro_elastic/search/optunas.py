@@ -61,11 +61,9 @@ class OptunaSampler:
     def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
         self._recipe = recipe
         self._options = {**self.defaults, **options}
-        section = recipe.search
-        several = section.objectives if isinstance(section, SampledSearch) else ()
-        self._objectives = [Objective.of(each) for each in several or (recipe.objective,)]
+        self._objectives = objectives_of(recipe)
         self._space = Space(recipe)
-        self._holds = constraint_of(recipe) if section.space else lambda _hparams: True
+        self._holds = constraint_of(recipe) if recipe.search.space else lambda _hparams: True
         self._check_options()
         self._made(0)
 
@@ -122,28 +120,8 @@ class OptunaSampler:
             StudyDirection.MINIMIZE if o.sign > 0 else StudyDirection.MAXIMIZE for o in self._objectives
         ]
         study = optuna.create_study(sampler=self._made(seed), directions=directions)
-        study.add_trials([self._trial(standing) for standing in known])
+        study.add_trials([trial_of(standing, self._space, self._objectives) for standing in known])
         return study
-
-    def _trial(self, standing: Standing) -> FrozenTrial:
-        """A config as optuna has it: complete with its best epoch's value, or pruned with all its values; one
-        that went wrong, or has logged nothing finite, has failed."""
-        main = self._objectives[0]
-        ends = [point for point in epoch_ends(standing) if all(o.finite(point) for o in self._objectives)]
-        state = _STATES[standing.status]
-        if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
-            state = TrialState.FAIL
-        complete = state is TrialState.COMPLETE
-        best = min(ends, key=main.loss, default=None)
-        params = self._space.params(standing)
-        return create_trial(
-            state=state,
-            values=[o.value(best) for o in self._objectives] if best and complete else None,
-            params={name: value for name, (value, _) in params.items()},
-            distributions={name: distribution for name, (_, distribution) in params.items()},
-            system_attrs=dict(standing.origin.get("optuna", {})),
-            intermediate_values={p.units: main.value(p) for p in ends} if len(self._objectives) == 1 else {},
-        )
 
 
 class Tpe(OptunaSampler):
@@ -251,3 +229,30 @@ def _distribution(domain: Domain) -> BaseDistribution:
         return FloatDistribution(*domain.loguniform, log=True)
     assert domain.uniform is not None
     return FloatDistribution(*domain.uniform)
+
+
+def objectives_of(recipe: Recipe) -> list[Objective]:
+    """What the search has to weigh."""
+    section = recipe.search
+    several = section.objectives if isinstance(section, SampledSearch) else ()
+    return [Objective.of(each) for each in several or (recipe.objective,)]
+
+
+def trial_of(standing: Standing, space: Space, objectives: Sequence[Objective]) -> FrozenTrial:
+    """A config as optuna has it: complete with its best epoch's value, or pruned with all its values; one
+    that went wrong, or has logged nothing finite, has failed."""
+    ends = [point for point in epoch_ends(standing) if all(o.finite(point) for o in objectives)]
+    state = _STATES[standing.status]
+    if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
+        state = TrialState.FAIL
+    complete = state is TrialState.COMPLETE
+    best = min(ends, key=objectives[0].loss, default=None)
+    params = space.params(standing)
+    return create_trial(
+        state=state,
+        values=[o.value(best) for o in objectives] if best and complete else None,
+        params={name: value for name, (value, _) in params.items()},
+        distributions={name: distribution for name, (_, distribution) in params.items()},
+        system_attrs=dict(standing.origin.get("optuna", {})),
+        intermediate_values={p.units: objectives[0].value(p) for p in ends} if len(objectives) == 1 else {},
+    )

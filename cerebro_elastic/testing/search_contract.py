@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
-from cerebro_elastic.core.ports import Search, Standing, Stop
+from cerebro_elastic.core.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.ports import Outlook, Proposal, Resume, Search, Standing, Stop
+from cerebro_elastic.core.searching import observe
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.search.space import key
 from cerebro_elastic.testing.tryout import Learn, Tryout, hparams_of
 
 _NODES = 3
 _STEPS = 5000
+_LOOKS = 12
 
 
 def bowl(standing: Standing, units: int, _ends: bool) -> Mapping[str, float]:
@@ -102,3 +108,33 @@ def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
     assert done or not finishes, f"no config came to its end: {tryout.reasons}"
     stops = [verdict for verdict in tryout.log if isinstance(verdict, Stop)]
     assert all(stop.reason for stop in stops), "a config was stopped without a reason"
+
+
+def unexplained(events: Sequence[Event], search: Search) -> list[str]:
+    """The decisions in a recorded history that ``search`` would not have made: each has to be among its
+    answers in one of the states just before it. (Commits may come between a look and what follows.)"""
+    state, outlooks, strange = State(), deque[Outlook](maxlen=_LOOKS), []
+    for event in events:
+        wanted = _decision(event)
+        if wanted is not None and not any(wanted in _answers(search, look) for look in reversed(outlooks)):
+            strange.append(f"{event} was not what {type(search).__name__} would have done")
+        state = fold(state, event)
+        if state.plan is not None:
+            outlooks.append(observe(state, state.plan))
+    return strange
+
+
+def _decision(event: Event) -> object | None:
+    """What the search has decided by this event, if it has."""
+    match event:
+        case ConfigCreated(config=config) if not config.by_hand:
+            return Proposal(config.hparams, config.parent.config if config.parent else None, config.origin)
+        case ConfigEnded(config=name, status=Status.STOPPED, reason=reason, by_hand=False):
+            return Stop(name, reason)
+        case ConfigResumed(config=name, reason=reason, by_hand=False):
+            return Resume(name, reason)
+    return None
+
+
+def _answers(search: Search, outlook: Outlook) -> Sequence[object]:
+    return search.decide(outlook) or search.propose(outlook)

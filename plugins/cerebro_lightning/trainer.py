@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import lightning.pytorch as pl
 import numpy as np
@@ -17,12 +17,17 @@ from torch.utils.data import TensorDataset
 import cerebro_elastic
 from cerebro_elastic import Recipe, RunResult, load_recipe
 from cerebro_elastic.errors import DataError, TaskError
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.report.results import ConfigResult
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.train.bench import make_task
 from cerebro_lightning.section import check_trainer_settings
 from cerebro_lightning.task import LightningTask
+
+if TYPE_CHECKING:
+    import optuna
 
 Columns: TypeAlias = Mapping[str, Any]
 Data: TypeAlias = str | Path | Columns | TensorDataset | Callable[[], Any]
@@ -33,8 +38,10 @@ class CerebroTrainer:
 
     ``max_epochs``, ``callbacks`` and further arguments are those of ``L.Trainer`` (what a sub-epoch
     cannot honour exactly is refused by name); ``monitor`` and ``mode`` say what is best, as in
-    ``ModelCheckpoint``. ``search`` is ``grid``, or ``random`` with ``num`` configs. Callbacks are
-    classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
+    ``ModelCheckpoint``. ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs,
+    the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
+    which gets the configs as trials. Callbacks are classes or names, alone or as ``{"class": name, "args":
+    {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
     >>> board = trainer.fit(Net, {"lr": [0.1, 0.01]}, {"x": x, "y": y}, val_data=0.2)
@@ -48,7 +55,7 @@ class CerebroTrainer:
         nodes: int | str = 2,
         partitions: int = 4,
         batch_size: int = 32,
-        search: str = "grid",
+        search: str | Mapping[str, Any] | optuna.Study = "grid",
         num: int | None = None,
         constraints: Sequence[str] = (),
         monitor: str = "val_loss",
@@ -74,7 +81,12 @@ class CerebroTrainer:
             "objective": {"metric": monitor, "mode": mode},
         }
         self._data = {"partitions": partitions, "batch_size": batch_size}
-        self._search = {"method": search, "constraints": list(constraints), "num": num}
+        self._study: Any = search if is_study(search) else None
+        more = {"constraints": list(constraints), "num": num}
+        self._search = {
+            **_section(search, monitor, mode),
+            **{name: value for name, value in more.items() if value not in (None, [])},
+        }
         self._home = Path(home) if home is not None else default_home()
         self._fresh = fresh
         self._shows = enable_progress_bar
@@ -102,6 +114,8 @@ class CerebroTrainer:
         with LiveView(recipe.objective) if self._shows else nullcontext() as view:
             watcher = view.watcher if view else None
             self._result = cerebro_elastic.run(recipe, home=self._home, fresh=self._fresh, watcher=watcher)
+        if self._study is not None:
+            tell(self._study, self._result.study())
         return self._result.leaderboard
 
     def recipe(
@@ -114,7 +128,6 @@ class CerebroTrainer:
     ) -> Recipe:
         """The recipe that ``fit`` runs."""
         reference, root = _reference(module)
-        search = {name: value for name, value in self._search.items() if value not in (None, [])}
         task = {
             "kind": "lightning",
             "module": reference,
@@ -127,7 +140,7 @@ class CerebroTrainer:
                 **self._sections,
                 "task": task,
                 "data": {**self._data, **self._source(train_data, val_data, root)},
-                "search": {**search, "space": dict(search_space)},
+                "search": {**self._search, "space": dict(search_space)},
             },
             root=root,
         )
@@ -174,6 +187,15 @@ class CerebroTrainer:
             np.savez(temporary, **columns)  # type: ignore[arg-type]
             temporary.replace(path)
         return path
+
+
+def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode: str) -> dict[str, Any]:
+    """The keys of a recipe's ``search``."""
+    if isinstance(search, str):
+        return {"method": search}
+    if isinstance(search, Mapping):
+        return dict(search)
+    return section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
 
 
 def _columns(data: Any) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,0 +1,138 @@
+"""A run's history as a journal of optuna's, so that ``optuna.load_study`` and optuna's dashboard open the
+search while it goes on and afterwards. There is no second record: the operations are read off the events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import optuna
+from optuna.distributions import distribution_to_json
+from optuna.storages.journal import BaseJournalBackend, JournalStorage
+from optuna.storages.journal._storage import JournalOperation
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+
+from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.lineage import in_order
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.ports import Standing
+from cerebro_elastic.core.searching import observe
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Status
+from cerebro_elastic.errors import SearchError
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.search.objective import Objective, epoch_ends
+from cerebro_elastic.search.optunas import Space, objectives_of, trial_of
+
+
+def study_of(recipe: Recipe, run: str, events: Callable[[], Sequence[Event]]) -> optuna.Study:
+    """The study that the run is, named as it is; it shows what ``events`` tells at each look."""
+    return optuna.load_study(study_name=run, storage=JournalStorage(HistoryJournal(recipe, run, events)))
+
+
+class HistoryJournal(BaseJournalBackend):
+    """The journal. It is read, never written."""
+
+    def __init__(self, recipe: Recipe, run: str, events: Callable[[], Sequence[Event]]) -> None:
+        self._recipe = recipe
+        self._run = run
+        self._events = events
+
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+        operations = _Operations(self._recipe, self._run)
+        told = [each for event in self._events() for each in operations.of(event)]
+        return [{"worker_id": "history", **each} for each in told[log_number_from:]]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Refused: a run's history is written by the run alone."""
+        raise SearchError(
+            f"the study {self._run!r} is read off its run's history, which {len(logs)} changes cannot become "
+            "part of: copy it with optuna.copy_study to go on by yourself"
+        )
+
+
+class _Operations:
+    """What each event adds to the journal. A config that rests may be resumed, so that it is pruned only when
+    the run has ended."""
+
+    def __init__(self, recipe: Recipe, run: str) -> None:
+        self._space = Space(recipe)
+        self._objectives = objectives_of(recipe)
+        self._run = run
+        self._state = State()
+        self._numbers: dict[str, int] = {}
+        self._points: dict[str, int] = {}
+        self._closed: set[str] = set()
+
+    def of(self, event: Event) -> Iterator[dict[str, Any]]:
+        opened = self._state.plan is not None
+        self._state = fold(self._state, event)
+        plan = self._state.plan
+        if plan is None:
+            return
+        if not opened:
+            directions = [_direction(objective) for objective in self._objectives]
+            yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
+        standings = {standing.config: standing for standing in observe(self._state, plan).standings}
+        for config in in_order(self._state.configs.values()):
+            yield from self._changes(standings[config.id])
+
+    def _changes(self, standing: Standing) -> Iterator[dict[str, Any]]:
+        name = standing.config
+        if name not in self._numbers:
+            self._numbers[name] = len(self._numbers)
+            yield self._created(standing)
+        ends = epoch_ends(standing)
+        if len(self._objectives) == 1:
+            for point in ends[self._points.get(name, 0) :]:
+                yield _op(
+                    JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE,
+                    trial_id=self._numbers[name],
+                    step=point.units,
+                    intermediate_value=self._objectives[0].value(point),
+                )
+        self._points[name] = len(ends)
+        over = standing.status in (Status.FINISHED, Status.FAILED) or self._state.outcome is not None
+        if over and name not in self._closed:
+            self._closed.add(name)
+            yield self._over(standing)
+
+    def _created(self, standing: Standing) -> dict[str, Any]:
+        params = self._space.params(standing)
+        return _op(
+            JournalOperation.CREATE_TRIAL,
+            study_id=0,
+            datetime_start=self._now,
+            params={name: d.to_internal_repr(value) for name, (value, d) in params.items()},
+            distributions={name: distribution_to_json(d) for name, (_, d) in params.items()},
+            user_attrs={
+                "config": standing.config,
+                "hparams": dict(standing.hparams),
+                "parent": standing.parent,
+            },
+        )
+
+    def _over(self, standing: Standing) -> dict[str, Any]:
+        trial = trial_of(standing, self._space, self._objectives)
+        return _op(
+            JournalOperation.SET_TRIAL_STATE_VALUES,
+            trial_id=self._numbers[standing.config],
+            state=int(TrialState.FAIL if trial.state is TrialState.RUNNING else trial.state),
+            values=trial.values,
+            datetime_complete=self._now,
+        )
+
+    @property
+    def _now(self) -> str:
+        """By the nodes' clocks, at the end of the last visit."""
+        return datetime.fromtimestamp(self._state.spent.until, UTC).isoformat()
+
+
+def _op(code: JournalOperation, **fields: Any) -> dict[str, Any]:
+    return {"op_code": int(code), **fields}
+
+
+def _direction(objective: Objective) -> int:
+    return int(StudyDirection.MINIMIZE if objective.sign > 0 else StudyDirection.MAXIMIZE)

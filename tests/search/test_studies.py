@@ -1,0 +1,204 @@
+"""optuna's studies: of the user's as a search, of a run's history as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from cerebro_elastic.core import events as told
+from cerebro_elastic.core.events import Event, RunEnded, StateRead
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.ports import Outlook, Standing
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    Node,
+    Plan,
+    Status,
+    Unit,
+    Visit,
+)
+from cerebro_elastic.errors import RecipeError, SearchError
+from cerebro_elastic.recipes import Objective, Recipe, load_recipe
+from cerebro_elastic.registry import load
+from cerebro_elastic.search.studies import is_study, section_of, tell
+from cerebro_elastic.search.study_journal import study_of
+
+LOSS = Objective(metric="loss")
+FUNCTION = """
+def space(trial):
+    if trial.suggest_categorical("act", ["relu", "gelu"]) == "gelu":
+        trial.suggest_float("slope", 0.0, 1.0)
+
+def broken(trial):
+    return 3
+"""
+
+
+def recipe(**search: Any) -> Recipe:
+    return load_recipe(
+        {
+            "epochs": 2,
+            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
+            "data": {"source": "x.npz"},
+            "search": {"space": {"lr": {"loguniform": [1e-3, 1]}, "act": ["a", "b"]}, **search},
+            "objective": {"metric": "loss"},
+        }
+    )
+
+
+def history(losses: dict[str, Sequence[float]]) -> list[Event]:
+    """Epochs of one unit each, config after config; the last config is stopped."""
+    events: list[Event] = [
+        told.RunOpened(1, Plan("r", 1, 2)),
+        told.NodeJoined(2, Node("n", "h", registration=2)),
+        told.Placed(3, {0: "n"}),
+    ]
+    for name, values in losses.items():
+        created = len(events) + 1
+        events.append(told.ConfigCreated(created, Config(name, {"lr": 0.1, "act": "a"})))
+        head, revision = None, created
+        for epoch, value in enumerate(values):
+            unit, at = Unit(name, epoch, 0), len(events) + 1
+            output = CheckpointRef(f"{name}{epoch}", f"{name}{epoch}", 1)
+            events.append(told.UnitAssigned(at, Attempt(unit, "n", 2, revision, head)))
+            visit = Visit(unit, 0, "n", at, head, output, 1, 1, 1.0, 0.0, 100.0, {"loss": value})
+            events.append(told.UnitCommitted(at + 1, visit))
+            head, revision = output, at + 1
+        if len(values) < 2:
+            events.append(told.ConfigEnded(len(events) + 1, name, Status.STOPPED, "rests"))
+    return [*events, RunEnded(len(events) + 1, "finished")]
+
+
+def test_a_history_is_a_study_at_every_moment() -> None:
+    events = history({"c0000": [3.0, 2.0], "c0001": [1.0], "c0002": [math.nan, math.nan]})
+    seen: list[Event] = []
+    seen.append(events[0])
+    study = study_of(recipe(), "r", lambda: seen)
+    for event in events[1:]:
+        seen.append(event)
+        study.get_trials()
+    states = [trial.state for trial in study.trials]
+    assert states == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
+    assert study.best_value == 2.0
+    assert study.best_trial.user_attrs["config"] == "c0000"
+    assert study.trials[0].intermediate_values == {1: 3.0, 2: 2.0}
+    assert study.trials[0].params == {"lr": 0.1, "act": "a"}
+    afresh = study_of(recipe(), "r", lambda: seen)
+    assert [(t.state, t.values, t.params) for t in afresh.trials] == [
+        (t.state, t.values, t.params) for t in study.trials
+    ]
+    read = study_of(recipe(), "r", lambda: [StateRead(9, _folded(events))])
+    assert [trial.state for trial in read.trials] == states
+    with pytest.raises(SearchError, match=r"copy it with optuna\.copy_study"):
+        study.set_user_attr("a", 1)
+
+
+def _folded(events: Sequence[Event]) -> State:
+    state = State()
+    for event in events:
+        state = fold(state, event)
+    return state
+
+
+def test_a_users_study_becomes_a_section_and_gets_its_trials() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(), pruner=optuna.pruners.NopPruner())
+    study.enqueue_trial({"lr": 0.5, "act": "b"})
+    assert is_study(study)
+    assert not is_study({"method": "tpe"})
+    assert section_of(study, LOSS) == {"method": "tpe", "enqueue": [{"lr": 0.5, "act": "b"}]}
+    tell(study, study_of(recipe(), "r", lambda: history({"c0000": [3.0, 2.0]})))
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert study.best_value == 2.0
+    pruned = optuna.create_study(pruner=optuna.pruners.SuccessiveHalvingPruner())
+    assert section_of(pruned, LOSS) == {"method": "asha", "sampler": "tpe"}
+
+
+@pytest.mark.parametrize(
+    ("study", "words"),
+    [
+        (
+            lambda: optuna.create_study(direction="maximize"),
+            "is to maximize, the objective 'loss' has mode 'min'",
+        ),
+        (lambda: optuna.create_study(directions=["minimize", "minimize"]), "minimize, minimize"),
+        (
+            lambda: optuna.create_study(sampler=optuna.samplers.BruteForceSampler()),
+            "sampler is BruteForceSampler, which has no counterpart",
+        ),
+        (
+            lambda: optuna.create_study(pruner=optuna.pruners.WilcoxonPruner()),
+            "pruner is WilcoxonPruner, which has no counterpart",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_study_that_cannot_be_a_search(study: Any, words: str) -> None:
+    with pytest.raises(SearchError, match=words):
+        section_of(study(), LOSS)
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
+    (tmp_path / "users_space.py").write_text(FUNCTION)
+    section = {"space_fn": "users_space:space", "method": "tpe", "num": 12, "concurrency": 12}
+    made = load_recipe({**recipe().resolved(), "search": section}, root=tmp_path)
+    search = load("cerebro.search", "tpe")(made)
+    proposals = search.propose(Outlook())
+    assert len({p.hparams.get("slope") for p in proposals}) > 2
+    assert all(("slope" in p.hparams) == (p.hparams["act"] == "gelu") for p in proposals)
+    known = [Standing(f"c{i:04d}", p.hparams, origin=p.origin) for i, p in enumerate(proposals[:3])]
+    assert search.propose(Outlook(known)) == proposals[3:]
+    on_a_grid = {"method": "grid", "space_fn": "users_space:space"}
+    with pytest.raises(RecipeError, match="needs a `space`, not a function"):
+        load("cerebro.search", "grid")(
+            load_recipe({**recipe().resolved(), "search": on_a_grid}, root=tmp_path)
+        )
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        (
+            {"method": "asha", "num": 3, "resource": "units"},
+            "num is 3, but with rungs at 1, 3 units .* takes 9",
+        ),
+        ({"method": "asha", "num": 30, "min_resource": 5}, "the first rung is at 5 epochs, .* trained for 2"),
+        ({"method": "asha"}, "goes on for ever: give `num`"),
+        ({"method": "tpe", "num": 3, "options": {"n_startup": 3}}, "did you mean 'n_startup_trials'"),
+        ({"method": "qmc", "num": 3, "options": {"qmc_type": "x"}}, "QMCSampler: .* correct it"),
+        ({"method": "pbt"}, "needs `num`, the size of the population"),
+        ({"method": "pbt", "num": 3}, "a population of 3 has no worst 0.25"),
+        ({"method": "pbt", "num": 4, "perturb": ["wd"]}, "perturb: 'wd' is not in the space"),
+        ({"method": "random", "num": 3, "enqueue": [{"lr": 0.1}]}, "has no 'act'"),
+        ({"method": "random", "num": 3, "enqueue": [{"lr": 0.1, "ac": "a"}]}, "did you mean 'act'"),
+        ({"method": "asha", "num": 30, "sampler": "tp"}, "did you mean 'tpe'"),
+        ({"method": "asha", "num": 30, "reduction_facto": 3}, "did you mean 'reduction_factor'"),
+        ({"method": "random", "num": 3, "max_epochs": 5}, "epochs is 2, search.max_epochs 5"),
+        ({"method": "random", "num": 3, "budget": {"epoch": 5}}, "did you mean 'epochs'"),
+    ],
+)
+def test_bad_input_is_one_clear_message(section: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        load("cerebro.search", section["method"])(recipe(**section))
+
+
+def test_the_issues_own_words() -> None:
+    made = load_recipe({**recipe().resolved(), "search": {}} | _issue())
+    assert made.epochs == 9
+    assert made.search.reduction_factor == 3  # type: ignore[attr-defined]
+    assert load_recipe(made.resolved()) == made
+
+
+def _issue() -> dict[str, Any]:
+    raw = recipe().resolved()
+    del raw["epochs"]
+    section = {"method": "asha", "space": {"lr": [0.1, 0.2]}, "num": 9, "max_epochs": 9, "reduction": 3}
+    return {**raw, "search": section, "epochs": 9}
