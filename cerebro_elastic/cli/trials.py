@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, store_of
-from cerebro_elastic.report.trials import TrialRow, trial_rows, trials_table
+from cerebro_elastic.report.trials import TrialRow, trial_rows, trials_view
 
 
 def trials(
@@ -34,7 +34,7 @@ def trials(
     elif not rows:
         typer.echo("nothing is tried yet")
     else:
-        Console().print(trials_table(rows))
+        Console().print(trials_view(rows), highlight=False)
 
 
 def _json(row: TrialRow) -> dict[str, Any]:

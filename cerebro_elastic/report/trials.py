@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -59,22 +61,24 @@ def _row(
     return TrialRow(config, hardware, choice, known.seconds, known.bytes, known.units, used=used)
 
 
-def trials_table(rows: Sequence[TrialRow]) -> Table:
-    """For people; what is repeated in the next line is left out there."""
+def trials_view(rows: Sequence[TrialRow]) -> RenderableType:
+    """For people: the choices of each config on each kind of node."""
+    width = max((len(row.choice.label) for row in rows), default=0)
+    parts: list[RenderableType] = []
+    for (config, hardware), choices in groupby(rows, key=lambda row: (row.config, row.hardware)):
+        parts += [f"{config} on {hardware}", _choices_table(choices, width)]
+    return Group(*parts)
+
+
+def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("config", "kind of node", "choice"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("  choice", min_width=width + 2, no_wrap=True)
     for name in ("s/unit", "MB/rank", "units"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", min_width=8)
-    before = ("", "")
+        table.add_column(name, justify="right", min_width=len(name), no_wrap=True)
+    table.add_column("", overflow="fold")
     for row in rows:
-        place = (row.config, row.hardware)
-        shown = place if place != before else ("", "")
-        before = place
         table.add_row(
-            *shown,
-            row.choice.label,
+            f"  {row.choice}",
             "-" if row.seconds is None else f"{row.seconds:.3g}",
             "-" if row.seconds is None else f"{row.bytes / 1e6:.0f}",
             str(row.units),

@@ -106,8 +106,10 @@ def test_the_table_tells_each_choice(choosing: Choosing, at_etcd: list[str], cer
     refined = rows(cerebro, choosing, at_etcd)["single"]
     assert (refined["seconds"], refined["units"]) == (9.0, 1), "the trial said 6, the unit took 12"
     shown = " ".join(cerebro("trials", choosing.ledger.keys.run, *at_etcd).out.split())
-    assert "c0000 A100 single 9 2 1 fastest ddp x2 - - 0 refused:" in shown
-    assert shown.endswith("fsdp x2 offload=True - - 0 untried")
+    assert shown == (
+        "c0000 on A100 choice s/unit MB/rank units single 9 2 1 fastest "
+        "ddp x2 - - 0 refused: nothing is trainable fsdp x2 offload=True - - 0 untried"
+    )
 
 
 def test_a_unit_that_ran_out_of_memory_refuses_its_choice(
