@@ -91,7 +91,8 @@ def read_manifest(url: str) -> Manifest:
             text = read(place)
         except FileNotFoundError as exc:
             raise DataError(
-                f"there is no dataset at {url}: {place} is missing; prepare it with `cerebro prepare`"
+                f"there is no dataset at {url}: {place} is missing; correct the URL, or prepare it "
+                "with `cerebro prepare`"
             ) from exc
     return _parse(text, str(place))
 

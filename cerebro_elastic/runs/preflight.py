@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from cerebro_elastic import errors, registry
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
+from cerebro_elastic.files import locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.choices import choices
@@ -93,6 +95,8 @@ def check(
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, data, prepare=prepare)
+    if recipe.checkpoints is not None:
+        check_writable(recipe.checkpoints)
     return Findings(
         data=data,
         data_digest=manifest.digest,
@@ -107,6 +111,21 @@ def _check_loggers(recipe: Recipe) -> None:
     others = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
     if others:
         registry.load("cerebro.loggers", "lightning")(others, recipe.name, recipe.root, Path())
+
+
+def check_writable(url: str) -> None:
+    """Whether checkpoints can be written to ``url``: tried, not guessed. Raises ``RecipeError`` if there is
+    no such place, ``StorageError`` if it cannot be reached or refuses."""
+    with translated(RecipeError, f"checkpoints cannot be written to {redacted(url)}"):
+        probe = locate(url) / f"probe-{uuid.uuid4().hex}"
+        try:
+            write(probe, [b"can this be written?"])
+        except FileNotFoundError as exc:
+            raise RecipeError(
+                f"checkpoints cannot be written to {redacted(url)}: there is no such bucket; create it, or "
+                "correct `checkpoints` in the recipe"
+            ) from exc
+        remove(probe)
 
 
 def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:

@@ -1,0 +1,79 @@
+"""Storage that is not there, cannot be reached or refuses: told before a run starts, in one message each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from s3fs import S3FileSystem
+
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.errors import CerebroError, DataError, RecipeError, StorageError
+from cerebro_elastic.files import locate, places, sizes
+from cerebro_elastic.runs.preflight import check_writable
+from cerebro_elastic.testing.proxy import Bad, BadProxy
+
+USES = {"data": lambda url: read_manifest(f"{url}/data"), "checkpoints": check_writable}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PATIENCE", 0.0)
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (
+            Bad.FORBIDDEN,
+            r"s3://bucket.*: the storage refuses access.*; renew the credentials of this machine",
+        ),
+        (Bad.DROP, r"s3://bucket.*: the storage cannot be reached.*; look whether the storage is up"),
+    ],
+)
+def test_storage_that_does_not_let_us(s3: BadProxy, use: str, bad: Bad, message: str) -> None:
+    s3.first(99, bad)
+    with pytest.raises(StorageError, match=message) as caught:
+        USES[use]("s3://bucket")
+    assert "a-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_wrong_endpoint(s3: BadProxy, use: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    S3FileSystem.clear_instance_cache()  # which has read the old one
+    try:
+        with pytest.raises(StorageError, match=r"cannot be reached.*127\.0\.0\.1:9"):
+            USES[use]("s3://elsewhere")
+    finally:
+        S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize(
+    ("use", "kind", "message"),
+    [
+        ("data", DataError, r"no dataset at s3://nowhere/data: .*; correct the URL, or prepare it"),
+        ("checkpoints", RecipeError, "to s3://nowhere: there is no such bucket; create it, or correct"),
+    ],
+)
+def test_a_bucket_that_is_not_there(
+    s3: BadProxy,  # noqa: ARG001
+    use: str,
+    kind: type[CerebroError],
+    message: str,
+) -> None:
+    with pytest.raises(kind, match=message):
+        USES[use]("s3://nowhere")
+
+
+@pytest.mark.usefixtures("s3")
+def test_what_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    for url in ("s3://bucket/checkpoints", str(tmp_path / "checkpoints")):
+        check_writable(url)
+        assert sizes(locate(url)) == {}
+
+
+def test_a_folder_that_may_not_be_written() -> None:
+    with pytest.raises(CerebroError, match=r"/proc/nowhere"):
+        check_writable("/proc/nowhere")
