@@ -135,7 +135,11 @@ def cerebro(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     """The record of a run that goes on in a store."""
     run = f"digits-{uuid.uuid4().hex[:8]}"
-    spec = Spec(Plan(run, 1, 1), {}, "", "", "", str(project), {}, "", __version__)
+    files = project / "files"
+    files.mkdir(exist_ok=True)
+    for name in ("manifest.json", "spec.json"):
+        (files / name).touch()
+    spec = Spec(Plan(run, 1, 1), {}, "", str(files), "", str(project), {}, str(files), __version__)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, run)
         ledger.open(spec)
