@@ -12,7 +12,7 @@ from cerebro_elastic.core.values import CheckpointRef, Prefetch
 from cerebro_elastic.errors import DamagedCheckpoint
 
 Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
-"""Gives the state of a checkpoint that was found damaged; see ``worker/repair.py``."""
+"""Makes a checkpoint whole again that was found damaged; see ``worker/repair.py``."""
 
 
 class Hopper:
@@ -33,18 +33,25 @@ class Hopper:
         if hint.input is not None:
             self._ahead = (hint.input, part, self._thread.submit(checkpoint.load, hint.input, part))
 
-    def load(self, ref: CheckpointRef | None, part: Part | None = None) -> Any:
-        """The state at ``ref``, or a ``part`` of it (``checkpoint.load``), checked by its digest, repaired if
-        it is damaged; ``None`` for a config's first unit."""
+    def load(
+        self, ref: CheckpointRef | None, part: Part | None = None, wait: Callable[[], None] | None = None
+    ) -> Any:
+        """The state at ``ref``, or a ``part`` of it (``checkpoint.load``), checked by its digest; ``None``
+        for a config's first unit. If it is damaged it is repaired; a rank that is given ``wait`` calls that
+        until another one has done so."""
         ahead, self._ahead = self._ahead, None
         if ref is None:
             return None
         if ahead is not None and ahead[:2] == (ref, part) and ahead[2].exception() is None:
             return ahead[2].result()
-        try:
-            return checkpoint.load(ref, part)
-        except DamagedCheckpoint as damage:
-            return self._repair(ref, damage)
+        while True:
+            try:
+                return checkpoint.load(ref, part)
+            except DamagedCheckpoint as damage:
+                if wait is None:
+                    self._repair(ref, damage)
+                    return checkpoint.load(ref, part)
+                wait()
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

@@ -6,7 +6,8 @@ whether the attempt still stands: it does not any more when one of its nodes is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -19,6 +20,7 @@ from cerebro_elastic.worker.seat import Seat
 
 _PATIENCE = 0.8
 """The part of the time after which a rank counts as hanging that the others wait for it: they outlive it."""
+_PAUSE_SECONDS = 0.5
 
 
 class Withdrawn(Exception):
@@ -62,6 +64,19 @@ class Gathering:
     def stands(self, attempt: Attempt) -> bool:
         """Whether the attempt is still this node's."""
         return self._meetings.stands(attempt, self._node)
+
+    def waiting(self, attempt: Attempt, seat: Seat, beat: Callable[[], None]) -> Callable[[], None] | None:
+        """What a rank that does not lead calls to let the one that does get on; ``None`` for that one. It
+        raises ``Withdrawn`` if the attempt does not stand any more."""
+        if seat.leads:
+            return None
+
+        def wait() -> None:
+            self._check(attempt)
+            time.sleep(_PAUSE_SECONDS)
+            beat()
+
+        return wait
 
     def _check(self, attempt: Attempt) -> None:
         if not self.stands(attempt):

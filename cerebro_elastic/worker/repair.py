@@ -9,6 +9,7 @@ knows nothing of all this, and the log a warning. What was needed on the way onl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from cerebro_elastic import checkpoint
@@ -20,6 +21,10 @@ from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.train.task import nothing
+from cerebro_elastic.worker.again import Again
+from cerebro_elastic.worker.meeting import needs_group
+
+_BEAT_SECONDS = 1.0
 
 
 class Repairs:
@@ -84,6 +89,8 @@ class Repairs:
 
     def _again(self, at: Config, visit: Visit, state: Any, damage: DamagedCheckpoint) -> Any:
         """The state after ``visit``, done again and put back in its place."""
+        if needs_group(visit.choice):
+            return self._again_on_ranks(at, visit, damage)
         end = visit.skip + visit.batches
         stop = (lambda _done: False) if visit.whole else (lambda done: done >= end)
         job = self._bench.job(at, visit.unit, state, beat=self._beat, stop=stop)
@@ -91,13 +98,30 @@ class Repairs:
         try:
             checkpoint.restore(result.state, visit.output)
         except CheckpointError as error:
-            raise CheckpointError(
-                f"{damage}; doing epoch {visit.unit.epoch}, partition {visit.unit.partition} of "
-                f"{visit.unit.config} again did not help: {error}. The machine, its number of threads or the "
-                "code is not what it was"
-            ) from error
+            raise _in_vain(visit, damage, str(error)) from error
         # As every other unit gets its input: from the storage, read and checked.
         return checkpoint.load(visit.output)
+
+    def _again_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
+        """As ``_again``, in processes of this machine for as many ranks as the visit had."""
+        checkpoint.remove(visit.output)
+        with Again(self._spec, self._bench.cache) as again, ThreadPoolExecutor(1) as thread:
+            done = thread.submit(again, at, visit, visit.input, visit.output.url)
+            while not wait([done], timeout=_BEAT_SECONDS).done:
+                self._beat()
+            made = done.result()
+        if made != visit.output:
+            checkpoint.remove(made)
+            raise _in_vain(visit, damage, f"it made {made}") from damage
+        return checkpoint.load(made)
+
+
+def _in_vain(visit: Visit, damage: DamagedCheckpoint, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{damage}; doing epoch {visit.unit.epoch}, partition {visit.unit.partition} of "
+        f"{visit.unit.config} again did not help: {why}. The machine, its number of threads or the code is "
+        "not what it was"
+    )
 
 
 def _readable(ref: CheckpointRef) -> bool:

@@ -61,7 +61,8 @@ class Trials:
             return _result(attempt, refusal=why)
 
     def _tried(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
-        state = self._hopper.load(attempt.input)
+        wait = self._gathering.waiting(attempt, seat, self._beat)
+        state = self._hopper.load(attempt.input, wait=wait)
         meter, room = memory.Meter(self._device), memory.room(self._device, self._limit)
         watch = _Watch(self._clock, self._device, meter)
         job = self._bench.job(

@@ -53,7 +53,8 @@ class Units:
         unit, clock = attempt.unit, self._clock
         started, began = clock.wall(), clock.now()
         part = part_of(attempt.choice, seat.rank)
-        state = self._hopper.load(attempt.input, part)
+        wait = self._gathering.waiting(attempt, seat, self._beat)
+        state = self._hopper.load(attempt.input, part, wait)
         job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._beat)
         self._hopper.prefetch(attempt.prefetch, part)
         place = position(config)

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,19 @@ def test_what_fails_on_one_rank_is_told_and_ends_the_attempt_for_all(play: Play)
     play.stage.create("goes-on")
     play.unit("goes-on", ["one", "pair"], OVER)
     assert (ranks_of(play.pair), ranks_of(play.one)) == before
+
+
+def test_a_checkpoint_in_parts_that_was_damaged_is_made_again(play: Play) -> None:
+    """By the rank that leads, in processes of its own; the other waits for it."""
+    play.stage.create("damaged")
+    head = play.unit("damaged", ["pair"], FSDP).output
+    for file in Path(head.url).iterdir():
+        file.write_bytes(file.read_bytes()[:-1])
+    after = play.unit("damaged", ["one", "pair"], OVER)
+    assert after.input == head
+    checkpoint.verify(head)
+    assert play.stage.said("one", "repaired a damaged checkpoint")
+    assert play.stage.config("damaged").failures == ()
 
 
 def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play) -> None:
