@@ -1,8 +1,9 @@
 """cerebro-elastic: Model Hopper Parallelism on TorchElastic.
 
 ``run(recipe, **overrides) -> RunResult`` runs a recipe on this machine, ``join(run)`` makes this machine a
-node of a run that goes on, ``open_run(run)`` opens one afterwards. All are imported on use: torch loads this
-package in every process that knows rendezvous backends.
+node of a run that goes on, ``open_run(run)`` opens one afterwards; ``stop``, ``resume`` and ``clone`` decide
+on a config of a live run. All are imported on use: torch loads this package in every process that knows
+rendezvous backends.
 """
 
 from __future__ import annotations
@@ -15,19 +16,33 @@ if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe, load_recipe
     from cerebro_elastic.runs.join import join
     from cerebro_elastic.runs.launch import run
+    from cerebro_elastic.runs.people import clone, resume, stop
     from cerebro_elastic.runs.result import RunResult, open_run
 
-__all__ = ["Recipe", "RunResult", "join", "load_recipe", "open_run", "run"]
+__all__ = [
+    "Recipe",
+    "RunResult",
+    "clone",
+    "join",
+    "load_recipe",
+    "open_run",
+    "resume",
+    "run",
+    "stop",
+]
 
 __version__ = version("cerebro-elastic")
 
 _HOMES = {
     "Recipe": "cerebro_elastic.recipes",
     "RunResult": "cerebro_elastic.runs.result",
+    "clone": "cerebro_elastic.runs.people",
     "join": "cerebro_elastic.runs.join",
     "load_recipe": "cerebro_elastic.recipes",
     "open_run": "cerebro_elastic.runs.result",
+    "resume": "cerebro_elastic.runs.people",
     "run": "cerebro_elastic.runs.launch",
+    "stop": "cerebro_elastic.runs.people",
 }
 
 

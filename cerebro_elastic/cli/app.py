@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli import hosts, results
+from cerebro_elastic.cli import hosts, people, results
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import outcome_json, state_json
@@ -234,6 +234,9 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
 
 app.command()(hosts.host)
 app.command()(hosts.etcd)
+app.command()(people.stop)
+app.command()(people.resume)
+app.command()(people.clone)
 app.command()(results.export)
 app.command()(results.report)
 app.command()(trials)

@@ -46,7 +46,7 @@ def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Ledger, Spec]]
         ledger = Ledger(store, run)
         spec = known_spec(ledger, settings)
         if ledger.ended():
-            raise RunError(f"run {run!r} has ended: nobody can join or leave it; see `cerebro status {run}`")
+            raise RunError(f"run {run!r} has ended: nothing can be asked of it; see `cerebro status {run}`")
         yield ledger, spec
 
 

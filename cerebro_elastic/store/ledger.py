@@ -290,22 +290,31 @@ class Ledger:
         event = ConfigResumed(0, name, reason, by_hand=True)
         return self._by_hand(name, event, lambda config: config.status is Status.STOPPED)
 
-    def clone(self, name: str, hparams: HParams) -> Config | None:
-        """Add a config that goes on from where the config ``name`` stands, with its hyper-parameters but for
-        ``hparams``. The new config; ``None`` if there is no such parent or the run has ended. Raises
-        ``RunError`` if the parent has done all its epochs."""
+    def clone(
+        self,
+        name: str,
+        hparams: HParams,
+        start: Callable[[Config], Config | None] = lambda parent: parent,
+    ) -> Config | None:
+        """Add a config with the hyper-parameters of the config ``name`` but for ``hparams``. It goes on from
+        where ``start`` says, given the parent as it stands: from the same place, or another at which a
+        checkpoint of the parent is kept, or from the beginning (``None``). The new config; ``None`` if there
+        is no such parent or the run has ended. Raises ``RunError`` if all epochs are done where it would
+        start."""
         while True:
             state = self.state()
             parent = state.configs.get(name)
             if parent is None or state.plan is None or state.outcome is not None:
                 return None
-            if parent.epoch >= state.plan.epochs:
+            at = start(parent)
+            if at is not None and at.epoch >= state.plan.epochs:
                 raise RunError(
-                    f"config {name} has done all its {parent.epoch} epochs, nothing is left for a clone: "
-                    "clone one that has not"
+                    f"config {name} has done all its {at.epoch} epochs there, nothing is left for a clone: "
+                    "clone it from the beginning or an earlier epoch, or another config"
                 )
-            new = next(fresh_names(state.configs))
-            config = replace(child(parent, new, {**parent.hparams, **hparams}, BY_HAND), by_hand=True)
+            new, changed = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
+            made = child(at, new, changed, BY_HAND) if at else Config(new, changed, origin=BY_HAND)
+            config = replace(made, by_hand=True)
             try:
                 if self._ask(*self._created(config, parent.revision)):
                     return self.config(new)

@@ -1,0 +1,146 @@
+"""People decide on configs while a run goes on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cerebro_elastic
+from cerebro_elastic import __version__
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Status, Unit, Visit
+from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.store.base import Delete
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+Cerebro = Callable[..., Any]
+
+PLAN = Plan("", 1, 4)
+
+
+@pytest.fixture
+def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
+    """A run in which c0000 has ended three of its four epochs, the second being its best, and c0001 none."""
+    name = f"people-{uuid.uuid4().hex[:8]}"
+    recipe = {"objective": {"metric": "val_acc", "mode": "max"}}
+    plan = Plan(name, PLAN.partitions, PLAN.epochs)
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, name)
+        ledger.open(Spec(plan, recipe, "", "", "", str(project), {}, "", __version__))
+        lease = store.grant(60)
+        leader = ledger.lead("a-leader", lease)
+        assert leader is not None
+        for config in ("c0000", "c0001"):
+            ledger.create_config(Config(config, {"lr": 0.1, "act": "relu"}), leader)
+        ledger.register(Node("n", "host"), lease)
+        ledger.place({0: "n"}, leader)
+        for epoch, accuracy in enumerate((0.5, 0.9, 0.7)):
+            visit(ledger, leader, plan, epoch, accuracy)
+        yield ledger
+        assert check([ledger.read()]) == []
+        store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
+
+
+def visit(ledger: Ledger, leader: int, plan: Plan, epoch: int, accuracy: float) -> None:
+    state = ledger.state()
+    config = state.configs["c0000"]
+    unit = Unit("c0000", epoch, 0)
+    registration = state.nodes["n"].registration
+    ledger.assign(Attempt(unit, "n", registration, config.revision, input=config.head), leader)
+    attempt = ledger.assignment("n")
+    assert attempt is not None
+    output = CheckpointRef(f"/states/{epoch}", str(epoch), 10)
+    done = Visit(
+        unit,
+        0,
+        "n",
+        attempt.token,
+        config.head,
+        output,
+        1,
+        1,
+        1.0,
+        0.1,
+        1000.0 + epoch,
+        {"val_acc": accuracy},
+    )
+    assert ledger.commit(attempt, config, done, plan)
+
+
+def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
+    said = cerebro("stop", run.keys.run, "c0001", "--reason", "diverges", *at_etcd)
+    assert (said.code, said.err) == (0, "")
+    assert "c0001 is stopped in epoch 1; to go on: cerebro resume" in said.out
+    stopped = run.state().configs["c0001"]
+    assert (stopped.status, stopped.reason, stopped.by_hand) == (Status.STOPPED, "diverges", True)
+    assert cerebro("stop", run.keys.run, "c0001", *at_etcd).code == 0, "once more changes nothing"
+    assert run.state().configs["c0001"] == stopped
+    said = cerebro("resume", run.keys.run, "c0001", *at_etcd)
+    assert (said.code, said.out) == (0, "c0001 goes on in epoch 1\n")
+    assert run.state().configs["c0001"].status is Status.LIVE
+
+
+@pytest.mark.parametrize(
+    ("start", "told", "epoch", "checkpoint"),
+    [
+        ("here", "in epoch 4 with the state of c0000", 3, "/states/2"),
+        ("best", "in epoch 3 with the state of c0000", 2, "/states/1"),
+        ("scratch", "anew", 0, None),
+    ],
+)
+def test_clones_begin_where_they_are_told_to(
+    run: Ledger,
+    at_etcd: list[str],
+    cerebro: Cerebro,
+    start: str,
+    told: str,
+    epoch: int,
+    checkpoint: str | None,
+) -> None:
+    said = cerebro("clone", run.keys.run, "c0000", "lr=0.01", "act=tanh", "--from", start, *at_etcd)
+    assert (said.code, said.err) == (0, "")
+    assert said.out == f"c0002 begins {told}: act=tanh lr=0.01\n"
+    new = run.state().configs["c0002"]
+    assert dict(new.hparams) == {"lr": 0.01, "act": "tanh"}
+    assert (new.epoch, new.head and new.head.url, new.by_hand) == (epoch, checkpoint, True)
+
+
+def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
+    store = store_at(at_etcd[1])
+    name = run.keys.run
+    assert cerebro_elastic.stop(name, "c0000", store=store).status is Status.STOPPED
+    new = cerebro_elastic.clone(name, "c0000", {"lr": 1}, start="best", store=store)
+    assert new.parent is not None
+    assert (new.parent.config, new.hparams["lr"]) == ("c0000", 1)
+    assert cerebro_elastic.resume(name, "c0000", store=store).status is Status.LIVE
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stop", "c9"], "has no config 'c9'; choices: c0000, c0001"),
+        (["clone", "c0000", "width=3"], "has no hyper-parameter 'width'; choices: act, lr"),
+        (["clone", "c0000", "lr"], "'lr' is not KEY=VALUE"),
+        (
+            ["clone", "c0001", "--from", "best"],
+            "has no best epoch yet: none has ended with a value of 'val_acc'",
+        ),
+        (["clone", "c0000", "--from", "there"], "'there' is not one of"),
+    ],
+)
+def test_what_cannot_be_done_is_told(
+    run: Ledger, at_etcd: list[str], cerebro: Cerebro, words: list[str], message: str
+) -> None:
+    before = run.state()
+    verb, *rest = words
+    said = cerebro(verb, run.keys.run, *rest, *at_etcd)
+    assert said.code in (1, 2)
+    assert message in " ".join(said.err.replace("│", " ").split())
+    assert run.state() == before
