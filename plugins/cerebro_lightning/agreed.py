@@ -28,28 +28,33 @@ from lightning.pytorch.trainer.connectors.logger_connector.result import (
 )
 from torch import Tensor
 
+from cerebro_elastic.parallel.base import Portion
 from cerebro_elastic.parallel.group import ranks
 from cerebro_lightning import metrics
 
+_ALIKE = Portion(0, 1, 1.0)
+"""Where there is no batch."""
 _FOUND = ("value", "cumulated_batch_size", "_update_count")
 
 
 @dataclass(frozen=True)
 class _Said:
-    """What one rank has logged once; ``value`` is there unless it was no number."""
+    """What one rank has logged once, and what its part of the batch weighs. ``value`` is there if it is a
+    number; ``by_rows`` says that ``weight``, for the epoch's mean, counts the part's rows."""
 
     value: float | None
-    rows: int
+    weight: int
+    by_rows: bool
     share: float
 
 
 class AgreedResults(_ResultCollection):
-    """``share`` tells what this rank's part of the present batch weighs."""
+    """``portion`` tells this rank's part of the present batch."""
 
-    def __init__(self, training: bool, share: Callable[[], float]) -> None:
+    def __init__(self, training: bool, portion: Callable[[], Portion]) -> None:
         super().__init__(training)
-        self._share = share
-        self._logged: dict[str, list[tuple[Any, int, float]]] = {}
+        self._portion = portion
+        self._logged: dict[str, list[tuple[Any, int, Portion]]] = {}
         self._found: dict[str, dict[str, Any]] = {}
 
     def update_metrics(self, key: str, value: Any, batch_size: int) -> None:
@@ -59,7 +64,7 @@ class AgreedResults(_ResultCollection):
             self._found[key] = {name: vars(result)[name] for name in _FOUND if name in vars(result)}
         super().update_metrics(key, value, batch_size)
         said = value if result.is_tensor else result._forward_cache
-        self._logged[key].append((said, batch_size, self._share() if self.batch is not None else 1.0))
+        self._logged[key].append((said, batch_size, self._portion() if self.batch is not None else _ALIKE))
 
     def reset(self, metrics: bool | None = None, fx: str | None = None) -> None:
         super().reset(metrics, fx)
@@ -69,8 +74,9 @@ class AgreedResults(_ResultCollection):
     def agree(self) -> None:
         """Every rank calls it: what was logged since the last time becomes that of whole batches."""
         mine = {key: [_said(*entry) for entry in entries] for key, entries in self._logged.items()}
-        everyone: list[Any] = [None] * ranks()[1]
-        dist.all_gather_object(everyone, mine)
+        everyone: list[Any] = [mine] * ranks()[1]
+        if len(everyone) > 1:
+            dist.all_gather_object(everyone, mine)
         logged, self._logged = self._logged, {}
         for key, entries in logged.items():
             said = [theirs[key] for theirs in everyone if key in theirs]
@@ -81,7 +87,7 @@ class AgreedResults(_ResultCollection):
         self,
         result: _ResultMetric,
         found: dict[str, Any],
-        entries: list[tuple[Any, int, float]],
+        entries: list[tuple[Any, int, Portion]],
         said: list[list[_Said]],
     ) -> None:
         if result.is_tensor:
@@ -93,16 +99,23 @@ class AgreedResults(_ResultCollection):
                 continue
             whole = _whole(_reduced(result.meta, counted), value)
             if result.is_tensor:
-                result.forward(whole, sum(one.rows for one in counted))
+                result.forward(whole, _weight(counted))
             else:
                 result._forward_cache = whole
         if result.is_tensor:
             result._computed = None
 
 
-def _said(value: Any, rows: int, share: float) -> _Said:
+def _said(value: Any, weight: int, portion: Portion) -> _Said:
     number = float(value) if isinstance(value, Tensor) and value.numel() == 1 else None
-    return _Said(number, int(rows), share)
+    return _Said(number, int(weight), weight == portion.stop - portion.start, portion.share)
+
+
+def _weight(said: Sequence[_Said]) -> int:
+    """What a batch weighs in the epoch's mean: its rows, or what the module has said that it weighs."""
+    if all(one.by_rows for one in said):
+        return sum(one.weight for one in said)
+    return round(sum(one.weight * one.share for one in said) / sum(one.share for one in said))
 
 
 def _reduced(meta: _Metadata, said: Sequence[_Said]) -> float:
@@ -124,23 +137,24 @@ def _whole(value: float, like: Tensor) -> Tensor:
 
 class AgreedConnector(_LoggerConnector):
     """Lightning's own, that lets the ranks agree before anything is read. ``ends`` says whether the batch is
-    the unit's last."""
+    the unit's last, ``stopping`` whether the training was to stop already when the unit began."""
 
-    def __init__(self, trainer: pl.Trainer, share: Callable[[], float], ends: Callable[[], bool]) -> None:
+    def __init__(self, trainer: pl.Trainer, portion: Callable[[], Portion], ends: Callable[[], bool]) -> None:
         super().__init__(trainer)
-        self._share = share
+        self._portion = portion
         self._ends = ends
         self._held: metrics.Held | None = None
+        self.stopping = False
 
     def on_batch_start(self, batch: Any, dataloader_idx: int | None = None) -> None:
         super().on_batch_start(batch, dataloader_idx)
         # A rank for which there is no row takes part with one that does not count.
-        self._held = None if self._share() else metrics.held(self.trainer.lightning_module)
+        self._held = None if self._portion().share else metrics.held(self.trainer.lightning_module)
 
     def on_batch_end(self) -> None:
         if self._held is not None:
             metrics.put_back(self._held)
-        if self._is_due():
+        if not self.trainer.training or self._ends() or self.should_update_logs:
             self.agree()
         super().on_batch_end()
 
@@ -154,10 +168,11 @@ class AgreedConnector(_LoggerConnector):
         assert isinstance(results, AgreedResults)
         results.agree()
 
-    def _is_due(self) -> bool:
-        """Whether somebody will read: the same on every rank."""
+    @property
+    def should_update_logs(self) -> bool:
+        """Lightning's rule, but for ``trainer.should_stop``, which may just have been set on one rank."""
         trainer = self.trainer
-        if not trainer.training or self._ends():
-            return True
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        return bool(every) and (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % every == 0
+        if not trainer.training or not every:
+            return super().should_update_logs
+        return self.stopping or (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % every == 0

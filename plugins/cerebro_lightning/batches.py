@@ -10,6 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from cerebro_elastic.core.values import Phase
 from cerebro_elastic.data.batches import Part, whole
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.task import UnitJob
@@ -32,15 +33,16 @@ class EpochLoader:
 
 
 class Batches:
-    """The batches of ``job``; on several ranks this one's part of each, whose share ``strategy`` learns."""
+    """The batches of ``job``; on several ranks this one's part of each, which ``strategy`` is told."""
 
     def __init__(self, job: UnitJob, strategy: NamedStateStrategy) -> None:
         self._job = job
         self._several = strategy if isinstance(strategy, SeveralRanks) else None
 
     def training(self) -> EpochLoader:
-        """As long as the epoch."""
-        return EpochLoader(feed.epoch_batches(self._job), self._training)
+        """As long as the epoch, of which a trial does not come to the end."""
+        trial = self._job.unit.phase is Phase.TRIAL
+        return EpochLoader(feed.epoch_batches(self._job) + trial, self._training)
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | None:
         """All validation partitions in their natural order; none if the module does not validate."""
@@ -66,5 +68,5 @@ class Batches:
             return
         counts = iter(rows)
         for batch in batches(several.part):
-            several.share = several.portion(next(counts)).share
+            several.now = several.portion(next(counts))
             yield batch

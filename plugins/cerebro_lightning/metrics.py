@@ -43,8 +43,9 @@ def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
         metric.sync()
         metric._is_synced, metric._cache = False, None  # it is not for torchmetrics to undo
         for state, default in metric._defaults.items():
-            if isinstance(default, list) and not isinstance(getattr(metric, state), list):
-                setattr(metric, state, [getattr(metric, state)])
+            if isinstance(default, list):
+                rows = getattr(metric, state)
+                setattr(metric, state, [rows] if len(rows) else [])
     yield
     put_back(own)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import lightning.pytorch as pl
+import torch
 from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cerebro_elastic.parallel.base import Parallelism, Parts
 from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.single import Single
+from cerebro_elastic.parallel.weight import check_room
 from cerebro_lightning.plain import cloned
 
 
@@ -19,6 +24,19 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     marks: frozenset[str] = frozenset()
     """Names of attributes that are hung on the module's parts and that are no state."""
+    by: Parallelism = Single()
+
+    def __init__(self, device: torch.device, room: int | None = None) -> None:
+        """``room``: how many bytes a rank may take, if the module is to be weighed before it is trained."""
+        super().__init__(device)
+        self._room = room
+
+    def setup_optimizers(self, trainer: pl.Trainer) -> None:
+        super().setup_optimizers(trainer)
+        if self._room is not None and not isinstance(self.optimizers[0], _MockOptimizer):
+            assert self.lightning_module is not None
+            parts = Parts(self.lightning_module, self.optimizers[0])
+            check_room(parts, self.by, self.world_size, self.root_device, self._room)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         assert self.lightning_module is not None
@@ -44,7 +62,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
             self.lightning_module.get_parameter(name).grad = grad
 
     def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:  # noqa: ARG002
-        """The parameters by name, as they are after the unit of which ``state_dict`` is."""
+        """The parameters by name, as they are after the unit of which ``state_dict`` is: this rank's part."""
         assert self.lightning_module is not None
         return self.lightning_module.named_parameters()
 

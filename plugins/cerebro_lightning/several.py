@@ -16,6 +16,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.device_dtype_mixin import _DeviceDtypeModuleMixin
 from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
+from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from torchmetrics import Metric
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import agree
-from cerebro_elastic.parallel.base import Parts, Portion, Stepwise
+from cerebro_elastic.parallel.base import Parts, Portion, Sharding, Stepwise
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.share import averaged_gradients
 from cerebro_elastic.train.task import State
@@ -40,24 +41,28 @@ _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
 class SeveralRanks(NamedStateStrategy):
     """Every rank has the whole module, and the gradients are averaged: ddp.
 
-    ``state`` is what the unit begins with; it will be loaded later. ``share`` is to be set for each batch:
-    what this rank's part of it weighs.
+    ``state`` is what the unit begins with; it will be loaded later. ``now`` is to be set for each batch: this
+    rank's part of it.
     """
 
-    def __init__(self, device: torch.device, name: str, by: Stepwise, state: State | None) -> None:
-        super().__init__(device)
+    by: Stepwise
+
+    def __init__(
+        self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
+    ) -> None:
+        super().__init__(device, room)
         self.global_rank, self.world_size = ranks()
         self.local_rank = self.global_rank
-        self.share = 1.0
+        self.now = Portion(0, 1, 1.0)
         self._name = name
-        self._by = by
+        self.by = by
         self._state = state
         self._parts: Parts
         self._trained: tuple[bool, ...] = ()
 
     def portion(self, rows: int) -> Portion:
         """This rank's part of a batch with so many rows."""
-        return self._by.portion(rows)
+        return self.by.portion(rows)
 
     def part(self, rows: int) -> slice:
         """The same as a slice."""
@@ -67,17 +72,13 @@ class SeveralRanks(NamedStateStrategy):
     def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], RanksPrecision]:
         """The trainer's settings without the precision, and this. Raises ``TaskError`` for what cannot be
         honoured."""
-        refusals.refuse_settings(settings, self._by, self._name)
+        refusals.refuse_settings(settings, self.by, self._name)
         precision = RanksPrecision(refusals.precision_of(settings, self._name), self)
         return {key: value for key, value in settings.items() if key != "precision"}, precision
 
-    def refuse_callbacks(self, callbacks: Iterable[pl.Callback]) -> None:
-        """Raise ``TaskError`` for a callback that cannot work."""
-        refusals.refuse_callbacks(callbacks, self._by, self._name)
-
-    def weight(self) -> float:
-        """The present batch's ``share``."""
-        return self.share
+    def present(self) -> Portion:
+        """That of the present batch."""
+        return self.now
 
     @property
     def is_global_zero(self) -> bool:
@@ -88,17 +89,18 @@ class SeveralRanks(NamedStateStrategy):
         assert module is not None
         assert self.accelerator is not None
         self.accelerator.setup(trainer)
-        refusals.refuse_module(module, self._by, self._name)
+        refusals.refuse_callbacks(vars(trainer)["callbacks"], self.by, self._name)
+        refusals.refuse_module(module, self.by, self._name)
         self.setup_optimizers(trainer)
-        if not self.optimizers:
+        if any(isinstance(optimizer, _MockOptimizer) for optimizer in self.optimizers):
             raise TaskError(f"{type(module).__name__} has no optimizer: on several ranks it needs one")
         if self._state is not None:
             self._take_up(module, self._state)
         parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])
-        if refusal := self._by.refusal(parts, self.world_size):
+        if refusal := self.by.refusal(parts, self.world_size):
             raise TaskError(f"{type(module).__name__} cannot be trained by {self._name}: {refusal}")
         with self._marks_hidden(module):
-            self._parts = self._by.build(lambda: parts, self.root_device, loaded=self._state is not None)
+            self._parts = self.by.build(lambda: parts, self.root_device, loaded=self._state is not None)
         self.model = self._parts.model
         _place(module, self.root_device)
         self._trained = _flags(module)
@@ -126,15 +128,15 @@ class SeveralRanks(NamedStateStrategy):
         self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any
     ) -> Tensor:
         # The mean over ranks of losses that weigh by their rows is the mean over rows.
-        return super().backward(closure_loss * (self.share * self.world_size), optimizer, *args, **kwargs)
+        return super().backward(closure_loss * (self.now.share * self.world_size), optimizer, *args, **kwargs)
 
     def backward_through(self, loss: Tensor) -> None:
         """What the precision does in place of ``loss.backward()``."""
-        self._by.backward(self._parts, loss)
+        self.by.backward(self._parts, loss)
 
     def update(self, clip: float | None) -> None:
         """What the precision does in place of ``optimizer.step()``."""
-        self._by.update(self._parts, clip)
+        self.by.update(self._parts, clip)
 
     def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
         return _sync_ddp_if_available(tensor, group, reduce_op) if isinstance(tensor, Tensor) else tensor
@@ -144,11 +146,13 @@ class SeveralRanks(NamedStateStrategy):
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         held = [obj]
-        torch.distributed.broadcast_object_list(held, src)
+        if self.world_size > 1:
+            torch.distributed.broadcast_object_list(held, src)
         return held[0]
 
     def barrier(self, *_: Any, **__: Any) -> None:
-        torch.distributed.barrier()
+        if self.world_size > 1:
+            torch.distributed.barrier()
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         return not agree.any_of(not decision) if all else agree.any_of(decision)
@@ -165,7 +169,7 @@ class SeveralRanks(NamedStateStrategy):
 
     def close(self) -> None:
         """Let go of what the parallelism took."""
-        self._by.close()
+        self.by.close()
 
     def _take_up(self, module: pl.LightningModule, state: State) -> None:
         """What is trained, and by which groups, before it is spread."""
@@ -187,13 +191,19 @@ class SeveralRanks(NamedStateStrategy):
 class Sharded(SeveralRanks):
     """No rank has all of the module, or of the optimizer: what hops is put together by the parallelism."""
 
-    def __init__(self, device: torch.device, name: str, by: Stepwise, state: State | None) -> None:
-        super().__init__(device, name, by, state)
+    def __init__(
+        self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
+    ) -> None:
+        super().__init__(device, name, by, state, room)
         self._model_state: Mapping[str, Any] = {}
         self._optimizer_state: dict[str, Any] = {}
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        model, self._optimizer_state = self._by.export(self._parts)
+        """On every rank its shards, if the next unit may want just these; else of use on rank 0 alone."""
+        if isinstance(self.by, Sharding) and self.world_size > 1:
+            model, self._optimizer_state = self.by.export_shards(self._parts)
+        else:
+            model, self._optimizer_state = self.by.export(self._parts)
         return model
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:  # noqa: ARG002
@@ -204,7 +214,7 @@ class Sharded(SeveralRanks):
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         (named,) = checkpoint["optimizer_states"]
-        self._by.load(self._parts, self._model_state, named)
+        self.by.load(self._parts, self._model_state, named)
         self._model_state = {}
 
     def gradients(self) -> dict[str, Tensor]:
@@ -216,7 +226,7 @@ class Sharded(SeveralRanks):
     def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
         assert self.lightning_module is not None
         trained = [name for name, p in self.lightning_module.named_parameters() if p.requires_grad]
-        return [(name, nn.Parameter(state_dict[name])) for name in trained if name in state_dict]
+        return [(name, nn.Parameter(_rows(state_dict[name]))) for name in trained if name in state_dict]
 
     def put_gradients(self, gradients: Mapping[str, Tensor]) -> None:
         assert self.lightning_module is not None
@@ -283,6 +293,11 @@ class RanksPrecision(Precision):
         self._after_closure(model, optimizer)  # may ask for clipping
         self._strategy.update(self._clip)
         return result
+
+
+def _rows(value: Tensor) -> Tensor:
+    """What this rank has of a tensor that may be divided among ranks."""
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _flags(module: nn.Module) -> tuple[bool, ...]:

@@ -184,8 +184,6 @@ class SubEpoch:
         trainer = self._trainer
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
-        if isinstance(self._strategy, SeveralRanks):
-            self._strategy.refuse_callbacks(callbacks)
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
         apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
@@ -209,9 +207,9 @@ class SubEpoch:
 
     def _let_agree(self, strategy: SeveralRanks) -> None:
         trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
-        loop._results = AgreedResults(True, strategy.weight)
-        loop.val_loop._results = AgreedResults(False, strategy.weight)
-        trainer._logger_connector = AgreedConnector(trainer, strategy.weight, lambda: self.batches_left == 0)
+        loop._results = AgreedResults(True, strategy.present)
+        loop.val_loop._results = AgreedResults(False, strategy.present)
+        trainer._logger_connector = AgreedConnector(trainer, strategy.present, lambda: self.batches_left == 0)
 
     def _place_generators(self) -> None:
         """Rank 0 goes on with the config's; the others begin each unit anew, but for one that was stopped."""

@@ -40,7 +40,8 @@ class CerebroTrainer:
     cannot honour exactly is refused by name); ``monitor`` and ``mode`` say what is best, as in
     ``ModelCheckpoint``. ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs,
     the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
-    which gets the configs as trials. Callbacks are classes or names, alone or as ``{"class": name, "args":
+    which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
+    recipe's keys. Callbacks are classes or names, alone or as ``{"class": name, "args":
     {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
@@ -62,6 +63,8 @@ class CerebroTrainer:
         mode: Literal["min", "max"] = "min",
         seed: int = 0,
         scheduler: str = "longest-remaining",
+        parallelism: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "single",
+        gang: int = 1,
         callbacks: Sequence[type[pl.Callback] | str | Mapping[str, Any]] = (),
         run_id: str = "lightning",
         home: str | Path | None = None,
@@ -78,6 +81,8 @@ class CerebroTrainer:
             "epochs": max_epochs,
             "nodes": nodes,
             "scheduler": scheduler,
+            "parallelism": parallelism,
+            "gang": gang,
             "objective": {"metric": monitor, "mode": mode},
         }
         self._data = {"partitions": partitions, "batch_size": batch_size}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from lightning_harness import FOLDER, Case, hop, job
+from lightning_harness import FOLDER, Case, job
 
-from cerebro_elastic.core.values import Choice
-from cerebro_elastic.parallel import group
+from cerebro_elastic import checkpoint
+from cerebro_elastic.checkpoint import Part
+from cerebro_elastic.core.values import CheckpointRef, Choice
+from cerebro_elastic.parallel import agree, choose
+from cerebro_elastic.parallel.base import Sharding
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.team import Ranks
 from cerebro_elastic.testing.parts import in_parts
-from cerebro_elastic.testing.ranks import Ranks
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 
@@ -27,63 +30,77 @@ CHOICES = {
     "zero-3": Choice("deepspeed", 2, options={"stage": 3}),
 }
 
+Done = list[tuple[UnitJob, UnitResult]]
+
+
+def units_by(group: Ranks, case: Case, kinds: Sequence[str], folder: Path, cuts: Sequence[int] = ()) -> Done:
+    """All units of a case, each by the next of ``kinds``, over and over: what rank 0 returns. ``cuts`` stop
+    each after so many batches. States go through checkpoints in ``folder``."""
+    every = [kinds[number % len(kinds)] for number in range(len(places(case)))]
+    done: Done = []
+    ref: CheckpointRef | None = None
+    while len(done) < len(every) * (len(cuts) + 1) and not (done and done[-1][1].done):
+        start = len(done) // (len(cuts) + 1)
+        stop = next((n for n in range(start, len(every)) if every[n] != every[start]), len(every))
+        choice = CHOICES[every[start]]
+        args = (case, range(start, stop), choice, ref, str(folder), cuts)
+        (made, ref), *_ = group.together(some_units, *args, members=range(choice.ranks))
+        done += made
+    assert ref is not None
+    last, result = done[-1]
+    return [*done[:-1], (last, dataclasses.replace(result, state=checkpoint.load(ref)))]
+
+
+def some_units(
+    case: Case,
+    numbers: Sequence[int],
+    choice: Choice,
+    ref: CheckpointRef | None,
+    folder: str,
+    cuts: Sequence[int],
+) -> tuple[Done, CheckpointRef]:
+    """To be done by each rank: units one after the other, without states, and the last one's checkpoint."""
+    rank, size = ranks()
+    part = Part(rank, size) if size > 1 and isinstance(_made(choice), Sharding) else None
+    refs = [ref]
+
+    def saved(state: State) -> State:
+        refs.append(_save(state, f"{folder}/{numbers[0]}-{len(refs)}-{choice.label}", part))
+        loaded: State = checkpoint.load(refs[-1], part)
+        return loaded
+
+    state = None if ref is None else checkpoint.load(ref, part)
+    done: Done = []
+    for number in numbers:
+        unit = dataclasses.replace(job(case, *places(case)[number], state), choice=choice)
+        for result in in_parts(LightningTask(case.section, FOLDER).train, unit, cuts, saved):
+            done.append((dataclasses.replace(unit, state=None), dataclasses.replace(result, state={})))
+        state = saved(result.state)
+        if result.done:
+            break
+    assert refs[-1] is not None
+    return done, refs[-1]
+
 
 def places(case: Case) -> list[tuple[int, int]]:
     """(epoch, position) of all units, in order."""
     return [(epoch, position) for epoch, order in enumerate(case.orders) for position in range(len(order))]
 
 
-def some_units(
-    case: Case, numbers: Sequence[int], choice: Choice, given: bytes | None, cuts: Sequence[int] = ()
-) -> bytes:
-    """To be done by each rank: units one after the other; ``cuts`` stop each after so many batches."""
-    torch.set_num_threads(1)
-    state = None if given is None else unpacked(given)
-    done: list[tuple[UnitJob, UnitResult]] = []
-    for number in numbers:
-        unit = dataclasses.replace(job(case, *places(case)[number], state), choice=choice)
-        for result in in_parts(LightningTask(case.section, FOLDER).train, unit, cuts, told):
-            done.append((unit, result))
-        if done[-1][1].done:
-            break
-        state = told(done[-1][1].state)
-    return packed([(dataclasses.replace(unit, stop=None, beat=None), result) for unit, result in done])
+def _save(state: State, url: str, part: Part | None) -> CheckpointRef:
+    """As a worker does it; the reference is every rank's."""
+    if part is not None and checkpoint.is_divided(state):
+        written = agree.gathered(checkpoint.save_part(state, url, part))
+        ref = [
+            checkpoint.complete({k: v for each in written for k, v in each.items()}, url) if written else None
+        ]
+    else:
+        ref = [checkpoint.save(state, url) if ranks()[0] == 0 else None]
+    if ranks()[1] > 1:
+        dist.broadcast_object_list(ref, src=0)
+    assert ref[0] is not None
+    return ref[0]
 
 
-def units_by(
-    ranks: Ranks, case: Case, kinds: Sequence[str], cuts: Sequence[int] = ()
-) -> list[tuple[UnitJob, UnitResult]]:
-    """All units of a case, each unit by the next of ``kinds``, over and over: what rank 0 returns."""
-    done: list[tuple[UnitJob, UnitResult]] = []
-    state: bytes | None = None
-    every = [kinds[number % len(kinds)] for number in range(len(places(case)))]
-    start = 0
-    while start < len(every) and not (done and done[-1][1].done):
-        stop = start + 1
-        while stop < len(every) and every[stop] == every[start]:
-            stop += 1
-        choice = CHOICES[every[start]]
-        numbers = range(start, stop)
-        made = ranks.together(some_units, case, numbers, choice, state, cuts, members=range(choice.ranks))
-        done += unpacked(made[0])
-        state, start = packed(hop(done[-1][1].state)), stop
-    return done
-
-
-def told(state: State) -> State:
-    """Rank 0's, on every rank, as if each had read the checkpoint."""
-    heard = [hop(state) if group.ranks()[0] == 0 else None]
-    if group.ranks()[1] > 1:
-        dist.broadcast_object_list(heard, src=0)
-    assert heard[0] is not None
-    return heard[0]
-
-
-def packed(value: Any) -> bytes:
-    target = io.BytesIO()
-    torch.save(value, target)
-    return target.getvalue()
-
-
-def unpacked(value: bytes) -> Any:
-    return torch.load(io.BytesIO(value), weights_only=False)
+def _made(choice: Choice) -> Any:
+    return choose.make(choice.parallelism, choice.options)

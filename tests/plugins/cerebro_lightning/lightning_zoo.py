@@ -265,6 +265,64 @@ class OwnZeroGrad(Net):
                 parameter.grad *= 0.5
 
 
+class Configured(L.LightningModule):
+    """Made in ``configure_model``: blocks that are called through ``self(x)``, a parameter of the module
+    itself, a tied weight, a frozen layer, and two groups of parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def configure_model(self) -> None:
+        self.inward = nn.Linear(6, 8)
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.blocks[1].weight = self.blocks[0].weight
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.outward = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.inward(x)
+        for block in self.blocks:
+            hidden = torch.tanh(block(hidden))
+        return self.outward(self.frozen(hidden)) * self.scale
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = F.cross_entropy(self(batch[0]), batch[1])
+        self.log("loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", F.cross_entropy(self(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        weights = [p for name, p in self.named_parameters() if "bias" not in name and p.requires_grad]
+        biases = [p for name, p in self.named_parameters() if "bias" in name and p.requires_grad]
+        return torch.optim.AdamW([{"params": weights}, {"params": biases, "weight_decay": 0.0}], lr=0.05)
+
+
+class Pearson(Net):
+    """A metric whose states of several ranks do not add up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pearson = torchmetrics.PearsonCorrCoef()
+
+
+class OwnBackward(Net):
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        (2 * loss).backward()
+
+
+class OwnState(Net):
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return super().state_dict(*args, **kwargs)
+
+
+class Untrained(Net):
+    def configure_optimizers(self) -> None:
+        return None
+
+
 class Logging(Net):
     """Logs in every hook that allows it, with all reductions."""
 
