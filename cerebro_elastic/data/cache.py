@@ -23,11 +23,13 @@ from cerebro_elastic.files import Content, Place, chunks, content, locate, pour,
 
 
 class PartitionCache:
-    """The cache under the folder ``root``, shared by all processes of the host."""
+    """The cache under the folder ``root``, shared by all processes of the host. ``hits`` counts fetches by
+    this process that found what they wanted, ``misses`` the others."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._checked: set[Path] = set()
+        self.hits = self.misses = 0
 
     def fetch(self, url: str, manifest: Manifest, split: Split, index: int) -> Partition:
         """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it.
@@ -39,7 +41,10 @@ class PartitionCache:
         folder = self._folder(manifest, split, index)
         partition = manifest.split(split)[index]
         paths = _paths(folder, manifest)
-        if not self._good(paths.values(), partition.files):
+        if self._good(paths.values(), partition.files):
+            self.hits += 1
+        else:
+            self.misses += 1
             with (
                 translated(DataError, f"cannot fetch {split} partition {index} of {url} into {folder}"),
                 _locked(folder),

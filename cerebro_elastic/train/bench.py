@@ -43,7 +43,7 @@ class Bench:
                 f"{spec.data_digest}: restore them, or start a new run"
             )
         self.cache = cache
-        self._cache = PartitionCache(cache)
+        self.cache = PartitionCache(cache)
         self.device = device
         self._loader = loader_settings(self.recipe)
 
@@ -53,7 +53,7 @@ class Bench:
 
     def fetch(self, phase: Phase, index: int) -> Partition:
         """A training or validation partition, from the cache or into it."""
-        return self._cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
+        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
 
     @property
     def splits(self) -> bool:

@@ -28,6 +28,7 @@ from cerebro_elastic.worker.inbox import Inbox
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.memory import limit_of
+from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.recycling import Growth
 from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
@@ -91,8 +92,10 @@ def _work(
         address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
         limit = limit_of(env)
         told = (clock, log, identity, leaving, watchdog)
+        labels = {"run": spec.plan.run, "node": identity.node}
         with (
             watchdog.catching_crashes(),
+            exposed(env, labels, bench.cache, clock.now, log),
             Attempts(ledger, spec, bench, *told, address=address, memory=limit) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())

@@ -1,0 +1,91 @@
+"""A node's numbers, scraped as Prometheus does it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.testing.clocks import HandClock
+from cerebro_elastic.worker.metrics import VARIABLE, exposed
+
+LABELS = {"run": "r", "node": "n"}
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.INFO, "cerebro"):
+        yield
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("", 0))) as server:
+        return int(server.getsockname()[1])
+
+
+def scraped(port: int) -> dict[str, float]:
+    """Samples by name, with the outcome behind it."""
+    text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert {name: sample.labels[name] for name in LABELS} == LABELS
+            found[f"{sample.name} {sample.labels.get('outcome', '')}".strip()] = sample.value
+    return found
+
+
+def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock, log, cache = HandClock(), EventLog(), PartitionCache(tmp_path)
+    with exposed({VARIABLE: str(free_port())}, LABELS, cache, clock.now, log):
+        port = caplog.records[-1].__dict__["fields"]["port"]
+        log.info("began")
+        clock.sleep(3.0)
+        log.info("committed", seconds=2.0, hop_seconds=0.5)
+        clock.sleep(1.0)
+        log.info("began")
+        log.warning("given up", why="leaving")
+        cache.hits, cache.misses = 5, 2
+        told = scraped(port)
+    assert told["cerebro_attempts_total committed"] == 1
+    assert told["cerebro_attempts_total given-up"] == 1
+    assert told["cerebro_attempts_total failed"] == 0
+    assert (told["cerebro_unit_seconds_total"], told["cerebro_hop_seconds_total"]) == (2.0, 0.5)
+    assert (told["cerebro_cache_hits_total"], told["cerebro_cache_misses_total"]) == (5, 2)
+    assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
+    log.info("began")  # nobody listens any more
+
+
+def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = free_port()
+    cache, clock = PartitionCache(tmp_path), HandClock()
+    told = ({VARIABLE: str(first)}, LABELS, cache, clock.now, EventLog())
+    with exposed(*told), exposed(*told):
+        ports = [r.__dict__["fields"]["port"] for r in caplog.records if r.message == "metrics"]
+        assert len(set(ports)) == 2
+        assert all(scraped(port) for port in ports)
+
+
+@pytest.mark.parametrize("env", [{}, {VARIABLE: "9100", "LOCAL_RANK": "1"}])
+def test_nobody_is_told_who_did_not_ask(
+    env: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with exposed(env, LABELS, PartitionCache(tmp_path), HandClock().now, EventLog()):
+        assert not caplog.records
+
+
+@pytest.mark.parametrize("port", ["http", "0", "70000"])
+def test_what_is_no_port_is_told(port: str, tmp_path: Path) -> None:
+    with (
+        pytest.raises(RunError, match=f"{VARIABLE} is '{port}'"),
+        exposed({VARIABLE: port}, LABELS, PartitionCache(tmp_path), HandClock().now, EventLog()),
+    ):
+        pass
