@@ -1,12 +1,14 @@
 """The memory of a rank: how much a unit may take, and how much it took.
 
 On a GPU it is the device's, as torch's allocator counts it. On a CPU it is the process's resident memory, as
-the kernel counts it: what an earlier unit has freed and the process has kept is not counted again.
+the kernel counts it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +49,12 @@ def room(device: torch.device, limit: int | None) -> int:
     return free if limit is None else min(free, limit)
 
 
+def trim() -> None:
+    """Give back to the system what has been freed, and the allocator of glibc keeps."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Meter:
     """How much memory a rank takes, at the highest, from now on."""
 
@@ -56,6 +64,7 @@ class Meter:
             torch.cuda.reset_peak_memory_stats(device)
             self._before = torch.cuda.memory_allocated(device)
         else:
+            trim()
             with suppress(OSError):  # where it is not allowed, the highest of the process's life counts
                 Path("/proc/self/clear_refs").write_text("5")
             self._before = _resident("VmRSS")

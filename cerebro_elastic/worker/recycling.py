@@ -8,14 +8,13 @@ meanwhile waits for the seconds that it takes.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Mapping
 
 import torch
 
-from cerebro_elastic.worker.memory import bytes_of, held
+from cerebro_elastic.worker.memory import bytes_of, held, trim
 
 GROWTH = "CEREBRO_GROWTH"
 _GROWTH = 2 * 10**9
@@ -38,8 +37,7 @@ class Growth:
             return False
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        if sys.platform == "linux":
-            ctypes.CDLL(None).malloc_trim(0)
+        trim()
         return held(self._device) - self._before > self._most
 
 
