@@ -40,7 +40,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
     folder holds a run."""
     watcher.say("checking the recipe, the module and the data")
-    first = Outlook(epochs=recipe.epochs, nodes=recipe.nodes.min)
+    first = Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     url = recipe.data.url
     found = preflight(recipe, hparams, url or str(folder.data), prepare=url is None)

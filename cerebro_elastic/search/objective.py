@@ -11,6 +11,8 @@ from cerebro_elastic.core.ports import Standing
 from cerebro_elastic.core.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
 from cerebro_elastic.recipes import Objective as Section
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.search import SampledSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +91,10 @@ def ranked(losses: Iterable[tuple[float, Standing]]) -> list[Standing]:
     """Those with a finite loss, the best first."""
     known = [(loss, place, s) for place, (loss, s) in enumerate(losses) if math.isfinite(loss)]
     return [standing for _, _, standing in sorted(known, key=lambda item: item[:2])]
+
+
+def objectives_of(recipe: Recipe) -> list[Objective]:
+    """What the search has to weigh."""
+    section = recipe.search
+    several = section.objectives if isinstance(section, SampledSearch) else ()
+    return [Objective.of(each) for each in several or (recipe.objective,)]

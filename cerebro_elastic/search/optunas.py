@@ -28,10 +28,9 @@ from cerebro_elastic.core.ports import Standing
 from cerebro_elastic.core.values import HParams, Status
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
-from cerebro_elastic.recipes.search import SampledSearch
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.objective import Objective, epoch_ends
+from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
 from cerebro_elastic.search.sampler import Sample
 from cerebro_elastic.search.space import key
 
@@ -229,13 +228,6 @@ def _distribution(domain: Domain) -> BaseDistribution:
         return FloatDistribution(*domain.loguniform, log=True)
     assert domain.uniform is not None
     return FloatDistribution(*domain.uniform)
-
-
-def objectives_of(recipe: Recipe) -> list[Objective]:
-    """What the search has to weigh."""
-    section = recipe.search
-    several = section.objectives if isinstance(section, SampledSearch) else ()
-    return [Objective.of(each) for each in several or (recipe.objective,)]
 
 
 def trial_of(standing: Standing, space: Space, objectives: Sequence[Objective]) -> FrozenTrial:

@@ -8,7 +8,7 @@ from cerebro_elastic.core.ports import Outlook, Proposal, Search, Standing, Stop
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.budget import exhausted
-from cerebro_elastic.search.objective import Objective
+from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
 from cerebro_elastic.search.sampler import Sampler
 
 
@@ -25,8 +25,8 @@ class Procedure(Search):
     ) -> None:
         self.recipe = recipe
         self.sampler = sampler
-        self.objective = objective or Objective.of(recipe.objective)
-        self._overall = Objective.of(recipe.objective)
+        self._overall = objectives_of(recipe)[0]
+        self.objective = objective or self._overall
         self._eager = eager
 
     def decide(self, outlook: Outlook) -> Sequence[Verdict]:
@@ -44,11 +44,18 @@ class Procedure(Search):
     def propose(self, outlook: Outlook) -> Sequence[Proposal]:
         if exhausted(self.recipe.search.budget, outlook, self._overall) is not None:
             return ()
+        self._check_logged(outlook)
         known, made = list(outlook.proposed), list[Proposal]()
         while len(made) < self.room(outlook) and (proposal := self._next(known, outlook)) is not None:
             made.append(proposal)
             known.append(Standing("", proposal.hparams, origin=proposal.origin))
         return made
+
+    def _check_logged(self, outlook: Outlook) -> None:
+        """Raise ``SearchError`` if configs have come to their end, and none has logged the objective."""
+        done = [s for s in outlook.proposed if s.status is Status.FINISHED]
+        if not self._eager:
+            self._overall.check_logged_at([point for s in done for point in epoch_ends(s)])
 
     def room(self, outlook: Outlook) -> int:
         """How many more configs may be created now."""

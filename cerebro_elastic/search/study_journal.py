@@ -23,8 +23,8 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.search.objective import Objective, epoch_ends
-from cerebro_elastic.search.optunas import Space, objectives_of, trial_of
+from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
+from cerebro_elastic.search.optunas import Space, trial_of
 
 
 def study_of(recipe: Recipe, run: str, events: Callable[[], Sequence[Event]]) -> optuna.Study:

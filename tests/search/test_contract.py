@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import registry
+from cerebro_elastic.core.ports import Standing
 from cerebro_elastic.core.values import Status
+from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.testing.search_contract import check_search, undefined
 from cerebro_elastic.testing.tryout import Tryout
@@ -149,3 +151,21 @@ def test_pbt_children_go_on_from_the_best() -> None:
         parent, replaced = tryout.configs[child.parent or ""], tryout.configs[child.origin["replaces"]]
         assert child.origin["member"] == replaced.origin["member"] != parent.origin["member"]
         assert child.hparams != parent.hparams
+
+
+@pytest.mark.parametrize("case", ["tpe", "median", "asha", "hyperband", "pbt", "asha in units"])
+def test_an_objective_that_is_never_logged_is_named(case: str) -> None:
+    def elsewhere(_standing: Standing, _units: int, ends: bool) -> dict[str, float]:
+        return {"val_los": 1.0} if ends else {"loss": 1.0}
+
+    with pytest.raises(SearchError, match=r"which was not logged where it does; (did you|choices)") as told:
+        checked(case, learn=elsewhere)
+    assert ("did you mean 'val_los'" in str(told.value)) == (case != "asha in units")
+
+
+def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:
+    def at_the_end(_standing: Standing, _units: int, ends: bool) -> dict[str, float]:
+        return {"train_loss": 1.0, **({"val_loss": 1.0} if ends else {})}
+
+    with pytest.raises(SearchError, match=r"'val_loss', .* choices: train_loss\. .* known after every unit"):
+        checked("asha in units", learn=at_the_end, metric="val_loss")
