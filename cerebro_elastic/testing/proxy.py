@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -58,11 +59,13 @@ def _all_well(_request: Request) -> Bad | None:
 
 class BadProxy:
     """Passes requests on to the server on a port of this machine, unless ``plan`` says otherwise;
-    ``requests`` remembers them all. The block's end lets go who hangs."""
+    ``requests`` remembers them all, ``served`` how many bytes were answered to GET, by path. The block's end
+    lets go who hangs."""
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.requests: list[Request] = []
+        self.served: Counter[str] = Counter()
         self.plan: Plan = _all_well
         self.released = threading.Event()
         self._lock = threading.Lock()
@@ -91,6 +94,7 @@ class BadProxy:
         self.released.set()
         self.released = threading.Event()
         self.requests.clear()
+        self.served.clear()
         self.plan = _all_well
 
     def judge(self, method: str, path: str, key: str, body: bytes) -> Bad | None:
@@ -98,6 +102,10 @@ class BadProxy:
             request = Request(len(self.requests), method, path, key, body)
             self.requests.append(request)
             return self.plan(request)
+
+    def count(self, path: str, size: int) -> None:
+        with self._lock:
+            self.served[path] += size
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -168,6 +176,8 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(data[: len(data) // 2] if bad is Bad.CUT else data)
+            if self.command == "GET":
+                proxy.count(self.path.partition("?")[0], len(data))
 
         def log_message(self, *_: object) -> None:
             """Tests look at ``requests``."""

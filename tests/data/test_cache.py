@@ -206,6 +206,14 @@ def fetched(proxy: BadProxy) -> list[str]:
     return sorted(r.path for r in proxy.requests if r.method == "GET" and r.path.endswith(".npy"))
 
 
+def test_of_a_dataset_on_s3_each_partition_is_served_once(s3: BadProxy, tmp_path: Path) -> None:
+    manifest = prepare(columns, "s3://bucket/data", partitions=2, seed=0)
+    for _ in range(2):  # processes of one machine, one after the other
+        PartitionCache(tmp_path).fetch("s3://bucket/data", manifest, "train", 1)
+    expected = {f"/bucket/data/{file.path}": file.bytes for file in manifest.train[1].files}
+    assert {path: size for path, size in s3.served.items() if "/train/" in path} == expected
+
+
 def test_processes_that_share_a_cache_fetch_a_partition_once(bucket: Any, tmp_path: Path) -> None:
     url, manifest, s3 = bucket
     command = [sys.executable, "-c", FETCH, url, str(tmp_path)]
