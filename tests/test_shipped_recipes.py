@@ -14,6 +14,7 @@ from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import Task
 
 pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
+COLUMNS = {"tiny_gpt:load": {"text"}}
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 
 
@@ -37,9 +38,15 @@ def test_recipe(path: Path) -> None:
     for hparams in configs:
         task.check(hparams)
     assert recipe.data.source is not None
-    columns = import_object(recipe.data.source, recipe.root)()
-    assert {name: len(column) for name, column in columns.items()} == {"image": 1797, "label": 1797}
+    try:
+        columns = import_object(recipe.data.source, recipe.root)()
+    except FileNotFoundError as missing:  # what a package of Debian's brings
+        assert "apt-get install dataset-" in str(missing)
+        return
+    columns = columns.get("train", columns)
+    assert columns.keys() == COLUMNS.get(recipe.data.source, {"image", "label"})
+    assert {len(column) >= 1797 for column in columns.values()} == {True}
 
 
 def test_there_are_recipes() -> None:
-    assert {"digits", "digits_torch"} <= {path.stem for path in RECIPES}
+    assert {"digits", "digits_torch", "tiny_gpt"} <= {path.stem for path in RECIPES}
