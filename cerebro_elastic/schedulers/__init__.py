@@ -1,0 +1,34 @@
+"""Which unit runs where and when: the live run's policies, and ``schedule``, which plans an instance.
+
+``schedule(durations)`` or ``schedule(instance(...))`` gives a ``Schedule``; docs/scheduling.md tells the
+formats. All are imported on use: a live run loads its policy alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cerebro_elastic.schedulers.bounds import lower_bound
+    from cerebro_elastic.schedulers.instances import Instance, instance
+    from cerebro_elastic.schedulers.online import Outage, Surprises
+    from cerebro_elastic.schedulers.scheduling import Schedule, schedule
+
+__all__ = ["Instance", "Outage", "Schedule", "Surprises", "instance", "lower_bound", "schedule"]
+
+_HOMES = {
+    "Instance": "instances",
+    "Outage": "online",
+    "Schedule": "scheduling",
+    "Surprises": "online",
+    "instance": "instances",
+    "lower_bound": "bounds",
+    "schedule": "scheduling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cerebro_elastic.schedulers' has no attribute {name!r}")
+    return getattr(import_module(f"cerebro_elastic.schedulers.{_HOMES[name]}"), name)

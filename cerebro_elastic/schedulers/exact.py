@@ -1,0 +1,102 @@
+"""The exact tool: CP-SAT of ortools, started from the best schedule that the dry runs found.
+
+The model is the paper's problem (section 5.1) with replicas (5.5): an interval for each unit on each node
+that holds its partition, one of them present; a node's intervals do not overlap, nor do a config's; the last
+end is minimised. It is good for up to about 1000 units.
+
+ortools runs in a process of its own: it brings its own HiGHS, which must not meet scipy's in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.schedulers.instances import Instance
+from cerebro_elastic.schedulers.shop import Visit
+
+if TYPE_CHECKING:
+    from cerebro_elastic.schedulers.scheduling import Visits
+
+TICKS = 1_000_000
+"""CP-SAT counts in integers: the makespan of the start is so many of them. Durations are rounded up."""
+UNITS = 2000
+"""More are refused: the model would not get anywhere."""
+
+
+def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: float) -> list[Visit]:
+    """The best schedule found in ``seconds``, at least as good as ``start``."""
+    if problem.units > UNITS or (problem.epochs > 1).any():
+        raise ScheduleError(
+            f"the policy exact is for one epoch of up to {UNITS} units; these are {problem.units}, in up to "
+            f"{problem.epochs.max()} epochs: take auto"
+        )
+    if problem.hop.any() or np.isfinite(problem.fetch).any():
+        raise ScheduleError("the policy exact knows no costs of hops and fetches: take auto")
+    hint = start()
+    known = [Visit(*values) for values in zip(*(_column(c) for c in _columns(hint)), strict=True)]
+    length = max((v.end for v in known), default=0.0)
+    if not length:
+        return known
+    tick = length / TICKS
+    question = {
+        "seconds": seconds,
+        "seed": seed,
+        "length": TICKS,
+        "durations": np.ceil(problem.seconds() / tick).astype(int).tolist(),
+        "takers": problem.availability.T.tolist(),
+        "node_ready": np.ceil(problem.node_ready / tick).astype(int).tolist(),
+        "config_ready": np.ceil(problem.config_ready / tick).astype(int).tolist(),
+        "hint": [(v.config, v.partition, v.node, v.start / tick) for v in known],
+    }
+    answer = _ask(question)
+    found = _left_shifted(problem, sorted(answer, key=lambda unit: unit[3]))
+    return min(known, found, key=lambda visits: max(v.end for v in visits))
+
+
+def _columns(visits: Visits) -> tuple[Any, ...]:
+    return visits.config, visits.epoch, visits.partition, visits.node, visits.start, visits.end
+
+
+def _column(values: Any) -> list[Any]:
+    listed: list[Any] = values.tolist()
+    return listed
+
+
+def _left_shifted(problem: Instance, units: list[tuple[int, int, int, int]]) -> list[Visit]:
+    """The units in their order, each as early as its config and its node allow: without the rounding."""
+    nodes, configs = problem.node_ready.tolist(), problem.config_ready.tolist()
+    seconds, visits = problem.seconds(), []
+    for i, j, n, _ in units:
+        begin = max(nodes[n], configs[i])
+        nodes[n] = configs[i] = begin + float(seconds[i, j, n])
+        visits.append(Visit(i, 0, j, n, begin, nodes[n]))
+    return visits
+
+
+def _ask(question: dict[str, Any]) -> list[tuple[int, int, int, int]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "cerebro_elastic.schedulers.cp_sat"],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == MISSING:
+        raise MissingExtra(
+            "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
+        )
+    if done.returncode:
+        raise ScheduleError(f"CP-SAT ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    answer: list[tuple[int, int, int, int]] = json.loads(done.stdout)
+    return answer
+
+
+MISSING = 3
+"""The exit code that says that ortools is not installed."""

@@ -1,0 +1,162 @@
+"""A run as it happens: units take other times than expected, nodes go and come.
+
+The dispatcher knows of each only when it has happened; then, and every so often, the rest of the run is
+planned and rehearsed again from where it stands. Following a rule online costs little where a fixed plan
+would cost much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop
+from math import inf
+
+from numpy.typing import ArrayLike
+
+from cerebro_elastic.errors import ScheduleError
+from cerebro_elastic.schedulers.bounds import lower_bound
+from cerebro_elastic.schedulers.instances import Instance, numbers
+from cerebro_elastic.schedulers.rehearsal import Manner, adopt, plan, rehearse
+from cerebro_elastic.schedulers.shop import Seconds, Shop, Tables, Visit
+
+REPLANS = 20
+"""How often a run with unit times that differ from the expected ones is rehearsed again."""
+REPLANS_WITH_REPLICAS = 5
+"""Then each time also solves the linear program and anneals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A node is away from ``start`` to ``end``, in seconds: it died, or (``start`` 0) joins late. Its unit
+    at ``start`` is lost; what it holds is there again at ``end``."""
+
+    node: int
+    start: float
+    end: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Surprises:
+    """What a scheduler learns only as it happens. ``durations``: the seconds that units really take, in the
+    shape of the instance's."""
+
+    durations: ArrayLike | None = None
+    outages: Sequence[Outage] = ()
+
+
+@dataclass(slots=True)
+class Story:
+    """What happened: the visits in the order of their starts, and those that were lost with a node."""
+
+    visits: list[Visit] = field(default_factory=list)
+    lost: list[Visit] = field(default_factory=list)
+
+
+def follow(
+    instance: Instance,
+    surprises: Surprises,
+    manners: Sequence[Manner],
+    seed: int,
+    decisions: int,
+    shared: bool,
+) -> Story:
+    """Dispatch ``instance`` while ``surprises`` happen. With ``shared``, the first of ``manners`` is followed
+    throughout, with no owners; else the best is looked for again and again."""
+    return _Run(instance, surprises, manners, seed, decisions, shared).play()
+
+
+class _Run:
+    def __init__(
+        self,
+        instance: Instance,
+        surprises: Surprises,
+        manners: Sequence[Manner],
+        seed: int,
+        decisions: int,
+        shared: bool,
+    ) -> None:
+        self._shop = Shop(Tables(instance))
+        self._manners, self._seed, self._shared = manners, seed, shared
+        self._actual = _actual(instance, surprises)
+        self._happenings = _happenings(instance, surprises)
+        noisy = self._actual is not None and not (shared and len(manners) == 1)
+        self._replans = (REPLANS_WITH_REPLICAS if instance.replicated else REPLANS) if noisy else 1
+        self._decisions = decisions // (self._replans + len(self._happenings) + 1)
+        self._story = Story()
+        self._bound = 0.0
+        self._manner = manners[0]
+
+    def play(self) -> Story:
+        shop = self._shop
+        if self._shared:
+            shop.share()
+        self._replan()
+        pause = lower_bound(shop.tables.instance) / self._replans if self._replans > 1 else inf
+        wake = pause
+        while True:
+            coming = self._happenings[0][0] if self._happenings else inf
+            until = min(coming, wake)
+            shop.run(self._manner.rule, self._actual, until=until, record=self._story.visits.append)
+            if shop.finished:
+                return self._story
+            if until == inf:
+                stranded = sorted(
+                    {j for mask in shop.undone for j in range(mask.bit_length()) if mask >> j & 1}
+                )
+                raise ScheduleError(
+                    f"partitions {stranded} are held only by nodes that are away for good; give them "
+                    "replicas, a finite fetch, or let the node come back"
+                )
+            while self._happenings and self._happenings[0][0] <= until:
+                self._happen()
+            wake = wake + pause if until == wake else wake
+            self._replan()
+
+    def _happen(self) -> None:
+        _, node, away = heappop(self._happenings)
+        if not away:
+            self._shop.regain(node)
+            return
+        lost = self._shop.lose(node)
+        if lost is not None:
+            self._story.visits.remove(lost)
+            self._story.lost.append(lost)
+
+    def _replan(self) -> None:
+        shop = self._shop
+        if shop.finished:
+            return
+        if not self._shared:
+            self._bound = plan(shop, self._seed)
+        if self._decisions or len(self._manners) > 1:
+            manners = [self._manner, *self._manners]
+            self._manner = rehearse(shop, manners, self._bound, self._seed, self._decisions).manner
+        if not self._shared:
+            adopt(shop, self._manner, self._bound)
+
+
+def _actual(instance: Instance, surprises: Surprises) -> Seconds | None:
+    if surprises.durations is None:
+        return None
+    times = numbers(surprises.durations, "surprises.durations")
+    if times.shape != instance.durations.shape:
+        raise ScheduleError(
+            f"surprises.durations has the shape {times.shape}; it must be that of durations, "
+            f"{instance.durations.shape}"
+        )
+    seconds: Seconds = replace(instance, durations=times).seconds().tolist()
+    return seconds
+
+
+def _happenings(instance: Instance, surprises: Surprises) -> list[tuple[float, int, bool]]:
+    """When which node goes (True) or comes back (False), as a heap."""
+    changes = []
+    for outage in surprises.outages:
+        if not 0 <= outage.node < instance.nodes or not 0 <= outage.start < outage.end:
+            raise ScheduleError(
+                f"{outage} cannot be: nodes are 0 to {instance.nodes - 1}, and an outage ends after it starts"
+            )
+        changes.append((outage.start, outage.node, True))
+        if outage.end < inf:
+            changes.append((outage.end, outage.node, False))
+    return sorted(changes)

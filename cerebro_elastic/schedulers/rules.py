@@ -1,0 +1,121 @@
+"""The rules by which the dispatcher chooses: one class each."""
+
+from __future__ import annotations
+
+import random
+from bisect import insort
+from collections.abc import Callable, Sequence
+
+from cerebro_elastic.schedulers.shop import Shop
+
+
+class Longest:
+    """Longest remaining config first, most loaded node first.
+
+    The makespan of an open shop is at least the load of its most loaded machine and the length of its longest
+    job (Gonzalez and Sahni 1976); so the node with most to do chooses first, and takes the config with most
+    to do, lest either become the tail. ``configs`` and ``nodes`` are weights on what remains: other weights
+    than 1 make other schedules, some of them better (see ``rehearsal``)."""
+
+    def __init__(self, configs: Sequence[float] = (), nodes: Sequence[float] = ()) -> None:
+        self._configs, self._nodes = configs, nodes
+
+    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+        """The idle configs, kept sorted: the longest first."""
+        self._rest, self._load, self._left = shop.rest, shop.load, shop.left
+        self._weights = self._configs or [1.0] * len(shop.rest)
+        self._node_weights = self._nodes or [1.0] * len(shop.load)
+        self._idle = sorted((-self._rest[i] * self._weights[i], i) for i in idle)
+
+    def arrange(self, nodes: list[int]) -> None:
+        """Most loaded first."""
+        if len(nodes) > 1:
+            load, weights = self._load, self._node_weights
+            nodes.sort(key=lambda n: -load[n] * weights[n])
+
+    def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
+        """The longest that has units for the node."""
+        left, idle = self._left[node], self._idle
+        for place, (_, i) in enumerate(idle):
+            if left >> i & 1 and (fits is None or fits(i)):
+                del idle[place]
+                return i
+        return None
+
+    def add(self, config: int) -> None:
+        """To its place among the others."""
+        insort(self._idle, (-self._rest[config] * self._weights[config], config))
+
+    def remove(self, config: int) -> None:
+        """Somebody else has it."""
+        self._idle = [entry for entry in self._idle if entry[1] != config]
+
+
+class Random:
+    """A random config for a random node: Algorithm 1 of the paper (section 5.3)."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+        """All draws come from one generator, begun here."""
+        self._rng = random.Random(self._seed)
+        self._left, self._idle = shop.left, list(idle)
+
+    def arrange(self, nodes: list[int]) -> None:
+        """Shuffled."""
+        self._rng.shuffle(nodes)
+
+    def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
+        """Any that has units for the node."""
+        left = self._left[node]
+        choices = [i for i in self._idle if left >> i & 1 and (fits is None or fits(i))]
+        if not choices:
+            return None
+        config = self._rng.choice(choices)
+        self._idle.remove(config)
+        return config
+
+    def add(self, config: int) -> None:
+        """Among the others."""
+        self._idle.append(config)
+
+    def remove(self, config: int) -> None:
+        """Somebody else has it."""
+        self._idle.remove(config)
+
+
+class InOrder:
+    """Each node goes through the configs in an order of its own, and skips those that are busy.
+
+    ``orders`` (``[N][C]``) are the configs of each node, first to last.
+    """
+
+    def __init__(self, orders: Sequence[Sequence[int]]) -> None:
+        self._place = [{config: place for place, config in enumerate(order)} for order in orders]
+
+    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+        """The idle configs, as a set."""
+        self._left, self._idle = shop.left, set(idle)
+
+    def arrange(self, nodes: list[int]) -> None:
+        """By number."""
+        nodes.sort()
+
+    def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
+        """The first in the node's order."""
+        left = self._left[node]
+        choices = [i for i in self._idle if left >> i & 1 and (fits is None or fits(i))]
+        if not choices:
+            return None
+        config = min(choices, key=self._place[node].__getitem__)
+        self._idle.discard(config)
+        return config
+
+    def add(self, config: int) -> None:
+        """Among the others."""
+        self._idle.add(config)
+
+    def remove(self, config: int) -> None:
+        """Somebody else has it."""
+        self._idle.discard(config)

@@ -1,0 +1,53 @@
+"""An independent judge of schedules, which knows nothing of how they came about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from cerebro_elastic.schedulers.instances import Array, Instance
+from cerebro_elastic.schedulers.scheduling import Schedule
+
+
+def judge(problem: Instance, found: Schedule, actual: Array | None = None) -> None:
+    """Fails unless each unit is done once, on a node that may do it, for as long as it takes, nobody in two
+    places at a time, and epochs follow one another."""
+    durations = problem.durations if actual is None else actual
+    visits = found.visits
+    done = sorted(zip(visits.config.tolist(), visits.epoch.tolist(), visits.partition.tolist(), strict=True))
+    assert done == [
+        (i, e, j)
+        for i in range(problem.configs)
+        for e in range(problem.epochs[i])
+        for j in range(problem.partitions)
+    ], "completeness"
+    by_config, by_node = defaultdict(list), defaultdict(list)
+    epochs: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    for place in range(len(visits)):
+        i, e, j, n = (int(a[place]) for a in (visits.config, visits.epoch, visits.partition, visits.node))
+        start, end = float(visits.start[place]), float(visits.end[place])
+        seconds = durations[i, n] * problem.sizes[j] if durations.ndim == 2 else durations[i, j, n]
+        extra = problem.hop[i] + (0 if problem.availability[n, j] else problem.fetch[j])
+        assert problem.availability[n, j] or np.isfinite(problem.fetch[j]), "a node that has the partition"
+        assert seconds - 1e-6 <= end - start <= seconds + extra + 1e-6, "as long as it takes"
+        assert start >= max(problem.node_ready[n], problem.config_ready[i]) - 1e-9, "not before it is there"
+        by_config[i].append((start, end))
+        by_node[n].append((start, end))
+        epochs[i, e].append((start, end))
+    for spans in (*by_config.values(), *by_node.values()):
+        assert_apart(spans)
+    for (i, e), spans in epochs.items():
+        if e:
+            assert min(spans)[0] >= max(end for _, end in epochs[i, e - 1]) - 1e-6, "epoch after epoch"
+    assert found.makespan == (visits.end.max() if len(visits) else 0.0)
+    assert found.makespan >= found.bound * (1 - 1e-9), "a lower bound"
+
+
+def assert_apart(spans: Iterable[tuple[float, float]]) -> None:
+    """No two of the spans overlap."""
+    ordered = sorted(spans)
+    for (_, end), (start, _) in pairwise(ordered):
+        assert start >= end - 1e-6, "isolation and exclusive access"
