@@ -44,6 +44,9 @@ def run(
     ] = None,
     nodes: Annotated[str | None, typer.Option(help="Number of local nodes, instead of the recipe's.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    checkpoints: Annotated[
+        str | None, typer.Option(help="URL for checkpoints and logs, instead of the recipe's: s3://...")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Throw away what a run of this id has left.")
     ] = False,
@@ -58,8 +61,8 @@ def run(
     """
     from cerebro_elastic.runs.launch import run as launch
 
-    overrides: dict[str, Any] = {k: v for k, v in {"nodes": nodes, "epochs": epochs}.items() if v is not None}
-    checked = load_recipe(recipe, **overrides)
+    given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
+    checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
     view = LiveView(checked.objective, Console(stderr=as_json))
     try:
         with stopped_as_by_ctrl_c(), view:
@@ -104,6 +107,7 @@ def join(
     name: Annotated[
         str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
     ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of this machine, which share its GPUs.")] = 1,
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
@@ -118,7 +122,13 @@ def join(
     try:
         with stopped_as_by_ctrl_c(), view:
             result = take_part(
-                run, name=name, home=home, store=store_of(etcd), grace=grace, watcher=view.watcher
+                run,
+                name=name,
+                nodes=nodes,
+                home=home,
+                store=store_of(etcd),
+                grace=grace,
+                watcher=view.watcher,
             )
     except KeyboardInterrupt:
         typer.echo("left the run; nothing that was committed is lost, and others go on.")

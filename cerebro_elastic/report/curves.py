@@ -5,22 +5,36 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cerebro_elastic.report.results import ConfigResult
 
 
-def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
-    """A CSV file with one line for each config and full epoch (from 1): hyper-parameters, then metrics.
-    A metric that bears the name of a hyper-parameter comes as ``metric.<name>``."""
+def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
+    """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric that
+    bears the name of a hyper-parameter comes as ``metric.<name>``; what was not logged is ``None``."""
     hparams = sorted({name for row in rows for name in row.hparams})
     metrics = sorted({name for row in rows for epoch in row.curve for name in epoch})
-    titles = [f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics]
+    titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
+    return [
+        {
+            "config": row.config,
+            "epoch": number,
+            **{name: row.hparams.get(name) for name in hparams},
+            **{titles[name]: values.get(name) for name in metrics},
+        }
+        for row in sorted(rows, key=lambda row: row.config)
+        for number, values in enumerate(row.curve, start=row.behind + 1)
+    ]
+
+
+def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
+    """The ``records`` as a CSV file."""
+    table = records(rows)
+    names = (
+        list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
+    )
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["config", "epoch", *hparams, *titles])
-        for row in sorted(rows, key=lambda row: row.config):
-            for number, values in enumerate(row.curve, start=row.behind + 1):
-                known = [values.get(name, "") for name in metrics]
-                writer.writerow(
-                    [row.config, number, *(row.hparams.get(name, "") for name in hparams), *known]
-                )
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from typing import Self
 
 from rich.console import Console
@@ -41,7 +42,7 @@ class LiveView:
     ) -> None:
         console = console or Console()
         self._console = console
-        moves = moving and console.is_terminal and objective is not None
+        moves = moving and objective is not None and (console.is_terminal or _is_notebook(console))
         self._live = Live(console=console, transient=True, auto_refresh=False) if moves else None
         self._began = time.monotonic()
         self._objective = objective
@@ -82,6 +83,11 @@ class LiveView:
         told = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
         summary = summary_line(state, self._objective, elapsed)
         return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {told} ({summary})"
+
+
+def _is_notebook(console: Console) -> bool:
+    """Whether a table can move there: rich needs a widget for that."""
+    return console.is_jupyter and find_spec("ipywidgets") is not None
 
 
 def _line(event: Event) -> str | None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.report.curves import records
 from cerebro_elastic.report.results import ConfigResult, leaderboard
+from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.journal import read_journal
 
@@ -63,6 +68,19 @@ class RunResult:
     def configs(self) -> Mapping[str, ConfigResult]:
         """By config id."""
         return {row.config: row for row in sorted(self.leaderboard, key=lambda row: row.config)}
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each config and full epoch, hyper-parameters and metrics: for ``pandas.DataFrame``."""
+        return records(self.leaderboard)
+
+    def _repr_html_(self) -> str:
+        """The leaderboard, in a notebook."""
+        console = Console(record=True, width=120, file=io.StringIO())
+        console.print(leaderboard_table(self.leaderboard, self.recipe.objective.metric))
+        return console.export_html(
+            inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>"
+        )
 
     def config(self, config: str) -> ConfigResult:
         """One config; ``RunError`` lists those that there are."""

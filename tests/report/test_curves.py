@@ -1,0 +1,43 @@
+"""Results as tables for other tools."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pandas as pd
+
+from cerebro_elastic.core.values import Status
+from cerebro_elastic.report.curves import records, write_curves
+from cerebro_elastic.report.results import ConfigResult
+
+
+def row(config: str, curve: list[dict[str, float]], behind: int = 0, **hparams: float) -> ConfigResult:
+    return ConfigResult(config, hparams, Status.FINISHED, "", curve, (), behind=behind)
+
+
+ROWS = [
+    row("c0001", [{"loss": 0.5}, {"loss": 0.25, "lr": 0.01}], lr=0.1),
+    row("c0000", [{"loss": 1.0}], behind=2, lr=0.2, width=8),
+]
+
+
+def test_pandas_takes_them_as_they_are() -> None:
+    table = pd.DataFrame(records(ROWS))
+    assert list(table.columns) == ["config", "epoch", "lr", "width", "loss", "metric.lr"]
+    assert list(table["epoch"]) == [3, 1, 2], "a clone's epochs go on from its parent's"
+    assert table.groupby("config")["loss"].min().to_dict() == {"c0000": 1.0, "c0001": 0.25}
+    assert table["metric.lr"].isna().sum() == 2
+
+
+def test_the_file_is_the_same_table(tmp_path: Path) -> None:
+    write_curves(ROWS, tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [(line["config"], line["epoch"], line["loss"]) for line in found] == [
+        ("c0000", "3", "1.0"),
+        ("c0001", "1", "0.5"),
+        ("c0001", "2", "0.25"),
+    ]
+    write_curves([row("c0000", [], lr=1)], tmp_path / "b.csv")
+    assert (tmp_path / "b.csv").read_text().strip() == "config,epoch,lr"
