@@ -118,9 +118,12 @@ class Zero:
         self._engine.backward(loss)
 
     def update(self, parts: Parts, clip: float | None) -> None:
-        """The engine's step."""
+        """The engine's step. One whose gradient is not finite it leaves out in silence; anywhere else the
+        weights would tell of it, and so they do here."""
         self._engine.optimizer.clip_grad = clip or 0.0
         self._engine.step()
+        if self._engine.optimizer.overflow:
+            self._state.spoil()
         self._buffers.agree(parts.model)
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -64,6 +64,12 @@ class EngineState:
         if parameter.requires_grad:
             self._fragments.safe_set_local_fp32_param(parameter, part)
 
+    def spoil(self) -> None:
+        """Write NaN into all that is trained."""
+        for parameter in self._names:
+            if parameter.requires_grad:
+                self.set_weight(parameter, torch.full(_shape(parameter), torch.nan))
+
     def slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each parameter's slots by name, full; every rank goes through them."""
         self._link()
