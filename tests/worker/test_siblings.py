@@ -1,0 +1,35 @@
+"""Whether a rank of the node has died, or left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cerebro_elastic.worker.siblings import Siblings
+
+COME = """
+import sys
+from pathlib import Path
+from cerebro_elastic.worker.siblings import Siblings
+Siblings(Path(sys.argv[1]), 1).come()
+"""
+
+
+def test_who_dies_is_told_from_who_leaves(tmp_path: Path) -> None:
+    one, other = Siblings(tmp_path, 0), Siblings(tmp_path, 1)
+    one.come()
+    assert not one.died()
+    other.come()
+    assert not one.died()
+    other.leave()
+    assert not one.died()
+
+    subprocess.run([sys.executable, "-c", COME, str(tmp_path)], check=True)
+    assert one.died()
+    assert not other.died(), "it does not ask about itself"
+
+
+def test_a_file_that_is_just_being_written_is_a_living_rank(tmp_path: Path) -> None:
+    (tmp_path / "1.pid").touch()
+    assert not Siblings(tmp_path, 0).died()
