@@ -24,7 +24,6 @@ from lightning.pytorch.trainer.connectors.logger_connector.logger_connector impo
 from lightning.pytorch.trainer.connectors.logger_connector.result import (
     _Metadata,
     _ResultCollection,
-    _ResultMetric,
 )
 from torch import Tensor
 
@@ -56,6 +55,7 @@ class AgreedResults(_ResultCollection):
         self._portion = portion
         self._logged: dict[str, list[tuple[Any, int, Portion]]] = {}
         self._found: dict[str, dict[str, Any]] = {}
+        self._own_weights: set[str] = set()  # of what the module has said by `batch_size`, not by rows
 
     def update_metrics(self, key: str, value: Any, batch_size: int) -> None:
         result = self[key]
@@ -80,16 +80,17 @@ class AgreedResults(_ResultCollection):
         logged, self._logged = self._logged, {}
         for key, entries in logged.items():
             said = [theirs[key] for theirs in everyone if key in theirs]
-            self._replay(self[key], self._found[key], entries, said)
+            self._replay(key, self._found[key], entries, said)
         self._found = {}
 
     def _replay(
         self,
-        result: _ResultMetric,
+        key: str,
         found: dict[str, Any],
         entries: list[tuple[Any, int, Portion]],
         said: list[list[_Said]],
     ) -> None:
+        result = self[key]
         if result.is_tensor:
             vars(result).update(found)
         for number, (value, _, _) in enumerate(entries):
@@ -99,23 +100,24 @@ class AgreedResults(_ResultCollection):
                 continue
             whole = _whole(_reduced(result.meta, counted), value)
             if result.is_tensor:
-                result.forward(whole, _weight(counted))
+                result.forward(whole, self._weight(key, counted))
             else:
                 result._forward_cache = whole
         if result.is_tensor:
             result._computed = None
 
+    def _weight(self, key: str, said: Sequence[_Said]) -> int:
+        """What a batch weighs in the epoch's mean: its rows, or what the module has said that it weighs."""
+        if not all(one.by_rows for one in said):
+            self._own_weights.add(key)
+        if key not in self._own_weights:
+            return sum(one.weight for one in said)
+        return round(sum(one.weight * one.share for one in said) / sum(one.share for one in said))
+
 
 def _said(value: Any, weight: int, portion: Portion) -> _Said:
     number = float(value) if isinstance(value, Tensor) and value.numel() == 1 else None
     return _Said(number, int(weight), weight == portion.stop - portion.start, portion.share)
-
-
-def _weight(said: Sequence[_Said]) -> int:
-    """What a batch weighs in the epoch's mean: its rows, or what the module has said that it weighs."""
-    if all(one.by_rows for one in said):
-        return sum(one.weight for one in said)
-    return round(sum(one.weight * one.share for one in said) / sum(one.share for one in said))
 
 
 def _reduced(meta: _Metadata, said: Sequence[_Said]) -> float:

@@ -33,27 +33,33 @@ ACCUMULATING = ("ddp", "fsdp", "single")
 """DeepSpeed keeps its gradients to itself."""
 STOP = {"class": "EarlyStopping", "args": {"monitor": "val_loss", "patience": 0, "min_delta": 10.0}}
 
+UNEVEN = {"batch_size": 3}
+"""Two rows on one rank and one on the other, and a last batch with a single row, which leaves a rank none."""
 SCHEDULE = {"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2}}}
 
 MATRIX: Mapping[str, tuple[Case, tuple[str, ...]]] = {
-    "clipping by norm": (Case("Net", trainer={"gradient_clip_val": 0.1}, orders=SHORT), EVERYWHERE),
-    "configure_model, blocks, ties, groups": (Case("Configured", orders=SHORT), EVERYWHERE),
+    "clipping by norm": (
+        Case("Net", trainer={"gradient_clip_val": 0.1}, hparams=UNEVEN, orders=SHORT),
+        EVERYWHERE,
+    ),
+    "configure_model, blocks, ties, groups": (Case("Configured", hparams=UNEVEN, orders=SHORT), EVERYWHERE),
     "one cycle per step": (Case("OneCycle", callbacks=["LearningRateMonitor"], orders=SHORT), EVERYWHERE),
     "plateau on validation": (Case("Plateau", hparams={"lr": 1.5}, orders=SHORT), EVERYWHERE),
     "early stopping": (Case("Net", callbacks=[STOP]), EVERYWHERE),
-    "torchmetrics": (Case("Metrics", orders=SHORT), EVERYWHERE),
+    "torchmetrics": (Case("Metrics", hparams=UNEVEN, orders=SHORT), EVERYWHERE),
     "logging everywhere, also on rank 0 alone": (
         Case(
             "Logging",
             trainer={"log_every_n_steps": 1},
             callbacks=["lightning_zoo:Stateful", "lightning_zoo:OnRankZero"],
+            hparams=UNEVEN,
             orders=SHORT,
         ),
         EVERYWHERE,
     ),
     "mixed precision": (Case("StepLR", trainer={"precision": "bf16-mixed"}, orders=SHORT), EVERYWHERE),
     "accumulation over partitions": (
-        Case("Net", trainer={"accumulate_grad_batches": 4}, orders=SHORT),
+        Case("Net", trainer={"accumulate_grad_batches": 4}, hparams=UNEVEN, orders=SHORT),
         ACCUMULATING,
     ),
     "clipping by value": (
@@ -61,7 +67,7 @@ MATRIX: Mapping[str, tuple[Case, tuple[str, ...]]] = {
         ACCUMULATING,
     ),
     "own zero_grad": (Case("OwnZeroGrad", orders=SHORT), ACCUMULATING),
-    "two optimizers by hand": (Case("Gan", orders=SHORT), ("ddp", "single")),
+    "two optimizers by hand": (Case("Gan", hparams=UNEVEN, orders=SHORT), ("ddp", "single")),
     "weight averaging": (Case("Net", callbacks=["lightning_zoo:Average"], orders=SHORT), ("ddp", "single")),
 }
 
@@ -159,7 +165,7 @@ def test_what_is_unfrozen_on_the_way_is_refused(ranks: Ranks, tmp_path: Path) ->
         units_by(ranks, case, ["ddp"], tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "zero-1"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "zero-1", "zero-3"])
 def test_what_is_not_finite_is_named(ranks: Ranks, tmp_path: Path, kind: str) -> None:
     ((_, result),) = units_by(ranks, Case("Diverges", orders=((1,),)), [kind], tmp_path)
     assert result.not_finite is not None
