@@ -21,6 +21,7 @@ from cerebro_elastic.core.events import (
     NodeSetAside,
     RunEnded,
     StateRead,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -31,8 +32,8 @@ from cerebro_elastic.core.values import Attempt, Status, Unit, Visit
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A node in an attempt: one that became a ``visit``, or one whose work was lost and ``why``. Seconds of
-    wall-clock time."""
+    """A node in an attempt: one that became a ``visit``, a trial, or one whose work was ``lost``; ``why``
+    tells what came of the latter two. Seconds of wall-clock time."""
 
     node: str
     start: float
@@ -40,6 +41,7 @@ class Span:
     unit: Unit
     visit: Visit | None = None
     why: str = ""
+    lost: bool = False
 
     @property
     def seconds(self) -> float:
@@ -58,19 +60,20 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Into what a node's seconds went while it was there: training, loading and saving states, attempts that
-    were lost; the rest it was idle."""
+    """Into what a node's seconds went while it was there: training, loading and saving states, trials,
+    attempts that were lost; the rest it was idle."""
 
     node: str
     present: float
     training: float
     hopping: float
+    trying: float
     lost: float
     visits: int
 
     @property
     def idle(self) -> float:
-        return max(0.0, self.present - self.training - self.hopping - self.lost)
+        return max(0.0, self.present - self.training - self.hopping - self.trying - self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,9 @@ def timeline(events: Sequence[Event]) -> Timeline:
         for visit in visits
         for node in visit.nodes
     ]
-    spans = sorted([*done, *_lost(events, attempts, clock, done)], key=lambda span: (span.node, span.start))
+    spans = sorted(
+        [*done, *_without_visit(events, attempts, clock, done)], key=lambda span: (span.node, span.start)
+    )
     present = _present(events, clock)
     by_node: dict[str, list[Span]] = {node: [] for node in present}
     for span in spans:
@@ -168,23 +173,26 @@ class _Clock:
         return began + (index - before) / (after - before) * (ended - began)
 
 
-def _lost(
+def _without_visit(
     events: Sequence[Event],
     attempts: Mapping[int, tuple[int, Attempt]],
     clock: _Clock,
     done: Sequence[Span],
 ) -> Iterator[Span]:
-    """Attempts that did not commit. A node does one thing at a time, so each begins behind what the node has
-    done before."""
+    """Attempts that did not commit, and trials. A node does one thing at a time, so each begins behind what
+    the node has done before."""
     ends: dict[str, list[float]] = {}
     for span in sorted(done, key=lambda span: span.end):
         ends.setdefault(span.node, []).append(span.end)
     for index, event in enumerate(events):
         match event:
             case UnitFailed(failure=failure):
-                token, why = failure.attempt, f"failed, {failure.kind.value}: {failure.story}"
+                token, why, lost = failure.attempt, f"failed, {failure.kind.value}: {failure.story}", True
             case UnitWithdrawn(token=token):
-                why = "withdrawn: what it did was lost"
+                why, lost = "withdrawn: what it did was lost", True
+            case TrialDone(trial=trial):
+                told = trial.refusal or f"a unit takes {trial.seconds:.3g} s"
+                token, why, lost = trial.attempt, f"{trial.choice}: {told}", False
             case _:
                 continue
         if token not in attempts:
@@ -195,7 +203,7 @@ def _lost(
             known = ends.get(node, [])
             before = known[bisect_left(known, until) - 1] if known and known[0] < until else clock.begin
             start = max(clock.at(began), before)
-            yield Span(node, min(start, until), until, attempt.unit, why=why)
+            yield Span(node, min(start, until), until, attempt.unit, why=why, lost=lost)
 
 
 def _present(events: Sequence[Event], clock: _Clock) -> dict[str, float]:
@@ -226,9 +234,12 @@ def _present(events: Sequence[Event], clock: _Clock) -> dict[str, float]:
 def _share(node: str, present: float, spans: Sequence[Span]) -> Share:
     visits = [span.visit for span in spans if span.visit is not None]
     training, hopping = sum(v.seconds for v in visits), sum(v.hop_seconds for v in visits)
-    lost = sum(span.seconds for span in spans if span.visit is None)
+    lost = sum(span.seconds for span in spans if span.lost)
+    trying = sum(span.seconds for span in spans if span.visit is None and not span.lost)
     # A node that joined before others knew of it, or whose clock differs, was there at least as long as this.
-    return Share(node, max(present, training + hopping + lost), training, hopping, lost, len(visits))
+    return Share(
+        node, max(present, training + hopping + trying + lost), training, hopping, trying, lost, len(visits)
+    )
 
 
 def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:

@@ -98,5 +98,5 @@ def _bytes(partition: PartitionFiles) -> int:
 
 def _read(trained: Sequence[Visit], manifest: Manifest, hosts: Mapping[str, str]) -> int:
     """Each host reads a partition once."""
-    read = {(hosts.get(v.node, v.node), v.unit.partition) for v in trained}
+    read = {(hosts.get(node, node), v.unit.partition) for v in trained for node in v.nodes}
     return sum(_bytes(manifest.train[partition]) for _, partition in read)

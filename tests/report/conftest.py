@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from cerebro_elastic.core.events import (
     Placed,
     RunEnded,
     RunOpened,
+    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -31,19 +33,24 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
     CheckpointRef,
+    Choice,
     Config,
     Failure,
     FailureKind,
+    Member,
     Node,
+    Phase,
     Plan,
     Spec,
     Status,
+    TrialResult,
     Visit,
 )
 from cerebro_elastic.data.manifest import Column, ColumnFile, Manifest, PartitionFiles
 
 BEGIN = 1_700_000_000.0
 """When the first unit began."""
+GANG = Choice("ddp", 2, 2)
 
 
 class Past:
@@ -54,7 +61,7 @@ class Past:
     ) -> None:
         self.state = State()
         self.events: list[Event] = []
-        self.plan = Plan("a-run", partitions, epochs, max_nodes=8)
+        self.plan = Plan("a-run", partitions, epochs, max_nodes=8, choices=(Choice(), GANG))
         self.tell(RunOpened, plan=self.plan)
         self.tell(LeaderChanged, leader="a-leader")
         for name, hparams in configs.items():
@@ -86,6 +93,18 @@ class Past:
             UnitAssigned, attempt=Attempt(unit, node, registration, held.revision, input=held.head)
         )
         return Attempt(unit, node, registration, held.revision, input=held.head, token=token)
+
+    def try_on(self, config: str, *nodes: str, refusal: str | None = None) -> None:
+        """A trial on a gang."""
+        held = self.state.configs[config]
+        unit = replace(next_units(held, self.plan)[0], phase=Phase.TRIAL)
+        lead, *gang = (Member(name, self.state.nodes[name].registration) for name in nodes)
+        attempt = Attempt(
+            unit, lead.node, lead.registration, held.revision, held.head, GANG, gang=tuple(gang)
+        )
+        token = self.tell(UnitAssigned, attempt=attempt)
+        result = TrialResult(unit, GANG, "cpu", lead.node, token, 0.25, 5_000_000, refusal)
+        self.tell(TrialDone, trial=result)
 
     def commit(self, attempt: Attempt, start: float, metrics: Mapping[str, float]) -> None:
         """A unit of one second, a fifth of which is the hop."""

@@ -142,6 +142,19 @@ def test_a_run_that_goes_on_has_a_report(past: Any, events: int) -> None:
     assert "out of reach" in text
 
 
+def test_how_choices_did_is_told(past: Any) -> None:
+    assert "How choices did" not in report(past, None)
+    tried = type(past)({"c0000": {"lr": 0.1}})
+    tried.join("node-0", "node-1")
+    tried.place()
+    tried.visit("c0000", "node-0", 0.0)
+    tried.try_on("c0000", "node-0", "node-1")
+    text = report(tried, None)
+    assert "How choices did" in text
+    assert "ddp x2 over 2 nodes" in text
+    assert "5 MB" in text
+
+
 def test_long_runs_stay_small(past: Any) -> None:
     """Bars that cannot be seen one by one are drawn together, but none is left out."""
     line = timeline(past.events)

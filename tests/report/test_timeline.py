@@ -73,3 +73,24 @@ def test_a_history_that_begins_with_a_state_has_its_visits(past: Any) -> None:
 def test_nothing_has_happened_yet(past: Any) -> None:
     line = timeline(past.events[:4])
     assert (line.spans, line.marks, line.shares, line.seconds) == ([], [], [], 0.0)
+
+
+def test_trials_of_a_gang_are_no_lost_work(past: Any) -> None:
+    tried = type(past)({"c0000": {"lr": 0.1}})
+    tried.join("node-0", "node-1")
+    tried.place()
+    tried.visit("c0000", "node-0", 0.0)
+    tried.try_on("c0000", "node-0", "node-1")
+    tried.try_on("c0000", "node-1", "node-0", refusal="out of memory")
+    tried.visit("c0000", "node-0", 3.0)
+    line = timeline(tried.events)
+    trials = [span for span in line.spans if span.visit is None]
+    assert [span.node for span in trials] == ["node-0", "node-0", "node-1", "node-1"]
+    assert {span.why for span in trials} == {
+        "ddp x2 over 2 nodes: a unit takes 0.25 s",
+        "ddp x2 over 2 nodes: out of memory",
+    }
+    assert not any(span.lost for span in line.spans)
+    for share in line.shares:
+        assert share.lost == 0.0
+        assert 0.0 < share.trying <= share.present

@@ -107,7 +107,7 @@ def _bar(spans: Sequence[Span], x: Scale, begin: float) -> Bar:
         x=start,
         width=max(end - start - 0.4, 0.6),
         config=spans[0].unit.config if len(configs) == 1 else "",
-        lost=any(span.visit is None for span in spans),
+        lost=any(span.lost for span in spans),
         tip=_tip(spans[0], begin) if len(spans) == 1 else f"{len(spans)} attempts at {len(configs)} configs",
     )
 
