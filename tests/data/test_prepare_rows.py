@@ -59,6 +59,12 @@ def picky(row, split):
     return {"x": row["n"], "y": np.nan if row["n"] == 7 else 1.0}
 
 
+def offline(row, split):
+    if row["n"] == 5 and (HERE / "offline").exists():
+        raise OSError("the network is down")
+    return square(row, split)
+
+
 def dies(row, split):
     os._exit(3)
 
@@ -243,6 +249,18 @@ def test_more_bad_rows_than_allowed(root: Path) -> None:
         make(root, "picky", bad=2)
     assert not (root / "out" / "manifest.json").exists()
     make(root, "picky", bad=3)  # it goes on from there
+
+
+def test_rows_that_were_out_of_reach_are_tried_again(root: Path) -> None:
+    whole = make(root, "offline", url="whole").digest
+    (root / "calls").unlink()
+    (root / "offline").touch()
+    with pytest.raises(DataError, match=r"OSError: the network is down"):
+        make(root, "offline")
+    (root / "offline").unlink()
+    assert make(root, "offline").digest == whole
+    assert len(set(calls(root))) == ROWS
+    assert ROWS <= len(calls(root)) < ROWS + 3 * 8, "only what was under way is made again"
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
