@@ -43,7 +43,7 @@ class NodeMetrics(logging.Handler):
         self._began: float | None = None
         self._busy = 0.0
         self._attempts: Counter[str] = Counter()
-        self._seconds: Counter[str] = Counter()
+        self._seconds = {"seconds": 0.0, "hop_seconds": 0.0}
 
     def emit(self, record: logging.LogRecord) -> None:
         event, fields = record.getMessage(), getattr(record, "fields", {})
@@ -54,7 +54,7 @@ class NodeMetrics(logging.Handler):
                 self._busy += self._clock() - self._began
                 self._began = None
             self._attempts[_OUTCOMES[event]] += 1
-            for kind in ("seconds", "hop_seconds"):
+            for kind in self._seconds:
                 self._seconds[kind] += fields.get(kind, 0.0) if event.startswith("committed") else 0.0
 
     def collect(self) -> Iterator[Any]:
@@ -120,7 +120,7 @@ def _server(first: str, metrics: NodeMetrics) -> tuple[Any, Any, int]:
     except ImportError as exc:
         raise MissingExtra(f"{VARIABLE} is set: pip install 'cerebro-elastic[metrics]'") from exc
     registry = CollectorRegistry()
-    registry.register(metrics)  # type: ignore[arg-type]
+    registry.register(metrics)
     if not first.isdecimal() or not 0 < int(first) <= 65535:
         raise RunError(f"{VARIABLE} is {first!r}: give a port from 1 to 65535")
     for port in range(int(first), min(int(first) + _PORTS, 65536)):
