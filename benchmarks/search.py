@@ -4,7 +4,7 @@ A config learns as the recorded one that lies nearest in the space (`search_curv
 epochs); a child of PBT goes on from its parent's error with the slope of the curve that lies nearest to it.
 Units take as long as they took in the run, hops nothing. *MOP*: a unit runs on the node that holds its
 partition, and each node takes the config that has most to do. *Task-parallel*: a node trains a config for
-whole epochs, with all the data at hand.
+whole epochs, or (where rungs lie inside epochs) for units, with all the data at hand.
 
 python benchmarks/search.py [--seeds 20] [--nodes 4] [--full 12]
 """
@@ -89,9 +89,12 @@ def _share(domain: Mapping[str, Any], value: float) -> float:
 class Course:
     """One search from its beginning until ``limit`` seconds have passed."""
 
-    def __init__(self, search: Search, table: Mapping[str, Any], space: Any, nodes: int, hops: bool) -> None:
+    def __init__(
+        self, search: Search, table: Mapping[str, Any], space: Any, nodes: int, *, hops: bool, in_units: bool
+    ) -> None:
         self.curves = Curves(table, space)
         self.partitions, self.hops = table["partitions"], hops
+        self.by_unit = hops or in_units
         self.tryout = Tryout(
             search, self._learn, partitions=self.partitions, epochs=table["epochs"], nodes=nodes
         )
@@ -131,7 +134,7 @@ class Course:
         chosen = min(able, key=lambda s: (s.units * self.curves.nearest(s)["seconds"], s.config))
         partition = partitions[chosen.config]
         assert partition is not None
-        units = 1 if self.hops else self.partitions - len(self.visited[chosen.config])
+        units = 1 if self.by_unit else self.partitions - len(self.visited[chosen.config])
         seconds = units * self.curves.nearest(chosen)["seconds"]
         self.tryout.begin(chosen.config)
         self.idle.discard(node)
@@ -145,7 +148,7 @@ class Course:
 
     def _end(self, config: str, partition: int) -> None:
         visited = self.visited[config]
-        for j in [partition] if self.hops else set(range(self.partitions)) - visited:
+        for j in [partition] if self.by_unit else set(range(self.partitions)) - visited:
             visited.add(j)
             self.tryout.end(config)
         if len(visited) == self.partitions:
@@ -178,7 +181,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--full", type=float, default=12, help="time for so many configs")
-    parser.add_argument("--live", type=int, default=0, help="configs at once on MOP (default: nodes)")
+    parser.add_argument("--live", type=int, default=0, help="configs at once on MOP (default: nodes x 1.5)")
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     asked = parser.parse_args()
     table = json.loads((HERE / "search_curves.json").read_text())
@@ -190,13 +193,14 @@ def main() -> None:
     print("method | schedule | configs | busy | best error | time to a good one | found")
     for name in asked.methods:
         for hops in (True, False):
-            live = (asked.live or asked.nodes) if hops else asked.nodes
+            live = (asked.live or asked.nodes + asked.nodes // 2) if hops else asked.nodes
             more = {} if name == "pbt" else {"concurrency": live}
             courses = []
             for seed in range(asked.seeds):
                 made = recipe(table, space, seed, {**METHODS[name], **more})
                 search = load("cerebro.search", made.search.method)(made)
-                courses.append(Course(search, table, space, asked.nodes, hops))
+                in_units = METHODS[name].get("resource") == "units"
+                courses.append(Course(search, table, space, asked.nodes, hops=hops, in_units=in_units))
                 courses[-1].run(limit)
             times = [course.time_to(NEAR * least) for course in courses]
             print(

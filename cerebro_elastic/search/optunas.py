@@ -4,6 +4,7 @@ seed of its own, so that what comes next follows from the recipe and the history
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -32,9 +33,9 @@ from cerebro_elastic.registry import import_object
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
 from cerebro_elastic.search.sampler import Sample
-from cerebro_elastic.search.space import key
+from cerebro_elastic.search.space import key, values
 
-_TRIES = 50
+_TRIES = 20
 """Points that are asked for until one is new and satisfies the constraints."""
 _STATES = {
     Status.FINISHED: TrialState.COMPLETE,
@@ -68,6 +69,8 @@ class OptunaSampler:
 
     def sample(self, known: Sequence[Standing]) -> Sample | None:
         taken = {key(standing.hparams) for standing in known}
+        if len(taken) >= self._space.size:
+            return None
         for attempt in range(_TRIES):
             study = self._study(known, self._seed(len(known), attempt))
             hparams, trial = self._ask(study, len(known) + attempt)
@@ -177,12 +180,22 @@ class Space:
     def __init__(self, recipe: Recipe) -> None:
         self._domains = dict(sorted(recipe.search.space.items()))
         self._function = self._imported(recipe)
+        self._place = recipe.source.where(("search", "space_fn"))
         self.distributions = {name: _distribution(domain) for name, domain in self._domains.items()}
+
+    @property
+    def size(self) -> float:
+        """How many points there are at most."""
+        listed = [values(domain) for domain in self._domains.values()]
+        return math.prod(math.inf if each is None else len(each) for each in listed) if listed else math.inf
 
     def point(self, trial: Trial) -> HParams:
         """What the trial has been given; for a function, what it asked for."""
         if self._function is not None:
-            self._function(trial)
+            try:
+                self._function(trial)
+            except Exception as exc:
+                raise RecipeError(f"{self._place}: space_fn fails: {type(exc).__name__}: {exc}") from exc
             return trial.params
         return self.decoded(trial.params)
 

@@ -16,8 +16,9 @@ class Procedure(Search):
     """Proposes the points that are enqueued, then the sampler's, and lets every config train to its end.
 
     At most ``num`` configs, of which ``concurrency`` are live at once: by default all if it is ``eager``,
-    else as many as nodes work (the paper's emulation of ASHA and HyperOpt, section 6.3). Methods that decide
-    more override ``judge`` and ``origin``.
+    else half as many again as nodes work. (As many as nodes, as in section 6.3 of the paper, leave a tenth of
+    the nodes' time unused: who waits for a partition waits for its node.) Methods that decide more override
+    ``judge`` and ``origin``.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Procedure(Search):
         """How many more configs may be live now."""
         concurrency = self.recipe.search.concurrency
         if concurrency is None:
-            concurrency = self.recipe.limits.configs if self._eager else outlook.nodes
+            concurrency = self.recipe.limits.configs if self._eager else outlook.nodes + outlook.nodes // 2
         return concurrency - sum(s.status is Status.LIVE for s in outlook.standings)
 
     def origin(self, known: Sequence[Standing], outlook: Outlook) -> dict[str, object]:

@@ -38,7 +38,7 @@ def space(trial):
         trial.suggest_float("slope", 0.0, 1.0)
 
 def broken(trial):
-    return 3
+    raise KeyError("lr")
 """
 
 
@@ -156,6 +156,12 @@ def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
     assert all(("slope" in p.hparams) == (p.hparams["act"] == "gelu") for p in proposals)
     known = [Standing(f"c{i:04d}", p.hparams, origin=p.origin) for i, p in enumerate(proposals[:3])]
     assert search.propose(Outlook(known)) == proposals[3:]
+    broken = {**section, "space_fn": "users_space:broken"}
+    failing = load("cerebro.search", "tpe")(
+        load_recipe({**recipe().resolved(), "search": broken}, root=tmp_path)
+    )
+    with pytest.raises(RecipeError, match="space_fn fails: KeyError: 'lr'"):
+        failing.propose(Outlook())
     on_a_grid = {"method": "grid", "space_fn": "users_space:space"}
     with pytest.raises(RecipeError, match="needs a `space`, not a function"):
         load("cerebro.search", "grid")(
@@ -202,3 +208,12 @@ def _issue() -> dict[str, Any]:
     del raw["epochs"]
     section = {"method": "asha", "space": {"lr": [0.1, 0.2]}, "num": 9, "max_epochs": 9, "reduction": 3}
     return {**raw, "search": section, "epochs": 9}
+
+
+def test_a_finite_space_is_used_up() -> None:
+    search = load("cerebro.search", "tpe")(
+        recipe(method="tpe", num=9, concurrency=9, space={"a": [1, 2], "b": [[1, 2], None, "x"]})
+    )
+    points = [proposal.hparams for proposal in search.propose(Outlook())]
+    assert len(points) == 6
+    assert [1, 2] in [point["b"] for point in points], "a choice may be a list"
