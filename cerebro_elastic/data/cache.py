@@ -27,7 +27,7 @@ class PartitionCache:
     this process that found what they wanted, ``misses`` the others."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._checked: set[Path] = set()
         self.hits = self.misses = 0
 
@@ -75,7 +75,7 @@ class PartitionCache:
         return path in self._checked
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
-        return self._root / manifest.digest / f"{split}-{index:05d}"
+        return self.root / manifest.digest / f"{split}-{index:05d}"
 
 
 def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:

@@ -42,7 +42,6 @@ class Bench:
                 f"the data at {spec.data} have digest {self._manifest.digest}, the run began with "
                 f"{spec.data_digest}: restore them, or start a new run"
             )
-        self.cache = cache
         self.cache = PartitionCache(cache)
         self.device = device
         self._loader = loader_settings(self.recipe)

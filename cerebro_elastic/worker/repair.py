@@ -105,7 +105,7 @@ class Repairs:
     def _again_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
         """As ``_again``, in processes of this machine for as many ranks as the visit had."""
         checkpoint.remove(visit.output)
-        with Again(self._spec, self._bench.cache) as again, ThreadPoolExecutor(1) as thread:
+        with Again(self._spec, self._bench.cache.root) as again, ThreadPoolExecutor(1) as thread:
             done = thread.submit(again, at, visit, visit.input, visit.output.url)
             while not wait([done], timeout=_BEAT_SECONDS).done:
                 self._beat()
