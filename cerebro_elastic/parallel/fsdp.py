@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -90,8 +91,11 @@ class Fsdp:
     def _shard(self, model: nn.Module, wrapped: Sequence[nn.Module], device: torch.device) -> None:
         mesh = init_device_mesh(device.type, (ranks()[1],))
         offload = CPUOffloadPolicy() if self._offload and device.type == "cuda" else OffloadPolicy()
-        for module in (*reversed(wrapped), model):
-            fully_shard(module, mesh=mesh, mp_policy=self._policy, offload_policy=offload)
+        # What blocks hand to each other stays in the precision of the computation.
+        inner = replace(self._policy, output_dtype=None)
+        for module in reversed(wrapped):
+            fully_shard(module, mesh=mesh, mp_policy=inner, offload_policy=offload)
+        fully_shard(model, mesh=mesh, mp_policy=self._policy, offload_policy=offload)
 
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None
