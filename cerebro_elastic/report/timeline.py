@@ -246,12 +246,12 @@ def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
     """What is worth a mark from the first assignment to the run's end: before and after, nodes just come and
     go."""
     leaving: set[str] = set()
-    begun = False
+    configs: dict[int, str] = {}
     for index, event in enumerate(events):
         at = clock.at(index)
         match event:
-            case UnitAssigned():
-                begun = True
+            case UnitAssigned(revision=token, attempt=attempt):
+                configs[token] = attempt.unit.config
             case RunEnded():
                 return
             case NodeDraining(node=name, grace=grace):
@@ -260,9 +260,9 @@ def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
             case NodeLeft(node=name) if name in leaving:
                 leaving.discard(name)
                 yield Mark(at, f"{name} left", name, fault=False)
-            case NodeLeft(node=name) if begun:
+            case NodeLeft(node=name) if configs:
                 yield Mark(at, f"{name} was lost", name)
-            case NodeJoined(node=node) if begun:
+            case NodeJoined(node=node) if configs:
                 yield Mark(at, f"{node.name} joined", node.name, fault=False)
             case NodeSetAside(node=name, why=why, seconds=seconds):
                 yield Mark(at, f"{name} got no units for {seconds:g} s: {why}", name)
@@ -271,15 +271,16 @@ def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
                     f"{failure.unit.config} failed on {failure.node}, {failure.kind.value}: {failure.story}"
                 )
                 yield Mark(at, text, failure.node)
-            case UnitWithdrawn(node=name):
-                yield Mark(at, f"an attempt of {name} was withdrawn", name)
+            case UnitWithdrawn(node=name, token=token):
+                what = configs.get(token, "a config")
+                yield Mark(at, f"{what}'s unit on {name} was withdrawn", name, fault=False)
             case ConfigEnded(config=config, status=status, reason=reason):
                 yield Mark(at, f"{config} {status.value}: {reason}", fault=status is Status.FAILED)
             case ConfigResumed(config=config, reason=reason):
                 yield Mark(at, f"{config} goes on: {reason}", fault=False)
             case LeaderChanged(leader=None):
                 yield Mark(at, "nobody led the run", fault=False)
-            case LeaderChanged(leader=leader) if begun:
+            case LeaderChanged(leader=leader) if configs:
                 yield Mark(at, f"{leader} took the lead", fault=False)
             case StateRead(state=state) if index and state.plan is not None:
                 yield Mark(at, "the history has a gap: the state was read afresh")

@@ -49,12 +49,12 @@ def test_marks_tell_faults_from_the_rest(past: Any) -> None:
     faults = [text for text, mark in told.items() if mark.fault]
     assert faults == [
         "node-1 was lost",
-        "an attempt of node-1 was withdrawn",
         "c0003 failed on node-2, disk-full: no space left",
         "node-2 got no units for 60 s: its disk is full",
         "c0003 failed: the loss is NaN",
     ]
     assert [text for text, mark in told.items() if not mark.fault] == [
+        "c0001's unit on node-1 was withdrawn",
         "node-1 joined",
         "node-1 was asked to leave within 30 s",
         "node-1 left",
