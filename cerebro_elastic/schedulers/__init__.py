@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cerebro_elastic.schedulers.bounds import lower_bound
     from cerebro_elastic.schedulers.instances import Instance, instance
+    from cerebro_elastic.schedulers.joint_problem import JointSchedule, joint
     from cerebro_elastic.schedulers.online import Outage, Surprises
     from cerebro_elastic.schedulers.scheduling import Schedule, schedule
 
-__all__ = ["Instance", "Outage", "Schedule", "Surprises", "instance", "lower_bound", "schedule"]
+__all__ = [
+    "Instance",
+    "JointSchedule",
+    "Outage",
+    "Schedule",
+    "Surprises",
+    "instance",
+    "joint",
+    "lower_bound",
+    "schedule",
+]
 
 _HOMES = {
     "Instance": "instances",
+    "JointSchedule": "joint_problem",
     "Outage": "online",
     "Schedule": "scheduling",
     "Surprises": "online",
     "instance": "instances",
+    "joint": "joint_problem",
     "lower_bound": "bounds",
     "schedule": "scheduling",
 }

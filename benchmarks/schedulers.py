@@ -1,0 +1,216 @@
+"""The schedulers against their lower bounds: the papers' figures again, and what lies beyond them.
+
+    python benchmarks/schedulers.py [--seeds 5] [--seconds 1] [fig5 fig6 hard noise replicas deaths thesis
+    scale]
+
+Prints, for each setting, the mean and the largest ratio of the makespan to the lower bound over fresh seeds,
+the target that it is judged by, and the CPU seconds of one schedule. ``scale`` takes a minute and is left out
+unless named."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.schedulers import Outage, Surprises, instance, lower_bound, schedule
+from cerebro_elastic.schedulers.joint_problem import joint
+
+CNNS = {
+    "alexnet": 727, "caffenet": 724, "squeezenet1-0": 837, "squeezenet1-1": 360, "vgg-f": 727, "vgg-m": 2000,
+    "vgg-s": 3000, "vgg-m-2048": 2000, "vgg-m-1024": 2000, "vgg-m-128": 2000, "vgg-vd-16-atrous": 16000,
+    "vgg-vd-16": 16000, "vgg-vd-19": 20000, "googlenet": 2000, "resnet18": 2000, "resnet34": 4000,
+    "resnet-50": 4000, "resnet-101": 8000, "resnet-152": 11000, "resnext-50-32x4d": 4000,
+    "resnext-101-32x4d": 8000, "resnext-101-64x4d": 16000, "inception-v3": 6000, "SE-ResNet-50": 4000,
+    "SE-ResNet-101": 8000, "SE-ResNet-152": 11000, "SE-ResNeXt-50-32x4d": 4000, "SE-ResNeXt-101-32x4d": 8000,
+    "SENet": 21000, "SE-BN-Inception": 2000, "densenet121": 3000, "densenet161": 8000, "densenet169": 3000,
+    "densenet201": 4000, "mcn-mobilenet": 579,
+}  # fmt: skip
+"""MFLOPs for one image, from the first table of github.com/albanie/convnet-burden's README at 9c7f31b: the
+paper's reference [3]. Their mean is 5942, their standard deviation 5670 (paper, section 5.4: 5939 and
+5671)."""
+GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
+"""TFLOPS (paper, section 5.4)."""
+
+Row = tuple[str, list[float], str, float]
+"""A setting, its ratios, its target, CPU seconds of one schedule."""
+
+
+def durations(configs: int, nodes: int, seed: int, mixed_nodes: bool = True) -> NDArray[np.float64]:
+    """As in the paper's Fig 6: drawn with replacement."""
+    rng = np.random.default_rng(seed)
+    cost = rng.choice(np.array(list(CNNS.values()), float), configs)
+    speed = rng.choice(np.array(list(GPUS.values())), nodes) if mixed_nodes else np.full(nodes, 11.3)
+    return cost[:, None] / speed
+
+
+def ring(nodes: int, replicas: int) -> NDArray[np.bool_]:
+    """Each partition on so many nodes, each node with as many partitions."""
+    return sum(np.roll(np.eye(nodes), k, axis=0) for k in range(replicas)) > 0
+
+
+def measured(name: str, target: str, seeds: int, ratio: Callable[[int], float]) -> Row:
+    """One row."""
+    begun = time.process_time()
+    ratios = [ratio(seed) for seed in range(seeds)]
+    return name, ratios, target, (time.process_time() - begun) / seeds
+
+
+def fig5(_seeds: int, _seconds: float) -> Iterator[Row]:
+    """Fig 5: 9 task-parallel, 9 by a bad order of hops, 7 at best (three configs of 3, two of 6)."""
+    units = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]])
+    yield measured("7 seconds at best", "1", 1, lambda _: schedule(units).makespan / 7.0)
+
+
+def fig6(seeds: int, seconds: float) -> Iterator[Row]:
+    """16 and 256 configs on 8 and 16 nodes."""
+    for configs in (16, 256):
+        for nodes in (8, 16):
+            same = np.ones((configs, nodes))
+            yield measured(
+                f"{configs} x {nodes} alike",
+                "mean 1.001, max 1.005",
+                1,
+                lambda seed, d=same: 1 + schedule(d, seed=seed, seconds=seconds).gap,
+            )
+            yield measured(
+                f"{configs} x {nodes} mixed",
+                "mean 1.001, max 1.005",
+                seeds,
+                lambda seed, c=configs, n=nodes: 1 + schedule(durations(c, n, seed), seconds=seconds).gap,
+            )
+
+
+HARD = ((28, 8), (64, 16))
+
+
+def hard(seeds: int, seconds: float) -> Iterator[Row]:
+    """Mixed configs on equal nodes: the longest config is about as long as a node's load."""
+    for configs, nodes in HARD:
+        for policy in ("random", "longest-remaining", "vector-rearrangement", "monte-carlo", "auto"):
+            yield measured(
+                f"{configs} x {nodes} {policy}",
+                "mean 1.005, max 1.01" if policy == "auto" else "",
+                seeds,
+                lambda seed, c=configs, n=nodes, p=policy: (
+                    1 + schedule(durations(c, n, seed, mixed_nodes=False), p, seconds=seconds).gap
+                ),
+            )
+
+
+def noise(seeds: int, seconds: float) -> Iterator[Row]:
+    """Units that take other times than expected (log-normal)."""
+
+    def ratio(seed: int, configs: int, nodes: int, spread: float) -> float:
+        expected = durations(configs, nodes, seed, mixed_nodes=False)
+        actual = expected * np.random.default_rng(seed).lognormal(0, spread, expected.shape)
+        return 1 + schedule(expected, seconds=seconds, surprises=Surprises(actual)).gap
+
+    for configs, nodes in HARD:
+        for spread in (0.1, 0.3):
+            yield measured(
+                f"{configs} x {nodes} noise {spread}",
+                "1.015" if spread == 0.3 else "",
+                seeds,
+                lambda seed, c=configs, n=nodes, s=spread: ratio(seed, c, n, s),
+            )
+
+
+def replicas(seeds: int, seconds: float) -> Iterator[Row]:
+    """r = 2 and 3, against the linear program's bound."""
+    for configs, nodes in ((16, 8), (32, 8), (16, 16), (32, 16), (256, 8), (256, 16)):
+        for r in (2, 3):
+            for policy in ("random", "auto") if configs < 256 else ("auto",):
+                yield measured(
+                    f"{configs} x {nodes} r={r} {policy}",
+                    "" if policy == "random" else ("1.003" if configs == 256 else "1.02"),
+                    seeds,
+                    lambda seed, c=configs, n=nodes, r=r, p=policy: (
+                        1 + schedule(instance(durations(c, n, seed), ring(n, r)), p, seconds=seconds).gap
+                    ),
+                )
+
+
+def deaths(seeds: int, seconds: float) -> Iterator[Row]:
+    """r = 3, and one or two nodes die on the way: against the bound of r = 1 without deaths."""
+
+    def ratio(seed: int, configs: int, nodes: int, count: int) -> float:
+        times, rng = durations(configs, nodes, seed), np.random.default_rng(seed)
+        problem = instance(times, ring(nodes, 3))
+        when = rng.uniform(0.1, 0.9, count) * lower_bound(problem)
+        dead = rng.choice(nodes, count, replace=False)
+        outages = [Outage(int(n), float(t)) for n, t in zip(dead, when, strict=True)]
+        found = schedule(problem, seconds=seconds, surprises=Surprises(outages=outages))
+        return found.makespan / lower_bound(instance(times))
+
+    for (configs, nodes), target in (((16, 8), "0.76"), ((32, 8), "0.61"), ((32, 16), "0.74")):
+        for count in (1, 2):
+            yield measured(
+                f"{configs} x {nodes} r=3, {count} dead",
+                target,
+                seeds,
+                lambda seed, c=configs, n=nodes, k=count: ratio(seed, c, n, k),
+            )
+
+
+def thesis(seeds: int, seconds: float) -> Iterator[Row]:
+    """Figs 4.1 to 4.3: data sharded by the nodes' GPUs, and a unit may take any number of its node's."""
+
+    def ratio(seed: int, configs: int, gpus: list[int], exponent: float) -> float:
+        work = np.random.default_rng(seed).uniform(200, 4000, configs)
+        widths = np.arange(1, max(gpus) + 1)
+        times = work[:, None, None] * np.array(gpus)[None, :, None] / widths**exponent
+        found = joint(times, gpus, seed, 0.1 if exponent == 1 else seconds)
+        return found.makespan / found.bound
+
+    for name, configs, gpus in (
+        ("4.1", 6, [2] * 8),
+        ("4.2", 6, [4, 2, 2]),
+        ("4.3", 10, [4, 2, 2]),
+    ):
+        for exponent, target in ((1.0, "1"), (0.9, ""), (0.7, "")):
+            yield measured(
+                f"Fig {name} speed-up g^{exponent}",
+                target,
+                seeds,
+                lambda seed, c=configs, g=gpus, e=exponent: ratio(seed, c, g, e),
+            )
+
+
+def scale(_seeds: int, _seconds: float) -> Iterator[Row]:
+    """10,000 configs on 1,000 nodes: the CPU seconds are 50 at most (200,000 decisions a second)."""
+    for mixed in (True, False):
+        times = durations(10_000, 1_000, 0, mixed)
+        yield measured(
+            f"10^7 units, {'mixed' if mixed else 'equal'} nodes",
+            "1.002 in 50 s",
+            1,
+            lambda _, d=times: 1 + schedule(d).gap,
+        )
+
+
+PARTS = {part.__name__: part for part in (fig5, fig6, hard, noise, replicas, deaths, thesis, scale)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", default=[name for name in PARTS if name != "scale"])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    asked = parser.parse_args()
+    for part in asked.parts:
+        print(f"\n{part}: {PARTS[part].__doc__}")
+        for name, ratios, target, cpu in PARTS[part](asked.seeds, asked.seconds):
+            print(
+                f"  {name:32} mean {np.mean(ratios):.4f}  max {max(ratios):.4f}  {target:22} {cpu:6.2f} s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
