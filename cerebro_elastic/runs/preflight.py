@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic import errors, registry
+from cerebro_elastic.core.values import Choice
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.files import locate, redacted, remove, translated, write
@@ -25,6 +26,9 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
+
+if TYPE_CHECKING:
+    from cerebro_elastic.train.task import Foreseeing
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +85,17 @@ def check(
     """What ``preflight`` does, in this process."""
     from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.train.bench import loader_settings, make_task
+    from cerebro_elastic.train.task import Foreseeing
 
-    task = make_task(recipe)
-    for choice in choices(recipe):
+    task, allowed = make_task(recipe), choices(recipe)
+    for choice in allowed:
         make_parallelism(choice.parallelism, choice.options)
     loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
         task.check(point)
+    if len(allowed) == 1 and allowed != (Choice(),) and isinstance(task, Foreseeing):
+        _check_choice(task, allowed[0], hparams)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
@@ -104,6 +111,13 @@ def check(
         validations=len(manifest.valid),
         code=_code(recipe.root),
     )
+
+
+def _check_choice(task: Foreseeing, choice: Choice, hparams: Sequence[Mapping[str, Any]]) -> None:
+    """There is nothing else to try: does it suit the first config's model? The others' will be like that."""
+    refusal = task.refusal(hparams[0], choice) if hparams else None
+    if refusal:
+        raise RecipeError(f"parallelism: {choice.label} cannot train the model: {refusal}")
 
 
 def _check_loggers(recipe: Recipe) -> None:

@@ -30,8 +30,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cerebro_elastic.core.values import HParams
+import torch
+
+from cerebro_elastic.core.values import Choice, HParams
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel import choose
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.finite import not_finite
@@ -49,6 +52,16 @@ class FunctionTask:
 
     def check(self, hparams: HParams) -> None:
         self._user.check(hparams)
+
+    def refusal(self, hparams: HParams, choice: Choice) -> str | None:
+        """Seen by a model without values, and nothing if ``model_fn`` cannot make one."""
+        parallelism = choose.make(choice.parallelism, choice.options)
+        try:
+            with torch.device("meta"):
+                parts = self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
+        except Exception:  # whatever the user's code needs values for
+            return None
+        return parallelism.refusal(parts, choice.ranks)
 
     @property
     def evaluates(self) -> bool:

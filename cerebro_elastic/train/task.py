@@ -142,6 +142,15 @@ class Task(Protocol):
         """Whether a unit may be stopped at a batch boundary and taken up again elsewhere."""
 
 
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A task that can tell what cannot be trained before anything is."""
+
+    def refusal(self, hparams: HParams, choice: Choice) -> str | None:
+        """Why a model of these hyper-parameters cannot be trained by ``choice``; ``None`` if nothing speaks
+        against it so far. Cheap: no memory for parameters is taken."""
+
+
 @dataclass(frozen=True)
 class Exported:
     """A trained model for whoever has nothing of ours installed: its ``weights`` by name, a ``checkpoint`` in

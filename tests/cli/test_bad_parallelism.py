@@ -1,0 +1,93 @@
+"""What cannot train the model, or contradicts the recipe, is told before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.preflight import check
+
+pytestmark = pytest.mark.usefixtures("imports_as_found")
+
+MODULE = """
+import torch
+from torch import nn
+
+
+def model(width):
+    return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
+
+
+def frozen(width):
+    return model(width).requires_grad_(False)
+
+
+def lonely(width):
+    return nn.Linear(4, 2)
+
+
+def values(width):
+    made = nn.Linear(4, 2)
+    assert float(made.weight.sum()) < 100
+    return made
+"""
+
+CASES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a contradiction": (
+        "model",
+        {"use": "deepspeed", "stage": 2, "config": {"train_batch_size": 8}},
+        "deepspeed config: train_batch_size: the recipe's batch_size is the global one; remove it",
+    ),
+    "an unknown option": (
+        "model",
+        {"use": "fsdp", "warp": []},
+        "fsdp has no option 'warp'; did you mean 'wrap'",
+    ),
+    "no such class": (
+        "model",
+        {"use": "fsdp", "wrap": ["Linea"]},
+        r"parallelism: fsdp x2 .*cannot train the model: .*no module of class 'Linea'; did you mean 'Linear'",
+    ),
+    "no blocks": (
+        "lonely",
+        {"use": "pipeline"},
+        "pipeline x2.* cannot train the model: .*too few for 2 stages",
+    ),
+    "nothing to train": ("frozen", {"use": "ddp"}, "ddp x2.* cannot train the model: nothing is trainable"),
+}
+
+
+def run_check(project: Path, model: str, parallelism: Any) -> None:
+    (project / "a_model.py").write_text(MODULE)
+    recipe = load_recipe(
+        {
+            "task": {
+                "kind": "torch",
+                "model_fn": f"a_model:{model}",
+                "loss": "cross_entropy",
+                "optimizer": "SGD",
+            },
+            "data": {"source": "a_users_data:load"},
+            "search": {"space": {"width": [8], "lr": [0.1]}},
+            "node": {"ranks": 2},
+            "parallelism": parallelism,
+        },
+        root=project,
+    )
+    check(recipe, [{"width": 8, "lr": 0.1}], str(project / "data"), prepare=True)
+
+
+@pytest.mark.parametrize(("model", "parallelism", "said"), CASES.values(), ids=CASES)
+def test_it_is_told_before_the_run(model: str, parallelism: dict[str, Any], said: str, project: Path) -> None:
+    with pytest.raises(RecipeError, match=said):
+        run_check(project, model, parallelism)
+    assert not (project / "data").exists()
+
+
+def test_what_cannot_be_foreseen_is_left_to_the_first_unit_or_the_trials(project: Path) -> None:
+    run_check(project, "values", {"use": "pipeline"})
+    run_check(project, "lonely", ["single", {"use": "pipeline"}])
