@@ -23,7 +23,6 @@ from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.loggers import loggers_of
 from cerebro_elastic.runs.opening import keep_spec
-from cerebro_elastic.runs.loggers import loggers_of
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
