@@ -63,7 +63,7 @@ def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
 
 def is_divided(state: Mapping[str, Any]) -> bool:
     """Whether ranks hold parts of the state's tensors, so that each has to save its own."""
-    return any(map(tree.is_divided, tree.flatten(state)[1].values()))
+    return any(map(tree.is_divided, tree.tensors_in(state)))
 
 
 def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:

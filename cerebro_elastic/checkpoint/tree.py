@@ -18,7 +18,7 @@ import json
 import math
 import struct
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -60,6 +60,18 @@ def unflatten(tree: Json, tensors: Mapping[str, Tensor]) -> Any:
     if tag == "$array":
         return _tensor(tensors[tree[tag]], tree).numpy()
     return _DECODE[tag](unflatten(tree[tag], tensors))
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in dicts, lists and tuples, as they are."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
 
 
 def is_divided(tensor: Tensor) -> bool:

@@ -1,0 +1,98 @@
+"""A state in parts: cut as ``torch.chunk`` does it, each rank's file its own, together the state again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from cerebro_elastic.checkpoint import Part, complete, is_divided, load, save, save_part, verify
+from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
+from cerebro_elastic.parallel import group
+
+FULL = {"odd": torch.arange(14.0).reshape(7, 2), "few": torch.ones(1, 3), "none": torch.empty(0, 2)}
+
+
+@pytest.fixture
+def mesh() -> Iterator[Any]:
+    """One of a single rank: what is asked here is only what is written."""
+    with group.formed(group.listen("127.0.0.1"), 0, 1, torch.device("cpu")):
+        yield init_device_mesh("cpu", (1,))
+
+
+def state_of(part: Part, mesh: Any) -> dict[str, Any]:
+    """What a rank has: its rows of ``FULL``, one of which is tied, and something whole."""
+    own = {
+        name: DTensor.from_local(
+            tensor[part.rows(len(tensor))], mesh, [Shard(0)], shape=tensor.shape, stride=tensor.stride()
+        )
+        for name, tensor in FULL.items()
+    }
+    return {"model": {**own, "tied": own["few"]}, "step": torch.tensor(3.0), "names": ["a"]}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 5, 6, 7, 8])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_rows_are_cut_as_torch_cuts_them(rows: int, count: int) -> None:
+    cut = [torch.arange(rows)[Part(index, count).rows(rows)].tolist() for index in range(count)]
+    chunks = [chunk.tolist() for chunk in torch.arange(rows).chunk(count)] if rows else []
+    assert [part for part in cut if part] == chunks
+    assert [row for part in cut for row in part] == list(range(rows))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_parts_are_the_state_for_all_and_for_each(tmp_path: Path, mesh: Any, count: int) -> None:
+    url, contents = str(tmp_path / "c"), {}
+    parts = [Part(index, count) for index in range(count)]
+    for part in reversed(parts):
+        state = state_of(part, mesh)
+        assert is_divided(state)
+        contents |= save_part(state, url, part)
+    with pytest.raises(CheckpointError, match="missing"):
+        load(complete(contents, str(tmp_path / "elsewhere")))
+    ref = complete(contents, url)
+    verify(ref)
+
+    for whole in (load(ref), load(ref, Part(0, count + 1))):
+        assert {name: whole["model"][name].tolist() for name in FULL} == {
+            name: tensor.tolist() for name, tensor in FULL.items()
+        }
+        assert whole["model"]["tied"] is whole["model"]["few"]
+    for part in parts:
+        mine = load(ref, part)
+        for name, tensor in FULL.items():
+            assert torch.equal(mine["model"][name], tensor[part.rows(len(tensor))])
+        assert (float(mine["step"]), mine["names"]) == (3.0, ["a"])
+
+
+def test_a_part_that_is_damaged_is_found_by_who_reads_it(tmp_path: Path, mesh: Any) -> None:
+    url, contents = str(tmp_path / "c"), {}
+    for part in (Part(0, 2), Part(1, 2)):
+        contents |= save_part(state_of(part, mesh), url, part)
+    ref = complete(contents, url)
+    file = tmp_path / "c" / "part-1.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    load(ref, Part(0, 2))
+    for given in (Part(1, 2), None):
+        with pytest.raises(DamagedCheckpoint, match=r"part-1.safetensors is damaged"):
+            load(ref, given)
+    with pytest.raises(DamagedCheckpoint):
+        verify(ref)
+    assert set(json.loads((tmp_path / "c" / "manifest.json").read_text())["files"]) == {
+        "part-0.safetensors", "part-1.safetensors", "tensors.safetensors", "tree.json",
+    }  # fmt: skip
+
+
+def test_what_is_divided_otherwise_or_saved_as_a_whole_is_refused(tmp_path: Path, mesh: Any) -> None:
+    with pytest.raises(CheckpointError, match="each rank saves its part"):
+        save(state_of(Part(0, 2), mesh), str(tmp_path / "c"))
+    twice = DTensor.from_local(torch.ones(2), mesh, [Replicate()])
+    with pytest.raises(CheckpointError, match=r"state\['w'\] is a DTensor placed as .*divide it by rows"):
+        save_part({"w": twice}, str(tmp_path / "c"), Part(0, 2))
+    assert not list(tmp_path.iterdir())
