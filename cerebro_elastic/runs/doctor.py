@@ -20,7 +20,13 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.store.embedded import EmbeddedEtcd, find_etcd
 from cerebro_elastic.store.etcd import EtcdStore
 
-_EXTRAS = {"lightning": "lightning", "parquet": "pyarrow", "s3": "s3fs", "examples": "sklearn"}
+_EXTRAS = {
+    "lightning": "lightning",
+    "parquet": "pyarrow",
+    "s3": "s3fs",
+    "torchx": "torchx",
+    "examples": "sklearn",
+}
 _ROOM = 2 << 30
 
 
