@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -179,6 +179,7 @@ def test_a_clones_curve_goes_on_where_its_parents_was() -> None:
 values = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1) | st.just(0.5)
 
 
+@example([[0.5], [0.5]], [0.0, -0.0, 1, True, "1"])
 @given(
     st.lists(st.lists(values, max_size=4), max_size=5),
     st.lists(st.text() | st.booleans() | values, min_size=5),

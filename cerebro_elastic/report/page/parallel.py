@@ -83,7 +83,8 @@ def _axis(values: Sequence[Any], *, log: bool) -> tuple[Callable[[Any], float], 
         low, high = min(values), max(values)
         scale = Scale(low, high, BOTTOM, TOP, log=log and low > 0)
         return scale, scale.ticks()
-    steps = Steps(list(map(_text, sorted(set(values)))) if numbers else sorted(few), BOTTOM, TOP)
+    ordered = list(dict.fromkeys(map(_text, sorted(values)))) if numbers else sorted(few)
+    steps = Steps(ordered, BOTTOM, TOP)
     return lambda value: steps(_text(value)), steps.ticks()
 
 
