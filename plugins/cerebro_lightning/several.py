@@ -8,7 +8,7 @@ of, so it is to be a mean over rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,8 +17,6 @@ import torch
 from lightning.fabric.utilities.device_dtype_mixin import _DeviceDtypeModuleMixin
 from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
 from lightning.pytorch.core.optimizer import _MockOptimizer
-from lightning.pytorch.plugins.precision import Precision
-from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
@@ -32,6 +30,7 @@ from cerebro_elastic.parallel.share import averaged_gradients
 from cerebro_elastic.train.task import State
 from cerebro_lightning import refusals
 from cerebro_lightning.optimizers import NamedStateStrategy, add_groups
+from cerebro_lightning.precision import RanksPrecision
 from cerebro_lightning.root import Root
 
 _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
@@ -237,62 +236,6 @@ class Sharded(SeveralRanks):
                 like.grad = distribute_tensor(full.to(self.root_device), like.device_mesh, like.placements)
             else:
                 like.grad = full
-
-
-class RanksPrecision(Precision):
-    """Computes in ``precision``; gradients and steps are the strategy's."""
-
-    def __init__(self, precision: str, strategy: SeveralRanks) -> None:
-        self.precision = precision  # type: ignore[assignment]
-        self._strategy = strategy
-        self._clip: float | None = None
-
-    @contextmanager
-    def forward_context(self) -> Iterator[None]:
-        device = self._strategy.root_device.type
-        mixed = self.precision == "bf16-mixed"
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed, cache_enabled=False):
-            yield
-
-    def backward(  # type: ignore[override]
-        self, tensor: Tensor, model: pl.LightningModule, optimizer: Any, *args: Any, **kwargs: Any
-    ) -> None:
-        if model.automatic_optimization:
-            self._strategy.backward_through(tensor)
-        else:
-            super().backward(tensor, model, optimizer, *args, **kwargs)
-
-    def clip_gradients(
-        self,
-        optimizer: Optimizer,
-        clip_val: float = 0.0,
-        gradient_clip_algorithm: GradClipAlgorithmType = GradClipAlgorithmType.NORM,
-    ) -> None:
-        module = self._strategy.lightning_module
-        assert module is not None
-        if not module.automatic_optimization:
-            averaged_gradients(list(self.main_params(optimizer)))
-            super().clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
-        elif clip_val > 0 and gradient_clip_algorithm == GradClipAlgorithmType.NORM:
-            self._clip = float(clip_val)
-        elif clip_val > 0:
-            if all(parameter.grad is None for parameter in self.main_params(optimizer)):
-                raise TaskError("gradients that the parallelism keeps to itself cannot be clipped by value")
-            self.clip_grad_by_value(optimizer, clip_val)
-
-    def optimizer_step(  # type: ignore[override]
-        self, optimizer: Any, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
-    ) -> Any:
-        result = closure()
-        if not model.automatic_optimization:
-            averaged_gradients(list(self.main_params(optimizer)))
-            self._after_closure(model, optimizer)
-            optimizer.step(**kwargs)
-            return result
-        self._clip = None
-        self._after_closure(model, optimizer)  # may ask for clipping
-        self._strategy.update(self._clip)
-        return result
 
 
 def _rows(value: Tensor) -> Tensor:

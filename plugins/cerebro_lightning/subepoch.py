@@ -13,8 +13,8 @@ what they do to the state is overwritten and what they log is dropped in all uni
 first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
 the validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
-This file, with ``results.py`` and ``optimizers.py``, relies on what is private to Lightning, hence the
-pinned minor version; the identity tests guard it.
+This file relies on what is private to Lightning, and so do ``loops.py``, ``results.py``, ``agreed.py``,
+``optimizers.py`` and ``several.py``: hence the pinned minor version. The identity tests guard it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
-from lightning.pytorch.loops.fetchers import _DataFetcher
-from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.loop import _Loop
-from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
-from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
-from lightning.pytorch.utilities.exceptions import _TunerExitException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
@@ -44,12 +39,13 @@ from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.inheriting import Options, options
-from cerebro_elastic.train.task import State, Stopped
+from cerebro_elastic.train.task import State
 from cerebro_lightning import metrics
 from cerebro_lightning.agreed import AgreedConnector, AgreedResults
 from cerebro_lightning.attributes import Attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.heritage import set_options_anew
+from cerebro_lightning.loops import LeaveUnit, NoSignals, UnitFitLoop
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
 from cerebro_lightning.results import put_results, results_tree
@@ -170,8 +166,8 @@ class SubEpoch:
     def fit(self, training: EpochLoader, validation: EpochLoader | None) -> None:
         """Train. Raises ``TaskError`` for what cannot be done exactly."""
         self._mute(self.state is not None)
-        self._trainer.fit_loop = _UnitFitLoop(self, self._trainer)
-        self._trainer._signal_connector = _NoSignals(self._trainer)
+        self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
+        self._trainer._signal_connector = NoSignals(self._trainer)
         if isinstance(self._strategy, SeveralRanks):
             self._let_agree(self._strategy)
         self.ended = True
@@ -203,7 +199,7 @@ class SubEpoch:
         """Called between batches when the config's fit goes on elsewhere."""
         self.ended = False
         self._capture()
-        raise _LeaveUnit
+        raise LeaveUnit
 
     def _let_agree(self, strategy: SeveralRanks) -> None:
         trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
@@ -320,83 +316,6 @@ class SubEpoch:
         if not (manual or own_zero or self._trainer.fit_loop._should_accumulate()):
             return {}
         return self._strategy.gradients()
-
-
-class _LeaveUnit(_TunerExitException):
-    """Ends a fit without ending its training: no ``on_train_end``, no ``on_exception``."""
-
-
-class _UnitFitLoop(_FitLoop):
-    """Runs one epoch at most, and its beginning only if that is the unit's."""
-
-    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
-        super().__init__(trainer, trainer.min_epochs, trainer.max_epochs)
-        self.epoch_loop = _UnitEpochLoop(unit, trainer)
-        self._unit = unit
-
-    def on_run_start(self) -> None:
-        super().on_run_start()
-        self._unit.enter()
-
-    def on_advance_end(self) -> None:
-        super().on_advance_end()
-        # All ranks go on, or none.
-        trainer = self.trainer
-        trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
-
-    def on_advance_start(self) -> None:
-        if self._unit.batches_left == 0:
-            self._unit.leave()
-        if self._unit.first:
-            super().on_advance_start()
-
-
-class _UnitEpochLoop(_TrainingEpochLoop):
-    """Goes on in the middle of an epoch as if it had never stopped."""
-
-    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
-        super().__init__(trainer)
-        self._unit = unit
-
-    def reset(self) -> None:
-        if self._unit.first:
-            super().reset()
-
-    def advance(self, data_fetcher: _DataFetcher) -> None:
-        if self._unit.batches_left == 0:
-            self._unit.leave()
-        self._unit.batches_left -= 1
-        try:
-            super().advance(data_fetcher)
-        except Stopped as stopped:
-            self._unit.stopped_after = stopped.batches
-            self._unit.leave()
-        except StopIteration:
-            if self._unit.closes_epoch:
-                raise
-            self._refuse("the rest of the epoch was skipped (on_train_batch_start returned -1)")
-
-    def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
-        stops = self.trainer.should_stop and self.trainer.fit_loop._can_stop_early
-        if stops and not self._unit.closes_epoch:
-            self._refuse("trainer.should_stop was set")
-        super().on_advance_end(data_fetcher)
-
-    def _broadcast_sigterm_tensor(self) -> None:
-        """Signals are the rank's business."""
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise TaskError(
-            f"{what} at batch {self.batch_idx} of {self.trainer.num_training_batches}, but an epoch visits "
-            "all partitions and ends after its last batch: decide in on_train_epoch_end or in validation"
-        ) from None
-
-
-class _NoSignals(_SignalConnector):
-    """Signals are the rank's business."""
-
-    def register_signal_handlers(self) -> None:
-        """None."""
 
 
 def _with_children(loop: _Loop) -> Iterator[_Loop]:

@@ -1,0 +1,95 @@
+"""Lightning's loops for one unit: they begin, go on and are left in the middle of an epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import lightning.pytorch as pl
+from lightning.pytorch.loops.fetchers import _DataFetcher
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
+from lightning.pytorch.utilities.exceptions import _TunerExitException
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.train.task import Stopped
+
+if TYPE_CHECKING:
+    from cerebro_lightning.subepoch import SubEpoch
+
+
+class LeaveUnit(_TunerExitException):
+    """Ends a fit without ending its training: no ``on_train_end``, no ``on_exception``."""
+
+
+class UnitFitLoop(_FitLoop):
+    """Runs one epoch at most, and its beginning only if that is the unit's."""
+
+    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
+        super().__init__(trainer, trainer.min_epochs, trainer.max_epochs)
+        self.epoch_loop = UnitEpochLoop(unit, trainer)
+        self._unit = unit
+
+    def on_run_start(self) -> None:
+        super().on_run_start()
+        self._unit.enter()
+
+    def on_advance_end(self) -> None:
+        super().on_advance_end()
+        # All ranks go on, or none.
+        trainer = self.trainer
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(trainer.should_stop, all=False)
+
+    def on_advance_start(self) -> None:
+        if self._unit.batches_left == 0:
+            self._unit.leave()
+        if self._unit.first:
+            super().on_advance_start()
+
+
+class UnitEpochLoop(_TrainingEpochLoop):
+    """Goes on in the middle of an epoch as if it had never stopped."""
+
+    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
+        super().__init__(trainer)
+        self._unit = unit
+
+    def reset(self) -> None:
+        if self._unit.first:
+            super().reset()
+
+    def advance(self, data_fetcher: _DataFetcher) -> None:
+        if self._unit.batches_left == 0:
+            self._unit.leave()
+        self._unit.batches_left -= 1
+        try:
+            super().advance(data_fetcher)
+        except Stopped as stopped:
+            self._unit.stopped_after = stopped.batches
+            self._unit.leave()
+        except StopIteration:
+            if self._unit.closes_epoch:
+                raise
+            self._refuse("the rest of the epoch was skipped (on_train_batch_start returned -1)")
+
+    def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
+        stops = self.trainer.should_stop and self.trainer.fit_loop._can_stop_early
+        if stops and not self._unit.closes_epoch:
+            self._refuse("trainer.should_stop was set")
+        super().on_advance_end(data_fetcher)
+
+    def _broadcast_sigterm_tensor(self) -> None:
+        """Signals are the rank's business."""
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TaskError(
+            f"{what} at batch {self.batch_idx} of {self.trainer.num_training_batches}, but an epoch visits "
+            "all partitions and ends after its last batch: decide in on_train_epoch_end or in validation"
+        ) from None
+
+
+class NoSignals(_SignalConnector):
+    """Signals are the rank's business."""
+
+    def register_signal_handlers(self) -> None:
+        """None."""

@@ -1,0 +1,76 @@
+"""The precision of a unit on several ranks, which in Lightning is also what takes the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.utilities import GradClipAlgorithmType
+from torch import Tensor
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.share import averaged_gradients
+
+if TYPE_CHECKING:
+    from cerebro_lightning.several import SeveralRanks
+
+
+class RanksPrecision(Precision):
+    """Computes in ``precision``; gradients and steps are the strategy's."""
+
+    def __init__(self, precision: str, strategy: SeveralRanks) -> None:
+        self.precision = precision  # type: ignore[assignment]
+        self._strategy = strategy
+        self._clip: float | None = None
+
+    @contextmanager
+    def forward_context(self) -> Iterator[None]:
+        device = self._strategy.root_device.type
+        mixed = self.precision == "bf16-mixed"
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=mixed, cache_enabled=False):
+            yield
+
+    def backward(  # type: ignore[override]
+        self, tensor: Tensor, model: pl.LightningModule, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        if model.automatic_optimization:
+            self._strategy.backward_through(tensor)
+        else:
+            super().backward(tensor, model, optimizer, *args, **kwargs)
+
+    def clip_gradients(
+        self,
+        optimizer: Optimizer,
+        clip_val: float = 0.0,
+        gradient_clip_algorithm: GradClipAlgorithmType = GradClipAlgorithmType.NORM,
+    ) -> None:
+        module = self._strategy.lightning_module
+        assert module is not None
+        if not module.automatic_optimization:
+            averaged_gradients(list(self.main_params(optimizer)))
+            super().clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
+        elif clip_val > 0 and gradient_clip_algorithm == GradClipAlgorithmType.NORM:
+            self._clip = float(clip_val)
+        elif clip_val > 0:
+            if all(parameter.grad is None for parameter in self.main_params(optimizer)):
+                raise TaskError("gradients that the parallelism keeps to itself cannot be clipped by value")
+            self.clip_grad_by_value(optimizer, clip_val)
+
+    def optimizer_step(  # type: ignore[override]
+        self, optimizer: Any, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
+    ) -> Any:
+        result = closure()
+        if not model.automatic_optimization:
+            averaged_gradients(list(self.main_params(optimizer)))
+            self._after_closure(model, optimizer)
+            optimizer.step(**kwargs)
+            return result
+        self._clip = None
+        self._after_closure(model, optimizer)  # may ask for clipping
+        self._strategy.update(self._clip)
+        return result
