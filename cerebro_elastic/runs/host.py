@@ -33,7 +33,8 @@ from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE, PatientStore
 from cerebro_elastic.store.turn import turn
 
-_LEASE_SECONDS = 5.0
+_LEASE_SECONDS = 60.0
+"""Of a host's presence: long, for a host that was busy or suspended for a while is still one."""
 
 
 def host(

@@ -9,7 +9,7 @@ from cerebro_elastic.errors import Compacted, TxnUnknown
 from cerebro_elastic.store.base import Put, Store, absent
 from cerebro_elastic.store.lease import LeaseKeeper
 
-_SECONDS = 5.0
+_SECONDS = 15.0
 
 
 @contextmanager
