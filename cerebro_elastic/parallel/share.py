@@ -50,8 +50,8 @@ def clipped_update(parts: Parts, clip: float | None) -> None:
 
 
 def averaged_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """The gradients become their means over the ranks; one that a rank lacks counts there as zero. Done twice,
-    it is as if done once."""
+    """The gradients become their means over the ranks; one that a rank lacks counts there as zero. Done
+    twice, it is as if done once."""
     _, size = ranks()
     there = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
     dist.all_reduce(there, dist.ReduceOp.MAX)

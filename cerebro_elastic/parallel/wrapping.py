@@ -18,8 +18,8 @@ def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Modu
     model does not have, and for a module that cannot be sharded by itself.
     """
     if classes is None:
-        found = repeated(model)
-        return {name: block for name, block in found.items() if not _shared(model, block)}
+        found, owners = repeated(model), _owners(model)
+        return {name: block for name, block in found.items() if not _shared(owners, block)}
     chosen = {
         name: module for name, module in model.named_modules() if name and type(module).__name__ in classes
     }
@@ -48,13 +48,14 @@ def _check(model: nn.Module, classes: Sequence[str], chosen: dict[str, nn.Module
             raise TaskError(
                 f"wrap: {type(model).__name__} has no module of class {kind!r}; {did_you_mean(kind, present)}"
             )
+    owners = _owners(model)
     for name, module in chosen.items():
         if not _callable(module):
             raise TaskError(
                 f"wrap: {name} is a {type(module).__name__}, which is never called, so it cannot be sharded "
                 "by itself: name the class of its entries"
             )
-        if shared := _shared(model, module):
+        if shared := _shared(owners, module):
             raise TaskError(
                 f"wrap: {name} shares {', '.join(shared)} with a module outside of it, so it cannot be "
                 "sharded by itself: name a class that holds both, or leave it out"
@@ -69,9 +70,12 @@ def _parameters(module: nn.Module) -> bool:
     return any(True for _ in module.parameters())
 
 
-def _shared(model: nn.Module, block: nn.Module) -> list[str]:
+def _owners(model: nn.Module) -> Counter[nn.Parameter]:
+    """How many modules have each parameter as their own."""
+    return Counter(p for module in model.modules() for p in module.parameters(recurse=False))
+
+
+def _shared(owners: Counter[nn.Parameter], block: nn.Module) -> list[str]:
     """The names of the block's parameters that modules outside of it have too."""
-    inside = set(block.modules())
-    own = {parameter: name for name, parameter in block.named_parameters()}
-    outside = [module for module in model.modules() if module not in inside]
-    return sorted({own[p] for module in outside for p in module.parameters(recurse=False) if p in own})
+    inside = _owners(block)
+    return sorted(name for name, p in block.named_parameters() if inside[p] < owners[p])
