@@ -24,8 +24,8 @@ from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.schedulers.instances import Array, numbers
 from cerebro_elastic.schedulers.scheduling import schedule
 
-DECISIONS_PER_SECOND = 60_000
-CHANGES = 0.8
+DECISIONS_PER_SECOND = 80_000
+CHANGES = 0.65
 """How often the best so far is changed, instead of beginning afresh."""
 SPREADS = (0.0, 0.05, 0.2, 0.5)
 PATIENCE = (1.0, 1.0, 1.3, 1.7, 2.5)
@@ -92,7 +92,7 @@ class _Joint:
         """The best of dispatches with widths for several horizons, and with changes to the best so far."""
         shortest = self._shortest()
         even = [1.0] * (self._configs + self._nodes)
-        best = self._dispatch(self._widths(shortest), even, 1.0, inf)
+        best = self._dispatch(self._widths(shortest), even, 1.0, True, inf)
         assert best is not None
         whole = self._one_by_one(decisions)
         best = min(best, whole, key=lambda found: found.makespan)
@@ -106,7 +106,9 @@ class _Joint:
             spread = rng.choice(SPREADS)
             tried = [w * (1 + spread * rng.gauss(0, 1)) for w in base]
             # As good as the best is taken, too: it leads away from where nothing gets better.
-            found = self._dispatch(widths, tried, rng.choice(PATIENCE), best.makespan * (1 + 1e-9))
+            found = self._dispatch(
+                widths, tried, rng.choice(PATIENCE), rng.random() < 0.5, best.makespan * (1 + 1e-9)
+            )
             if found is not None:
                 best, weights = found, tried
         return best
@@ -150,7 +152,7 @@ class _Joint:
         area = self._array * counts / self._devices[None, :, None]
         # Of equally thrifty widths the widest: shorter at no cost.
         thrifty = area <= area.min(axis=2, keepdims=True) * (1 + 1e-9)
-        widths = (thrifty * counts).max(axis=2)
+        widths: NDArray[np.int64] = (thrifty * counts).max(axis=2)
         for i in range(self._configs):
             length = sum(self._seconds[i][n][widths[i, n] - 1] for n in range(self._nodes))
             while length > horizon:
@@ -174,11 +176,11 @@ class _Joint:
         return None if best is None else best[1:]
 
     def _dispatch(
-        self, widths: NDArray[np.int64], weights: list[float], patience: float, cutoff: float
+        self, widths: NDArray[np.int64], weights: list[float], patience: float, widen: bool, cutoff: float
     ) -> JointSchedule | None:
         """A schedule by these widths, and weights on configs, then nodes; None if it would not end before
         ``cutoff``. A unit takes fewer devices than its width if that makes it at most ``patience`` times as
-        long, and more if nobody else wants them."""
+        long, and more (``widen``) if nobody else wants them now."""
         seconds, wanted = self._seconds, widths.tolist()
         free = self._devices.tolist()
         left = [set(range(self._nodes)) for _ in range(self._configs)]
@@ -195,7 +197,7 @@ class _Joint:
         while True:
             for i in sorted(idle, key=lambda i: -rest[i] * weights[i]):
                 for n in sorted(left[i], key=lambda n: -load[n] * weights[self._configs + n]):
-                    others = any(n in left[k] for k in idle if k != i)
+                    others = not widen or any(n in left[k] for k in idle if k != i)
                     g = self._taken(seconds[i][n], wanted[i][n], free[n], patience, others)
                     if not g:
                         continue

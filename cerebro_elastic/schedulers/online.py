@@ -19,7 +19,7 @@ from cerebro_elastic.schedulers.instances import Instance, numbers
 from cerebro_elastic.schedulers.rehearsal import Manner, adopt, plan, rehearse
 from cerebro_elastic.schedulers.shop import Seconds, Shop, Tables, Visit
 
-REPLANS = 20
+REPLANS = 60
 """How often a run with unit times that differ from the expected ones is rehearsed again."""
 REPLANS_WITH_REPLICAS = 5
 """Then each time also solves the linear program and anneals."""
