@@ -42,7 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "perturb": ["lr", "dropout", "weight_decay"],
     },
 }
-NEAR = 1.05
+NEAR = 1.25
 """A config is good if its error is at most this times the least that was recorded."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.ports import Outlook, Search
-from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import Task
 
@@ -25,6 +25,10 @@ def imports_as_found() -> Iterator[None]:
     sys.path[:] = path
 
 
+def _start(recipe: Recipe) -> Outlook:
+    return Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe(path: Path) -> None:
     text = path.read_text()
@@ -32,7 +36,7 @@ def test_recipe(path: Path) -> None:
     assert len(text.splitlines()) < 40
     recipe = load_recipe(path)
     search: Search = load("cerebro.search", recipe.search.method)(recipe)
-    configs = [proposal.hparams for proposal in search.propose(Outlook())]
+    configs = [proposal.hparams for proposal in search.propose(_start(recipe))]
     assert configs
     task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
     for hparams in configs:

@@ -20,7 +20,7 @@ CASES: dict[str, dict[str, Any]] = {
     "grid": {"space": {"lr": [0.1, 0.2, 0.3], "drop": [0, 0.1]}},
     "random": {"num": 8},
     "tpe": {"num": 8, "options": {"n_startup_trials": 3}},
-    "cmaes": {"num": 8},
+    "cmaes": {"num": 5},
     "gp": {"num": 4, "options": {"n_startup_trials": 3}},
     "qmc": {"num": 8},
     "nsga2": {"num": 8, "options": {"population_size": 3}},
