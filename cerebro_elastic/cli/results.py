@@ -13,7 +13,7 @@ from cerebro_elastic.cli.options import Home
 def report(
     run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
     output: Annotated[
-        Path | None, typer.Option(help="The page's file.", show_default="report.html in the run's folder")
+        str | None, typer.Option(help="A file or URL.", show_default="report.html in the run's folder")
     ] = None,
     home: Home = None,
 ) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
-from cerebro_elastic.files import translated
+from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.report.page.page import Subject, render
 from cerebro_elastic.runs.result import RunResult
 
 _PACKAGES = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
 
 
-def write_report(result: RunResult, path: Path | None = None) -> Path:
-    """Write the report of a run, as far as it has come, to ``path``: one HTML page that needs no network. By
-    default it lies in the run's folder."""
-    path = path or result.folder.report
+def write_report(result: RunResult, output: str | Path | None = None) -> str:
+    """Write the report of a run, as far as it has come: one HTML page that needs no network. ``output`` is a
+    file or URL, by default in the run's folder; where it is then."""
+    where = str(output or result.folder.report)
     objective = result.recipe.objective
     page = render(
         Subject(
@@ -32,11 +32,9 @@ def write_report(result: RunResult, path: Path | None = None) -> Path:
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
     )
-    with translated(RunError, f"cannot write the report {path}"):
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(path)
-    return path
+    with translated(RunError, f"cannot write the report {where}"):
+        write(locate(where), [page.encode()])
+    return where
 
 
 def _manifest(url: str) -> Manifest | None:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from cerebro_elastic import RunResult
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.export import export
+from cerebro_elastic.runs.report import write_report
 
 pytestmark = pytest.mark.cluster
 
@@ -72,3 +73,10 @@ def test_the_report_was_written_at_the_end(finished: RunResult) -> None:
     page = finished.folder.report.read_text()
     assert finished.best.config in page
     assert page.count("<rect") == sum(len(row.visits) for row in finished.leaderboard)
+
+
+def test_a_report_goes_where_it_is_told_to(finished: RunResult, tmp_path: Path) -> None:
+    told = write_report(finished, tmp_path / "new" / "a.html")
+    assert Path(told).read_text().startswith("<!doctype html>")
+    with pytest.raises(RunError, match="cannot write the report"):
+        write_report(finished, "nowhere://bucket/a.html")
