@@ -45,10 +45,9 @@ def _offers(state: State, plan: Plan, config: Config, nodes: Mapping[str, Node])
             turns[kind] = next_turn(config, units[0].phase, node, alike[kind], state, plan)
     able = {name: turn for name, node in nodes.items() if (turn := turns[kind_of(node)]) is not None}
     for unit in units:
-        failed = {turn: _failed(config, unit, turn, plan) for turn in able.values()}
-        for name in _takers(state, unit, able, {name for name in able if name in failed[able[name]]}):
+        for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
             turn = able[name]
-            yield Offer(_offered(unit, turn), nodes[name], turn.choice, failed[turn])
+            yield Offer(_offered(unit, turn), nodes[name], turn.choice, _failed(config, unit, turn, plan))
 
 
 def kind_of(node: Node) -> tuple[str, int]:
@@ -60,11 +59,19 @@ def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[
     """Of the nodes that are ``able`` those that may lead the unit: the partition's home, or any for an
     evaluation, but after a failure one where it has not failed, as long as there is one. (A node's own
     trouble is over when it gets units again.)"""
-    fresh = [name for name in able if name not in failed]
     home = state.homes.get(unit.partition, "")
-    if unit.phase is Phase.TRAIN and home in able and (home in fresh or not fresh):
+    at_home = unit.phase is Phase.TRAIN and home in able
+    if at_home and home not in failed:
         return [home]
-    return fresh or able
+    fresh = [name for name in able if name not in failed]
+    return fresh or ([home] if at_home else able)
+
+
+def _tried_in_vain(config: Config, unit: Unit, able: Mapping[str, Turn], plan: Plan) -> frozenset[str]:
+    """The nodes on which it has failed what would be its turn there."""
+    if not config.failures:
+        return frozenset()
+    return frozenset(name for name, turn in able.items() if name in _failed(config, unit, turn, plan))
 
 
 def _offered(unit: Unit, turn: Turn) -> Unit:
