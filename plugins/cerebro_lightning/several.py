@@ -69,11 +69,13 @@ class SeveralRanks(NamedStateStrategy):
         return slice(portion.start, portion.stop)
 
     def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], RanksPrecision]:
-        """The trainer's settings without the precision, and this. Raises ``TaskError`` for what cannot be
-        honoured."""
+        """The trainer's settings as they are to be on several ranks, and the precision that they ask for.
+        Raises ``TaskError`` for what cannot be honoured."""
         refusals.refuse_settings(settings, self.by, self._name)
         precision = RanksPrecision(refusals.precision_of(settings, self._name), self)
-        return {key: value for key, value in settings.items() if key != "precision"}, precision
+        rest = {key: value for key, value in settings.items() if key != "precision"}
+        # Parameters that are gathered in inference mode could not be trained afterwards.
+        return {**rest, "inference_mode": False}, precision
 
     def present(self) -> Portion:
         """That of the present batch."""

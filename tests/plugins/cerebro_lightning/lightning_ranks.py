@@ -25,6 +25,7 @@ CHOICES = {
     "single": Choice(),
     "ddp": Choice("ddp", 2),
     "fsdp": Choice("fsdp", 2),
+    "fsdp alone": Choice("fsdp", 1),
     "zero-1": Choice("deepspeed", 2, options={"stage": 1}),
     "zero-2": Choice("deepspeed", 2, options={"stage": 2}),
     "zero-3": Choice("deepspeed", 2, options={"stage": 3}),

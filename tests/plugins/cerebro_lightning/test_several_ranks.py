@@ -27,7 +27,7 @@ SHORT = ORDERS[:2]
 RELATIVE = 1e-5
 """Of the largest element, after some ten steps in float32."""
 RELATIVE_BF16 = 3e-2
-EVERYWHERE = ("ddp", "zero-3", "single", "fsdp", "zero-1", "fsdp")
+EVERYWHERE = ("ddp", "zero-3", "fsdp alone", "fsdp", "zero-1", "single")
 """Six units, of which none has the parallelism of the one before."""
 ACCUMULATING = ("ddp", "fsdp", "single")
 """DeepSpeed keeps its gradients to itself."""
