@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,8 @@ def test_bad_arguments_are_told() -> None:
         schedule(np.ones((4, 2)), surprises=Surprises(outages=[Outage(1, 1.5)]))
     with pytest.raises(ScheduleError, match="must be that of durations"):
         schedule([[1.0]], surprises=Surprises([1.0]))
+
+
+def test_the_documents_example_runs() -> None:
+    document = Path(__file__).parents[2] / "docs" / "scheduling.md"
+    exec(document.read_text().split("```python\n")[1].split("```")[0], {})
