@@ -24,6 +24,7 @@ _EXTRAS = {
     "lightning": "lightning",
     "parquet": "pyarrow",
     "s3": "s3fs",
+    "search": "optuna",
     "torchx": "torchx",
     "examples": "sklearn",
 }

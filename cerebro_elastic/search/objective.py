@@ -4,6 +4,7 @@ missing values are the worst there is (``math.inf``), and of equals the config t
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -68,11 +69,13 @@ class Resource:
 
     def at(self, standing: Standing, amount: int) -> Point | None:
         """What the config had logged when it had come so far; ``None`` if it has not, or not by itself."""
-        if self.unit == "epochs":
-            there = [point for point in epoch_ends(standing) if point.epochs == amount]
-        else:
-            there = [point for point in standing.curve if point.units == amount]
-        return there[-1] if there else None
+        curve = standing.curve
+        if self.unit == "epochs":  # an epoch's end is the first point that counts it
+            place = bisect_left(curve, amount, key=lambda point: point.epochs)
+            there = place < len(curve) and curve[place].epochs == amount and curve[place].ends
+            return curve[place] if there else None
+        place = bisect_right(curve, amount, key=lambda point: point.units) - 1
+        return curve[place] if place >= 0 and curve[place].units == amount else None
 
     def told(self, amount: int, partitions: int) -> str:
         """The amount in words."""

@@ -9,9 +9,11 @@ import pytest
 
 from cerebro_elastic import registry
 from cerebro_elastic.core.ports import Standing
+from cerebro_elastic.core.state import Point
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.search.objective import Resource
 from cerebro_elastic.testing.search_contract import check_search, undefined
 from cerebro_elastic.testing.tryout import Tryout
 
@@ -169,3 +171,14 @@ def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:
 
     with pytest.raises(SearchError, match=r"'val_loss', .* choices: train_loss\. .* known after every unit"):
         checked("asha in units", learn=at_the_end, metric="val_loss")
+
+
+def test_where_a_child_was_born_inside_an_epoch_no_epoch_of_its_own_has_ended() -> None:
+    inside, end = Point(7, 3, {"a": 1.0}), Point(8, 4, {"a": 2.0}, ends=True)
+    child = Standing("c0001", {}, epochs=4, units=8, curve=(inside, end), parent="c0000")
+    assert Resource("epochs").at(child, 3) is None
+    assert Resource("epochs").at(child, 4) is end
+    assert Resource("units").at(child, 7) is inside
+    assert Resource("units").at(child, 6) is None
+    evaluated = Standing("c0002", {}, curve=(Point(2, 0, {"a": 1.0}), Point(2, 1, {"a": 2.0}, ends=True)))
+    assert Resource("units").at(evaluated, 2) is evaluated.curve[1]
