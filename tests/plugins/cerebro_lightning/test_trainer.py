@@ -108,6 +108,13 @@ def test_data_in_every_form_make_a_recipe(line: Any, tmp_path: Path) -> None:
     assert function.root == tmp_path
 
 
+def test_parallelism_and_gang_are_the_recipes(line: Any, tmp_path: Path) -> None:
+    trainer = CerebroTrainer(home=tmp_path, parallelism=["single", {"use": "ddp", "ranks": 2}], gang=2)
+    recipe = trainer.recipe(line.Line, {"lr": [0.1]}, columns())
+    assert [getattr(section, "use", section) for section in recipe.parallelism] == ["single", "ddp"]
+    assert recipe.gang == 2
+
+
 def test_what_cannot_be_used_is_said_at_once(line: Any, tmp_path: Path) -> None:
     class Local(pl.LightningModule):
         pass
