@@ -9,7 +9,6 @@ from cerebro_elastic.core.values import Choice
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, GROUP, nodes_of, ranks_of
 
-
 _OPTIONS = {"deepspeed": {"stage": 2}}
 """What ``auto`` gives to those that need options. (What ZeRO's stage 3 saves, fsdp saves as well.)"""
 
