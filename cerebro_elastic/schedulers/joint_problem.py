@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.schedulers.instances import Array, numbers
+from cerebro_elastic.schedulers.bounds import lower_bound
+from cerebro_elastic.schedulers.instances import Array, instance, numbers
 from cerebro_elastic.schedulers.scheduling import schedule
 
 DECISIONS_PER_SECOND = 80_000
@@ -116,7 +117,10 @@ class _Joint:
     def _one_by_one(self, decisions: int) -> JointSchedule:
         """Every unit on its shortest width, one at a time on each node: an open shop, and optimal if speed-up
         is linear."""
-        plan = schedule(self._array.min(axis=2), seconds=decisions / DECISIONS_PER_SECOND / 4)
+        shortest = instance(self._array.min(axis=2))
+        linear = lower_bound(shortest) <= self._bound * (1 + 1e-9)
+        share = decisions / DECISIONS_PER_SECOND * (1.0 if linear else 0.25)
+        plan = schedule(shortest, seconds=share)
         start, end = np.zeros((2, self._configs, self._nodes))
         start[plan.visits.config, plan.visits.node] = plan.visits.start
         end[plan.visits.config, plan.visits.node] = plan.visits.end
