@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Home
+from cerebro_elastic.cli.options import Etcd, Home, store_of
 
 
 def report(
     run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
     output: Annotated[
-        str | None, typer.Option(help="A file or URL.", show_default="report.html in the run's folder")
+        str | None,
+        typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
     home: Home = None,
+    etcd: Etcd = None,
 ) -> None:
     """Write what happened in a run as one page for a browser: results, curves, nodes, faults, bytes.
 
@@ -24,7 +26,7 @@ def report(
     from cerebro_elastic.runs.report import write_report
     from cerebro_elastic.runs.result import open_run
 
-    typer.echo(write_report(open_run(run, home=home), output))
+    typer.echo(write_report(open_run(run, home=home, store=store_of(etcd)), output))
 
 
 def export(
@@ -33,6 +35,7 @@ def export(
     best: Annotated[bool, typer.Option("--best", help="The best config, which is the default.")] = False,
     config: Annotated[str | None, typer.Option(help="Another config.")] = None,
     home: Home = None,
+    etcd: Etcd = None,
 ) -> None:
     """Take a trained model out of a run, for people who have nothing of this package.
 
@@ -44,7 +47,7 @@ def export(
 
     if best and config is not None:
         raise typer.BadParameter("--best and --config name two configs: keep one")
-    picked = write(open_run(run, home=home), folder, config)
+    picked = write(open_run(run, home=home, store=store_of(etcd)), folder, config)
     typer.echo(
         f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}"
     )

@@ -17,6 +17,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,6 +31,9 @@ from cerebro_elastic.files.trouble import Trouble, presentable, redacted, storag
 
 PATIENCE = 60.0
 """Seconds after which a verb in trouble is not tried again."""
+HURRY = 10.0
+"""The same where somebody waits for the answer."""
+_patience: ContextVar[float] = ContextVar("patience", default=PATIENCE)
 
 T = TypeVar("T")
 FileSystem = Any
@@ -243,6 +247,16 @@ def _upload(fs: FileSystem, path: str, data: Iterable[Chunk]) -> Content:
 # Trouble.
 
 
+@contextmanager
+def in_a_hurry() -> Iterator[None]:
+    """Tell of trouble after ``HURRY`` seconds: for what people wait for, and can do again."""
+    before = _patience.set(HURRY)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
+
+
 def _do(place: Place, verb: Callable[[FileSystem], T]) -> T:
     """What ``verb`` gives of the place's file system."""
     with _told(place):
@@ -262,7 +276,7 @@ def _patiently(verb: Callable[[FileSystem], T], fs: FileSystem) -> T:
         return isinstance(error, Exception) and trouble_of(error, _protocols(fs)) is Trouble.PASSING
 
     retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(PATIENCE),
+        stop=tenacity.stop_after_delay(min(PATIENCE, _patience.get())),
         wait=tenacity.wait_random_exponential(multiplier=0.1, max=10),
         retry=tenacity.retry_if_exception(passes),
         reraise=True,

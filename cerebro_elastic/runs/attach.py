@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.errors import Compacted, RunError, did_you_mean
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.etcd import EtcdStore
@@ -60,6 +61,18 @@ def known_spec(ledger: Ledger, settings: StoreSettings) -> Spec:
             f"{did_you_mean(run, runs_in(ledger.store))}"
         )
     return spec
+
+
+def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event]]:
+    """The run's spec, and its events from the beginning on; if the store has forgotten some (compaction), the
+    state that all have made. Raises ``RunError`` if there is no such run."""
+    with closing(EtcdStore(settings)) as store:
+        ledger = Ledger(store, run)
+        spec = known_spec(ledger, settings)
+        try:
+            return spec, ledger.history()
+        except Compacted:
+            return spec, [ledger.read()]
 
 
 def runs_in(store: Store) -> list[str]:

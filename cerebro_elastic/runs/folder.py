@@ -167,4 +167,8 @@ def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
         if (path / "spec.json").is_file():
             return RunFolder(path.resolve())
     known = [path.parent.name for path in home.glob("*/spec.json")]
-    raise RunError(f"there is no run {str(run)!r} in {home.resolve()}; {did_you_mean(str(run), known)}")
+    near = did_you_mean(str(run), known)
+    raise RunError(
+        f"there is no run {str(run)!r} in {home.resolve()}; {near}; one of other machines is found by "
+        "its etcd: give --etcd"
+    )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.values import Spec
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
-from cerebro_elastic.files import locate, translated, write
+from cerebro_elastic.files import in_a_hurry, locate, translated, write
 from cerebro_elastic.report.page.page import Subject, render
+from cerebro_elastic.report.results import Objective
 from cerebro_elastic.runs.result import RunResult
 
 _PACKAGES = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
@@ -18,16 +22,23 @@ _PACKAGES = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:
     """Write the report of a run, as far as it has come: one HTML page that needs no network. ``output`` is a
-    file or URL, by default in the run's folder; where it is then."""
-    where = str(output or result.folder.report)
-    objective = result.recipe.objective
+    file or URL, by default ``report.html`` in the run's folder, or ``RUN.html`` here where there is none;
+    where it is then."""
+    folder = result.folder
+    where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
+    return write_page(result.spec, result.events, result.recipe.objective, where)
+
+
+def write_page(spec: Spec, events: Sequence[Event], objective: Objective, output: str | Path) -> str:
+    """Write the report of the run with this history to a file or URL; where it is then."""
+    where = str(output)
     page = render(
         Subject(
-            spec=result.spec,
-            events=result.events,
+            spec=spec,
+            events=events,
             metric=objective.metric,
             mode=objective.mode,
-            manifest=_manifest(result.spec.data),
+            manifest=_manifest(spec.data),
             versions=_versions(),
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
@@ -40,7 +51,8 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
 def _manifest(url: str) -> Manifest | None:
     """The dataset may be gone, or not be in reach from here."""
     try:
-        return read_manifest(url)
+        with in_a_hurry():
+            return read_manifest(url)
     except (DataError, StorageError):
         return None
 

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event
+from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import records
 from cerebro_elastic.report.results import ConfigResult, leaderboard
 from cerebro_elastic.report.tables import leaderboard_table
-from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.runs.attach import read_record
+from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.store.journal import read_journal
 
 if TYPE_CHECKING:
@@ -24,12 +27,18 @@ if TYPE_CHECKING:
 
 
 class RunResult:
-    """The configs of a run with their metrics, visits and checkpoints, as its history tells them."""
+    """The configs of a run with their metrics, visits and checkpoints, as its history tells them: that in its
+    ``store`` if one is given, else that in its ``folder``, which need not exist if there is a store."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
-        self.spec = folder.read_spec()
-        self.events: Sequence[Event] = read_journal(folder.history)
+        self._store = store
+        self.spec, self.events = self._read()
+
+    def _read(self) -> tuple[Spec, Sequence[Event]]:
+        if self._store is not None:
+            return read_record(self.folder.run, self._store)
+        return self.folder.read_spec(), read_journal(self.folder.history)
 
     def __repr__(self) -> str:
         best = self.leaderboard[0] if self.leaderboard else None
@@ -103,9 +112,14 @@ class RunResult:
         ``optuna.copy_study``. While the run goes on, each look shows what has happened by then."""
         from cerebro_elastic.search.study_journal import study_of
 
-        return study_of(self.recipe, self.run, lambda: read_journal(self.folder.history))
+        return study_of(self.recipe, self.run, lambda: self._read()[1])
 
 
-def open_run(run: str | Path, *, home: str | Path | None = None) -> RunResult:
-    """A run by its id (in ``home``, by default ``$CEREBRO_HOME`` or ``./runs``) or its folder."""
+def open_run(
+    run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
+) -> RunResult:
+    """A run by its id (in ``home``, by default ``$CEREBRO_HOME`` or ``./runs``) or its folder. With ``store``
+    a run on a shared etcd, by its id, from any machine."""
+    if store is not None:
+        return RunResult(run_folder(str(run), home), store)
     return RunResult(find_run(run, Path(home) if home is not None else None))

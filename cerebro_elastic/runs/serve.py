@@ -1,4 +1,4 @@
-"""``cerebro etcd``: an etcd for the hosts of one run, which ends when they have."""
+"""``cerebro etcd``: an etcd for the machines of one run, which ends when they have."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def serve(
     home: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> None:
-    """Serve an etcd on ``listen:port`` until all hosts of ``run`` (``runs/host.py``) have ended. Its data lie
+    """Serve an etcd on ``listen:port`` until all who take part in ``run`` have ended. Its data lie
     in ``<home>/<run>.etcd``, where the same command finds them again.
 
     Whoever reaches the port may read and write: it is for one machine, or a network that is trusted. Raises
-    ``RunError`` if the hosts are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
+    ``RunError`` if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
     """
     watcher = watcher or Watcher()
     folder = Path(home or default_home()).resolve() / f"{run}.etcd"
@@ -42,17 +42,24 @@ def serve(
         ledger = Ledger(store, run)
         _until_alone(ledger)
         if not ledger.ended():
-            raise RunError(f"the hosts of run {run!r} are gone, and it has not ended: see what they said")
+            raise RunError(
+                f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
+            )
     watcher.say(f"run {run!r} has ended")
 
 
 def _until_alone(ledger: Ledger) -> None:
-    """Until there were hosts and are none, for some seconds if the run has not ended."""
+    """Until there was somebody and is nobody, for some seconds if the run has not ended."""
     begun = ledger.now()
     alone = 0.0
     while alone < (_POLL if ledger.ended() else _LINGER):
         time.sleep(_POLL)
-        hosts = ledger.store.range(ledger.keys.hosts)
         # They may come and go between two looks.
-        been = hosts.revision > begun
-        alone = alone + _POLL if been and not hosts.items else 0.0
+        been = ledger.now() > begun
+        alone = alone + _POLL if been and not in_use(ledger) else 0.0
+
+
+def in_use(ledger: Ledger) -> bool:
+    """Whether anybody takes part in the run: a host, or who leads or trains for `cerebro run` or `join`."""
+    keys = ledger.keys
+    return any(ledger.store.range(there).items for there in (keys.hosts, keys.leader, keys.node("")))

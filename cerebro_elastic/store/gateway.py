@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ from cerebro_elastic.store.wire import Json
 _CONNECT_SECONDS = 2.0
 # At most: what has come is read at once.
 _READ_BYTES = 1 << 20
+_ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")
+"""What urllib3 says of itself in its messages."""
 
 
 class GatewayEndpoint:
@@ -157,9 +160,10 @@ def from_exception(
     if cause is not None and not isinstance(cause, ssl.SSLEOFError):
         return StoreRefused(f"{server} does not accept the connection {encryption} ({cause}): {TLS_ADVICE}")
     reason = getattr(exc.args[0] if exc.args else None, "reason", exc)
+    told = _ITSELF.sub("", str(reason))
     if isinstance(exc, requests.ConnectTimeout) or isinstance(reason, NewConnectionError):
-        return NotSent(f"cannot connect: {reason}")
-    return NoAnswer(str(reason))
+        return NotSent(f"cannot connect: {told}")
+    return NoAnswer(told)
 
 
 def _client(address: str, settings: StoreSettings) -> Etcd3Client:

@@ -142,6 +142,16 @@ class Ledger:
         with self.store.watch(self.keys.prefix, start) as watch:
             yield EventStream(watch, self.keys)
 
+    def history(self) -> list[Event]:
+        """All that has happened up to now. Raises ``Compacted`` if the store has forgotten its beginning."""
+        opened, last = self.store.get(self.keys.spec), self.revision()
+        history: list[Event] = []
+        if opened is not None:
+            with self.events(opened.create_revision) as stream:
+                while not history or history[-1].revision < last:
+                    history += stream.next()
+        return history
+
     # Who starts a run, and nodes.
 
     def open(self, spec: Spec) -> bool:

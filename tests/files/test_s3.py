@@ -18,6 +18,7 @@ from cerebro_elastic.files import (
     content,
     digest,
     exists,
+    in_a_hurry,
     locate,
     multipart,
     places,
@@ -85,6 +86,17 @@ def test_a_server_that_is_away_is_trouble_too(credentials: Path, monkeypatch: py
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StorageError, match="cannot be reached"):
         read(locate("s3://bucket/file"))
+
+
+def test_who_is_in_a_hurry_is_told_sooner(
+    s3: BadProxy, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "HURRY", 0.0)
+    s3.first(5, Bad.DROP)
+    with pytest.raises(StorageError, match="cannot be reached"), in_a_hurry():
+        read(place)
+    assert len(s3.requests) < 5, "else the proxy would be good again"
+    assert read(place) == b"here"
 
 
 def test_missing_files_are_facts_and_are_told_at_once(s3: BadProxy) -> None:

@@ -1,0 +1,117 @@
+"""A run of other machines, asked about from one that has nothing of it but the address of its etcd."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic import __version__, open_run
+from cerebro_elastic.core.events import RunOpened, UnitCommitted
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.serve import in_use
+from cerebro_elastic.store.base import Delete
+from cerebro_elastic.store.embedded import EmbeddedEtcd
+from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.ledger import Ledger
+
+Cerebro = Callable[..., Any]
+
+
+def begun(ledger: Ledger, root: Path) -> None:
+    """A run of one config, which has done its first epoch, of two partitions."""
+    recipe = load_recipe("recipe.yaml", objective={"metric": "acc", "mode": "max"})
+    run, elsewhere = ledger.keys.run, "/another/machine"
+    plan = Plan(run, partitions=2, epochs=3)
+    digest = recipe.digest
+    ledger.open(Spec(plan, recipe.resolved(), digest, elsewhere, "", str(root), {}, elsewhere, __version__))
+    lease = ledger.store.grant(60)
+    leader = ledger.lead("a-leader", lease)
+    assert leader is not None
+    ledger.create_config(Config("c0000", {"lr": 0.1, "width": 16}), leader)
+    node = ledger.register(Node("a-node", "a-host"), lease)
+    for partition in (0, 1):
+        config = ledger.config("c0000")
+        assert config is not None
+        unit = Unit("c0000", 0, partition)
+        ledger.assign(Attempt(unit, node.name, node.registration, config.revision, config.head), leader)
+        attempt = ledger.assignment(node.name)
+        assert attempt is not None
+        ref = CheckpointRef(f"{elsewhere}/checkpoints/{partition}", "d", 1)
+        metrics = {"acc": 0.875} if partition else {}
+        visit = Visit(
+            unit, partition, node.name, attempt.token, config.head, ref, 8, 1, 1.0, 0.1, 1e9, metrics=metrics
+        )
+        assert ledger.commit(attempt, config, visit, plan)
+
+
+@pytest.fixture
+def elsewhere(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
+    run = f"far-{uuid.uuid4().hex[:8]}"
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, run)
+        begun(ledger, project / "gone")
+        yield ledger
+        store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
+
+
+def test_results_and_report_are_made_of_the_etcd_alone(
+    elsewhere: Ledger, etcd: EmbeddedEtcd, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    run = elsewhere.keys.run
+    result = open_run(run, store=etcd.settings)
+    assert isinstance(result.events[0], RunOpened)
+    assert sum(isinstance(event, UnitCommitted) for event in result.events) == 2
+    assert (result.best.config, result.best.best) == ("c0000", 0.875)
+
+    said = cerebro("report", run, *at_etcd)
+    assert (said.code, said.out.strip()) == (0, f"{run}.html")
+    assert "0.875" in (project / f"{run}.html").read_text()
+    said = cerebro("report", run, "--output", "told.html", *at_etcd)
+    assert (said.code, said.out.strip()) == (0, "told.html")
+    assert not (project / "runs").exists(), "no folder of a run was made"
+
+
+def test_what_needs_the_project_says_so(
+    elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
+) -> None:
+    run = elsewhere.keys.run
+    said = cerebro("export", run, "model", *at_etcd)
+    assert said.code == 1
+    assert f"{project / 'gone'}, which is not on this machine" in said.err
+    (project / "gone").mkdir()
+    said = cerebro("export", run, "model", *at_etcd)
+    assert said.code == 1
+    assert "/another/machine/checkpoints/1, which is not on this machine" in said.err
+    assert not (project / "model").exists()
+
+
+def test_a_run_that_the_etcd_does_not_know(elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
+    for command in (["report", "far"], ["export", "far", "model"]):
+        said = cerebro(*command, *at_etcd)
+        assert said.code == 1
+        assert "knows no run 'far'" in said.err
+        assert elsewhere.keys.run in said.err
+
+
+def test_an_etcd_that_is_not_there(cerebro: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEREBRO_ETCD_PATIENCE", "0.2")
+    said = cerebro("report", "far", "--etcd", "127.0.0.1:1")
+    assert said.code == 1
+    assert "Connection refused): check that it runs" in said.err
+    assert " object at 0x" not in said.err
+
+
+def test_an_etcd_is_in_use_as_long_as_anybody_takes_part(elsewhere: Ledger) -> None:
+    """Also those of `cerebro run` and `cerebro join`, which are no hosts."""
+    store, keys = elsewhere.store, elsewhere.keys
+    assert in_use(elsewhere)
+    store.txn([], [Delete(keys.leader)])
+    assert in_use(elsewhere), "a node"
+    store.txn([], [Delete(keys.node("a-node"))])
+    assert not in_use(elsewhere)
