@@ -16,6 +16,7 @@ from cerebro_elastic.cli import hosts, people, results
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import outcome_json, state_json
+from cerebro_elastic.cli.simulate import simulate
 from cerebro_elastic.cli.trials import trials
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.errors import RunError
@@ -250,6 +251,7 @@ app.command()(people.clone)
 app.command()(results.export)
 app.command()(results.report)
 app.command()(trials)
+app.command()(simulate)
 
 
 @app.callback(invoke_without_command=True)

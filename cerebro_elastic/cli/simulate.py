@@ -1,0 +1,149 @@
+"""``cerebro simulate``: what a run would take."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cerebro_elastic.cli.options import Home, Json
+from cerebro_elastic.core.events import UnitCommitted
+from cerebro_elastic.core.values import Status
+from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.report.tables import clock_text
+from cerebro_elastic.runs.simulate import Forecast, forecast
+from cerebro_elastic.sim import Times, read_times
+
+
+def simulate(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    nodes: Annotated[str | None, typer.Option(help="Number of nodes, instead of the recipe's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the recipe's.")] = None,
+    seconds: Annotated[
+        str | None,
+        typer.Option(
+            help="What a unit takes: a number, or a JSON file by config and node.", show_default="10"
+        ),
+    ] = None,
+    like: Annotated[
+        str | None, typer.Option("--from", help="A recorded run: its units' seconds, its curves.")
+    ] = None,
+    noise: Annotated[float, typer.Option(min=0, max=3, help="Spread of units' seconds (log-normal).")] = 0.0,
+    faults: Annotated[
+        Path | None, typer.Option(help="A file with lines like `kill node-1 at 30 for 10`.")
+    ] = None,
+    report: Annotated[str | None, typer.Option(help="Write a report page here: a file or URL.")] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast a run on a virtual clock: how long it takes, and how busy its nodes are. Nothing is trained.
+
+    Decisions are those of a live run. What units take you say (--seconds), or a recorded run does (--from).
+    """
+    from cerebro_elastic.runs.report import write_page
+    from cerebro_elastic.runs.result import open_run
+
+    given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "seed": seed}
+    checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
+    done = forecast(
+        checked,
+        times=_times(seconds),
+        like=open_run(like, home=home) if like is not None else None,
+        spread=noise,
+        faults=_text(faults),
+        start=time.time() if report else 0.0,
+    )
+    if report is not None:
+        write_page(done.spec, done.simulation.events, checked.objective, report)
+    if as_json:
+        typer.echo(json.dumps(_json(done)))
+    else:
+        _show(done, report)
+    if done.simulation.state.outcome is None:
+        raise RunError(
+            f"the run stands still after {clock_text(done.simulation.seconds)}: no node is left that could "
+            "do a unit, and none comes; give it nodes that come back (`kill NODE at 30 for 10`, `join`)"
+        )
+
+
+def _times(seconds: str | None) -> Times | None:
+    if seconds is None:
+        return None
+    try:
+        number = float(seconds)
+    except ValueError:
+        return read_times(Path(seconds))
+    if not 0 < number < float("inf"):
+        raise RecipeError(f"--seconds is {seconds}: a unit takes a number above 0, or what a JSON file says")
+    return Times(usual=number)
+
+
+def _text(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as exc:
+        raise RecipeError(f"the faults cannot be read: {exc}") from exc
+
+
+def _json(done: Forecast) -> dict[str, Any]:
+    simulation = done.simulation
+    return {
+        "run": done.spec.plan.run,
+        "outcome": simulation.state.outcome,
+        "seconds": simulation.seconds,
+        "idle": done.idle,
+        "visits": _visits(done),
+        "configs": _configs(done),
+        "nodes": {
+            share.node: {
+                "present": share.present,
+                "training": share.training,
+                "hopping": share.hopping,
+                "trying": share.trying,
+                "lost": share.lost,
+                "idle": share.idle,
+                "visits": share.visits,
+            }
+            for share in done.shares
+        },
+    }
+
+
+def _show(done: Forecast, report: str | None) -> None:
+    console = Console()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("node", "visits", "training", "hops", "trials", "lost", "idle"):
+        table.add_column(name, justify="left" if name == "node" else "right")
+    for share in done.shares:
+        parts = (share.training, share.hopping, share.trying, share.lost, share.idle)
+        present = share.present or 1.0
+        table.add_row(share.node, str(share.visits), *(f"{part / present:.1%}" for part in parts))
+    ended = ", ".join(f"{count} {status}" for status, count in _configs(done).items() if count)
+    console.print(
+        f"{clock_text(done.simulation.seconds)} ({done.simulation.seconds:.1f} s) for {_visits(done)} units; "
+        f"nodes idle {done.idle:.1%}; configs: {ended or 'none'}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(table)
+    if report is not None:
+        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+
+
+def _visits(done: Forecast) -> int:
+    return sum(isinstance(event, UnitCommitted) for event in done.simulation.events)
+
+
+def _configs(done: Forecast) -> dict[str, int]:
+    """How many configs stand how."""
+    configs = done.simulation.state.configs.values()
+    return {status.value: sum(c.status is status for c in configs) for status in Status}

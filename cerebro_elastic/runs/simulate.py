@@ -1,0 +1,120 @@
+"""A recipe's run, forecast on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cerebro_elastic import __version__
+from cerebro_elastic.core.ports import Policy
+from cerebro_elastic.core.values import Node, Plan, Spec
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import load
+from cerebro_elastic.report.timeline import Share, timeline
+from cerebro_elastic.runs.choices import choices
+from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.sim import Learning, Recorded, Simulation, Times, Toy, measured, read_faults, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A simulated run: its spec as a live one's would be, what came of it, and into what each node's time
+    went."""
+
+    spec: Spec
+    simulation: Simulation
+    shares: Sequence[Share]
+
+    @property
+    def idle(self) -> float:
+        """The share of all nodes' time in which they had no unit."""
+        present = sum(share.present for share in self.shares)
+        return sum(share.idle for share in self.shares) / present if present else 0.0
+
+
+def forecast(
+    recipe: Recipe,
+    *,
+    times: Times | None = None,
+    like: RunResult | None = None,
+    spread: float = 0.0,
+    faults: str = "",
+    start: float = 0.0,
+) -> Forecast:
+    """Simulate the run of ``recipe`` on its least number of nodes.
+
+    Units take what ``times`` says; by default what they took in the recorded run ``like``, and without one
+    10 s each. Configs log what those of ``like`` did, else a toy's curves. ``faults`` are sentences
+    (``sim/faults.py``). Raises ``RecipeError`` for what cannot be simulated.
+    """
+    plan = _plan(recipe, like)
+    toy = _toy(recipe, plan)
+    learning: Learning = Recorded(like.events, like.spec.plan, toy) if like else toy
+    if times is None:
+        times = measured(like.events, like.spec.plan) if like else Times()
+    there = [Node(f"node-{i}", "simulated", ranks=recipe.node.ranks) for i in range(plan.min_nodes)]
+    policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
+    done = simulate(
+        plan,
+        there,
+        policy,
+        make_search(recipe),
+        times,
+        learning,
+        faults=read_faults(faults, [node.name for node in there]),
+        spread=spread,
+        start=start,
+    )
+    spec = Spec(
+        plan,
+        recipe.resolved(),
+        recipe.digest,
+        recipe.data.url or "",
+        "",
+        str(recipe.root),
+        {},
+        "",
+        __version__,
+    )
+    return Forecast(spec, done, timeline(done.events).shares)
+
+
+def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
+    partitions, validations = _partitions(recipe)
+    if like is not None and like.spec.plan.partitions != partitions:
+        raise RecipeError(
+            f"run {like.run!r} has {like.spec.plan.partitions} partitions, the recipe {partitions}: units of "
+            "another size take other times; simulate with --seconds, or a run with as many partitions"
+        )
+    return Plan(
+        run=recipe.name,
+        partitions=partitions,
+        epochs=recipe.epochs,
+        evaluations=validations if recipe.validation == "evaluate" else 0,
+        min_nodes=recipe.nodes.min,
+        max_nodes=recipe.nodes.max,
+        tries=recipe.limits.tries,
+        seed=recipe.seed,
+        choices=choices(recipe),
+    )
+
+
+def _partitions(recipe: Recipe) -> tuple[int, int]:
+    """How many of training and of validation."""
+    if recipe.data.url is None:
+        return recipe.data.partitions, 1
+    manifest = read_manifest(recipe.data.url)
+    return len(manifest.train), len(manifest.valid)
+
+
+def _toy(recipe: Recipe, plan: Plan) -> Toy:
+    """Curves for what the recipe's search looks at."""
+    objective = recipe.objective
+    metrics: Mapping[str, str] = {objective.metric: objective.mode}
+    also = getattr(recipe.search, "metric", None)
+    if also is not None:
+        metrics = {also: objective.mode, **metrics}
+    return Toy(metrics, plan.epochs * plan.partitions, plan.seed)

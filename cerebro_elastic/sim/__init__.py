@@ -1,0 +1,23 @@
+"""Runs on a virtual clock: the machine, the decisions, the policy and the search are those of live runs; only
+training is replaced, by the seconds that it takes."""
+
+from cerebro_elastic.sim.faults import Fault, read_faults
+from cerebro_elastic.sim.learning import Learning, Recorded, Toy
+from cerebro_elastic.sim.measured import measured
+from cerebro_elastic.sim.redecide import divergence
+from cerebro_elastic.sim.simulation import Simulation, simulate
+from cerebro_elastic.sim.times import Times, read_times
+
+__all__ = [
+    "Fault",
+    "Learning",
+    "Recorded",
+    "Simulation",
+    "Times",
+    "Toy",
+    "divergence",
+    "measured",
+    "read_faults",
+    "read_times",
+    "simulate",
+]

@@ -1,0 +1,113 @@
+"""A recorded history decided again: would the controller, shown what it was shown then, do the same?
+
+It holds as long as the code that decides is the same. Where it does not, a controller that takes over would
+go on otherwise than the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from cerebro_elastic.core.decide import decide
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    NodeSetAside,
+    Placed,
+    RunEnded,
+    UnitAssigned,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.core.state import State
+from cerebro_elastic.errors import IllegalEvent
+from cerebro_elastic.sim.effects import effect
+
+
+def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str | None:
+    """The first event of a controller's in ``events`` upon which it would not decide, told for people;
+    ``None`` if there is none.
+
+    A controller decides on what its watch has shown, and the store may be ahead of that by events of others.
+    One decision is several events, between which others' may lie, and the store refuses what these
+    contradict. So each decision is looked for in all states since the last one; that which explains most is
+    taken.
+    """
+    states = list(accumulate(events, fold, initial=State()))
+    own = [index for index, event in enumerate(events) if _decided(event, states[index])]
+    since = 0
+    while own:
+        decisions = [
+            _taken(events, states, own, states[at], policy, search) for at in range(since, own[0] + 1)
+        ]
+        most = max(decisions)
+        if not most:
+            proposed = [effect(action, 0) for action in decide(states[own[0]], policy, search)]
+            return (
+                f"event {own[0]} of the history is {events[own[0]]}; now decided is {proposed or 'nothing'}"
+            )
+        since = own[most - 1] + 1
+        own = own[most:]
+    return None
+
+
+def _taken(
+    events: Sequence[Event],
+    states: Sequence[State],
+    own: Sequence[int],
+    shown: State,
+    policy: Policy,
+    search: Search,
+) -> int:
+    """How many of the next events ``own`` a controller's are what it decides when ``shown`` this state."""
+    taken = 0
+    for action in decide(shown, policy, search):
+        if taken == len(own):
+            break
+        index = own[taken]
+        event = effect(action, events[index].revision)
+        if _written(event) == _written(events[index]):
+            taken += 1
+        elif _possible(states[index], event):
+            break
+    return taken
+
+
+def _decided(event: Event, before: State) -> bool:
+    """Whether the event is a controller's: not a person's, nor that of a node which gives its unit up."""
+    match event:
+        case ConfigCreated(config=config):
+            return not config.by_hand
+        case ConfigEnded(by_hand=by_hand) | ConfigResumed(by_hand=by_hand):
+            return not by_hand
+        case UnitWithdrawn(node=node):
+            return not before.stands(before.attempts[node])
+        case Placed() | UnitAssigned() | NodeSetAside() | RunEnded():
+            return True
+        case _:
+            return False
+
+
+def _written(event: Event) -> Event:
+    """The event as whoever writes it knows it: its revision is the store's to say."""
+    match event:
+        case UnitAssigned(attempt=attempt):
+            return UnitAssigned(0, replace(attempt, token=0))
+        case ConfigCreated(config=config):
+            return ConfigCreated(0, replace(config, revision=0))
+        case _:
+            return replace(event, revision=0)
+
+
+def _possible(state: State, event: Event) -> bool:
+    """Whether the store would let it through."""
+    try:
+        fold(state, event)
+    except IllegalEvent:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""Runs on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.events import Event, NodeJoined, NodeLeft, TrialDone, UnitCommitted, UnitFailed
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.ports import Instance, Search
+from cerebro_elastic.core.values import Choice, Node, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.sim import Simulation, Times, Toy, divergence, measured, read_faults, simulate
+from cerebro_elastic.testing.world import FixedSearch, RestlessSearch
+
+PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
+NODES = [Node(f"node-{i}", "host") for i in range(4)]
+SIX = FixedSearch([{"lr": 0.1 * i} for i in range(6)])
+
+
+def run(
+    plan: Plan = PLAN,
+    search: Search = SIX,
+    times: Times = Times(usual=10.0),  # noqa: B008
+    faults: str = "",
+    spread: float = 0.0,
+    nodes: Sequence[Node] = NODES,
+) -> Simulation:
+    """A simulation that keeps all invariants, and in which all decisions are found again."""
+    toy = Toy({"val_loss": "min"}, plan.epochs * plan.partitions)
+    told = read_faults(faults, [node.name for node in nodes])
+    done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=told, spread=spread)
+    assert check(done.events) == []
+    assert divergence(done.events, LongestRemaining(), search) is None
+    return done
+
+
+def visits(done: Simulation) -> list[Visit]:
+    return [event.visit for event in done.events if isinstance(event, UnitCommitted)]
+
+
+def test_equal_units_fill_the_nodes() -> None:
+    """Six configs of eight units of 10 s on four nodes: an open shop whose bound is 120 s."""
+    done = run()
+    assert (done.seconds, done.state.outcome, len(visits(done))) == (120.0, "finished", 48)
+
+
+def test_costs_besides_training() -> None:
+    """A unit waits 1 s, hops in 2 and trains in 10; a partition is fetched in 5, an epoch validated in 3."""
+    plan = replace(PLAN, min_nodes=1, partitions=2, epochs=1)
+    times = Times(usual=10.0, hop=2.0, fetch=5.0, dispatch=1.0, validation={"c0000": 3.0})
+    done = visits(run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), times, nodes=NODES[:1]))
+    # The second partition came while the first was trained.
+    assert [v.hop_seconds for v in done] == [7.0, 2.0, 2.0, 2.0]
+    assert [v.started for v in done[:2]] == [1.0, 19.0]
+    assert sorted((v.unit.config, v.seconds) for v in done)[:2] == [("c0000", 10.0), ("c0000", 13.0)]
+
+
+def test_the_table_of_times() -> None:
+    times = Times(usual=7.0, configs={"c0001": 4.0}, nodes={"node-1": 1.2}, pairs={("c0001", "node-0"): 1.0})
+    took = {(v.unit.config, v.node): v.seconds for v in visits(run(times=times))}
+    assert took["c0000", "node-0"] == 7.0
+    assert took["c0000", "node-1"] == pytest.approx(8.4)
+    assert (took["c0001", "node-0"], took["c0001", "node-1"], took["c0001", "node-2"]) == (
+        1.0,
+        4.8,
+        4.0,
+    )
+
+
+def test_a_seed_is_a_history() -> None:
+    faults = "kill node-1 at 25 for 20\ncrash node-2 at 33\nslow node-3 at 40 by 3 for 30"
+    first = run(spread=0.3, faults=faults)
+    assert run(spread=0.3, faults=faults).events == first.events
+    assert run(replace(PLAN, seed=4), spread=0.3, faults=faults).events != first.events
+    assert len({v.seconds for v in visits(first)}) == len(visits(first))
+
+
+def test_who_dies_is_noticed_when_its_lease_ends_and_comes_back() -> None:
+    done = run(faults="kill node-1 at 15 for 40")
+    left, came = _about("node-1", done.events)
+    assert isinstance(left, NodeLeft)
+    assert isinstance(came, NodeJoined)
+    on_it = [v for v in visits(done) if v.node == "node-1"]
+    assert not [v for v in on_it if 10.0 <= v.started < 55.0]
+    assert on_it[-1].started >= 55.0
+    assert done.seconds > 120.0
+
+
+def test_who_comes_back_before_its_lease_ends_is_another_registration() -> None:
+    done = run(faults="kill node-1 at 15 for 2")
+    assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft, NodeJoined]
+    assert min(v.started for v in visits(done) if v.node == "node-1" and v.started > 10.0) == 17.0
+
+
+def test_who_is_drained_finishes_its_unit() -> None:
+    done = run(faults="drain node-1 at 15 for 30")
+    ended = [v.started + v.seconds for v in visits(done) if v.node == "node-1"]
+    assert 20.0 in ended
+    assert not [end for end in ended if 20.0 < end < 60.0]
+    assert ended[-1] >= 60.0
+
+
+def test_a_crash_fails_one_attempt() -> None:
+    done = run(faults="crash node-0 at 15")
+    assert [type(e) for e in done.events].count(UnitFailed) == 1
+    assert len(visits(done)) == 48
+
+
+def test_a_node_that_joins_gets_partitions() -> None:
+    plan = replace(PLAN, min_nodes=2, partitions=6)
+    alone = run(plan, nodes=NODES[:2])
+    joined = run(plan, faults="join node-9 at 15", nodes=NODES[:2])
+    assert joined.seconds < alone.seconds
+    assert any(v.node == "node-9" for v in visits(joined))
+
+
+def test_a_run_without_nodes_stands_still() -> None:
+    faults = "\n".join(f"kill node-{i} at 15" for i in range(4))
+    done = run(faults=faults)
+    assert done.state.outcome is None
+    assert len(visits(done)) == 4
+
+
+def test_a_search_that_stops_resumes_and_has_children() -> None:
+    done = run(search=RestlessSearch([{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]), spread=0.2)
+    assert done.state.outcome == "finished"
+    assert any(config.parent is not None for config in done.state.configs.values())
+
+
+def test_choices_are_tried_and_gangs_formed() -> None:
+    choices = (Choice(), Choice("ddp", ranks=2, nodes=2))
+    done = run(replace(PLAN, choices=choices), FixedSearch([{"lr": 0.1}, {"lr": 0.2}]))
+    assert sum(isinstance(event, TrialDone) for event in done.events) == 4
+    assert {v.choice for v in visits(done)} == {choices[1]}
+    assert {v.seconds for v in visits(done)} == {5.0}
+
+
+def test_evaluations_are_units() -> None:
+    done = run(replace(PLAN, evaluations=2))
+    evaluated = [v for v in visits(done) if v.unit.phase is Phase.EVALUATE]
+    assert len(evaluated) == 6 * 2 * 2
+    assert done.state.configs["c0000"].status is Status.FINISHED
+
+
+def test_measured_times_forecast_the_same_run() -> None:
+    """Times that are measured in a simulated run give about the same run again."""
+    times = Times(
+        configs={f"c{i:04d}": 5.0 + i for i in range(6)}, nodes={"node-2": 1.5}, hop=0.5, dispatch=0.1
+    )
+    done = run(times=replace(times, validation={"c0001": 2.0}), spread=0.1)
+    found = measured(done.events, PLAN)
+    assert found.dispatch == pytest.approx(0.1)
+    assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5, rel=0.1)
+    assert run(times=found).seconds == pytest.approx(done.seconds, rel=0.05)
+
+
+def test_another_search_or_policy_is_found_out() -> None:
+    done = run()
+    assert "ConfigCreated" in str(divergence(done.events, LongestRemaining(), FixedSearch([{"lr": 0.7}])))
+    assert "UnitAssigned" in str(divergence(done.events, _Contrary(), SIX))
+
+
+class _Contrary(LongestRemaining):
+    """Begins with the last node."""
+
+    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+        return super().choose(instance)[-1:]
+
+
+def _about(node: str, events: Sequence[Event]) -> list[Event]:
+    """That it came or left, but for its first coming and after the run's end."""
+    told = [
+        e
+        for e in events
+        if (isinstance(e, NodeLeft) and e.node == node) or (isinstance(e, NodeJoined) and e.node.name == node)
+    ]
+    return told[1:]
