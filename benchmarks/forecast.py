@@ -1,0 +1,48 @@
+"""The simulator's forecast against what a live run takes.
+
+    python benchmarks/forecast.py [recipe.yaml] [--nodes 2] [--epochs 5] [--runs 2]
+
+Runs the recipe live, so many times, and prints for each run its seconds (from the first visit's begin to the
+last one's end) and the ratio of the forecast to them: *fed* with the times that were measured in that very run,
+and *ahead* with those of the run before it, which a machine that is busy otherwise changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import cerebro_elastic
+from cerebro_elastic import RunResult
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.runs.simulate import forecast
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("recipe", nargs="?", type=Path, default=HERE.parent / "recipes" / "digits_torch.yaml")
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=2)
+    asked = parser.parse_args()
+    recipe = load_recipe(asked.recipe, nodes=asked.nodes, epochs=asked.epochs)
+    before: RunResult | None = None
+    print("run | live | fed | ahead")
+    with tempfile.TemporaryDirectory(prefix="cerebro-forecast-") as home:
+        for number in range(asked.runs):
+            live = cerebro_elastic.run(recipe, run_id=f"live-{number}", home=home)
+            seconds = timeline(live.events).seconds
+            fed = forecast(recipe, like=live).simulation.seconds / seconds
+            ahead = f"{forecast(recipe, like=before).simulation.seconds / seconds:.3f}" if before else "-"
+            print(f"{number} | {seconds:.1f} s | {fed:.3f} | {ahead}", flush=True)
+            before = live
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""``cerebro simulate``, as users type it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cerebro = Callable[..., Any]
+
+
+@pytest.fixture
+def simulate(cerebro: Cerebro, project: Path) -> Cerebro:
+    """``simulate("--nodes", "2")`` for a recipe of 4 configs, 3 epochs and 4 partitions."""
+    assert (project / "recipe.yaml").is_file()
+    return lambda *words: cerebro("simulate", "recipe.yaml", *words)
+
+
+def told(said: Any) -> dict[str, Any]:
+    assert said.code == 0, said.err
+    return dict(json.loads(said.out))
+
+
+def test_for_machines(simulate: Cerebro) -> None:
+    found = told(simulate("--nodes", "4", "--seconds", "10", "--json"))
+    assert (found["seconds"], found["idle"], found["visits"]) == (120.0, 0.0, 48)
+    assert found["configs"]["finished"] == 4
+    assert {name: node["training"] for name, node in found["nodes"].items()} == {
+        f"node-{i}": 120.0 for i in range(4)
+    }
+
+
+def test_for_people(simulate: Cerebro) -> None:
+    said = simulate("--nodes", "2", "--seconds", "10")
+    assert said.code == 0
+    assert "(240.0 s) for 48 units; nodes idle 0.0%; configs: 4 finished" in said.out
+    assert "node-1" in said.out
+
+
+def test_a_seed_is_a_forecast(simulate: Cerebro, project: Path) -> None:
+    (project / "faults").write_text("# a bad day\nkill node-1 at 35 for 20\n\nslow node-0 at 10 by 2\n")
+    words = ("--nodes", "2", "--noise", "0.3", "--faults", "faults", "--json")
+    assert told(simulate(*words)) == told(simulate(*words))
+    assert told(simulate(*words, "--seed", "1")) != told(simulate(*words))
+
+
+def test_seconds_from_a_table(simulate: Cerebro, project: Path) -> None:
+    (project / "times.json").write_text('{"c0000": {"node-0": 5, "*": 5}, "*": 1}')
+    found = told(simulate("--nodes", "2", "--seconds", "times.json", "--json"))
+    assert found["seconds"] == pytest.approx(60.0)  # of the longest config
+
+
+def test_a_report(simulate: Cerebro, project: Path) -> None:
+    said = simulate("--nodes", "2", "--report", "page.html")
+    assert said.code == 0, said.err
+    assert "report: page.html" in said.out
+    assert "node-1" in (project / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ("kill node-7 at 3", "a node 'node-7' that the run does not have; did you mean 'node-1'?"),
+        (
+            "kill node-1 in 3",
+            "line 1 of the faults, 'kill node-1 in 3', is not like `kill NODE at 30 for 10`",
+        ),
+        (
+            "\nkil node-1 at 3",
+            "line 2 of the faults, 'kil node-1 at 3': nothing is called 'kil'; did you mean",
+        ),
+        ("slow node-1 at 3", "`slow`, and nothing else, says `by` how much"),
+        ("kill node-1 at 3 by 2", "`slow`, and nothing else, says `by` how much"),
+        ("crash node-1 at 3 for 2", "only kill, drain, slow last `for` some seconds"),
+    ],
+)
+def test_wrong_faults(simulate: Cerebro, project: Path, faults: str, message: str) -> None:
+    (project / "faults").write_text(faults)
+    said = simulate("--nodes", "2", "--faults", "faults")
+    assert said.code == 2
+    assert message in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "message"),
+    [
+        ("0", "--seconds is 0: a unit takes a number above 0"),
+        ("nan", "--seconds is nan"),
+        ("absent.json", "absent.json cannot be read as JSON"),
+        ("list.json", "list.json is no table"),
+        ("negative.json", "negative.json, c0000, node-0: -1 are no seconds"),
+        ("empty.json", "empty.json has no seconds"),
+    ],
+)
+def test_wrong_seconds(simulate: Cerebro, project: Path, seconds: str, message: str) -> None:
+    (project / "list.json").write_text("[]")
+    (project / "negative.json").write_text('{"c0000": {"node-0": -1}}')
+    (project / "empty.json").write_text("{}")
+    said = simulate("--seconds", seconds)
+    assert said.code == 2
+    assert message in " ".join(said.err.split())
+
+
+def test_a_run_that_stands_still_is_told(simulate: Cerebro, project: Path) -> None:
+    (project / "faults").write_text("kill node-0 at 15")
+    said = simulate("--nodes", "1", "--faults", "faults")
+    assert said.code == 1
+    assert "the run stands still" in said.err
+
+
+def test_a_run_that_is_not_there(simulate: Cerebro) -> None:
+    said = simulate("--from", "nobody")
+    assert said.code == 1
+    assert "no run 'nobody'" in said.err

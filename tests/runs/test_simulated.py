@@ -1,0 +1,46 @@
+"""A live run in the simulator: decided again, and forecast from what was measured in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cerebro_elastic import RunResult
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.report.results import leaderboard
+from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.simulate import forecast
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.schedulers.randomized import Randomized
+from cerebro_elastic.sim import divergence
+
+
+def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
+    search = make_search(finished.recipe)
+    assert divergence(finished.events, LongestRemaining(), search) is None
+    assert divergence(finished.events, Randomized(), search) is not None
+
+
+def test_its_forecast_has_its_results(finished: RunResult) -> None:
+    done = forecast(finished.recipe, like=finished).simulation
+    objective = finished.recipe.objective
+    assert check(done.events) == []
+    again = leaderboard(done.events, objective.metric, objective.mode)
+    assert [(row.config, row.best) for row in again] == [(r.config, r.best) for r in finished.leaderboard]
+    assert done.seconds > 0
+
+
+def test_more_nodes_are_faster(finished: RunResult) -> None:
+    more = load_recipe(finished.recipe.resolved(), root=finished.recipe.root, nodes=3)
+    forecasts = [forecast(recipe, like=finished).simulation.seconds for recipe in (more, finished.recipe)]
+    assert forecasts[0] < forecasts[1]
+
+
+def test_units_of_another_size_are_refused(finished: RunResult) -> None:
+    resolved = finished.recipe.resolved()
+    other = load_recipe(
+        {**resolved, "data": {**resolved["data"], "partitions": 5}}, root=finished.recipe.root
+    )
+    with pytest.raises(RecipeError, match="run 'finished' has 3 partitions, the recipe 5"):
+        forecast(other, like=finished)
