@@ -31,7 +31,7 @@ from cerebro_elastic.files.trouble import Trouble, presentable, redacted, storag
 
 PATIENCE = 60.0
 """Seconds after which a verb in trouble is not tried again."""
-HURRY = 10.0
+HURRY = 5.0
 """The same where somebody waits for the answer."""
 _patience: ContextVar[float] = ContextVar("patience", default=PATIENCE)
 

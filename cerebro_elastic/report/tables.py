@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from textwrap import shorten
 from typing import Any
 
 from rich.table import Table
@@ -24,6 +25,11 @@ def hparams_text(hparams: Mapping[str, Any]) -> str:
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in hparams.items()
     )
+
+
+def brief(text: str, most: int = 200) -> str:
+    """Somebody else's message on one line of at most ``most`` characters."""
+    return shorten(text, most, placeholder=" ...")
 
 
 def sparkline(values: Sequence[float], width: int = 12) -> str:

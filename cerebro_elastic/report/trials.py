@@ -14,6 +14,7 @@ from cerebro_elastic.core.choosing import chooses, refusals
 from cerebro_elastic.core.lineage import in_order
 from cerebro_elastic.core.state import Estimate, State
 from cerebro_elastic.core.values import Choice, Config, Plan
+from cerebro_elastic.report.tables import brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
 
 def _verdict(row: TrialRow) -> Text:
     if row.refusal is not None:
-        return Text(f"refused: {row.refusal}", "red")
+        return Text(f"refused: {brief(row.refusal)}", "red")
     if row.used:
         return Text("fastest", "green")
     return Text("" if row.seconds is not None else "untried", "dim")

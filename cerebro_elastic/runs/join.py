@@ -21,7 +21,7 @@ from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
-from cerebro_elastic.runs.loggers import loggers_of
+from cerebro_elastic.runs.loggers import lightnings, loggers_of
 from cerebro_elastic.runs.opening import keep_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.report import write_report
@@ -91,6 +91,10 @@ def join(
 
         told = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
+        if lightnings(recipe):
+            watcher.say(
+                "note: of the recipe's loggers only tensorboard is written here; `cerebro run` writes all"
+            )
         loggers = loggers_of(recipe, folder, opener=False)
         stack.enter_context(Scribe(folder.history, folder.logged, loggers, watcher.say))
         try:

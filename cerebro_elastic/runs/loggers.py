@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.recipes import Recipe
@@ -25,6 +26,11 @@ def loggers_of(recipe: Recipe, folder: RunFolder, *, opener: bool) -> Mapping[st
         if absent:
             raise MissingExtra(f"the recipe's `loggers` name tensorboard, which is not installed: {absent}")
         found[TENSORBOARD] = load("cerebro.loggers", TENSORBOARD)(folder.tensorboard)
-    if opener and (others := [logger for logger in named if logger != TENSORBOARD]):
+    if opener and (others := lightnings(recipe)):
         found["lightning"] = RemoteLoggers(others, folder.run, recipe.root, folder.path / "loggers")
     return found
+
+
+def lightnings(recipe: Recipe) -> list[str | Mapping[str, Any]]:
+    """Those of the recipe's loggers that are Lightning's."""
+    return [logger for logger in recipe.loggers or () if logger != TENSORBOARD]

@@ -33,7 +33,8 @@ class ReplayedVisit:
 
 def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
     """Train ``config`` from its beginning on this machine, in the order of its visits (imports torch); one
-    that began with another's checkpoint, from that one's beginning. Each unit is trained by the choice by
+    that began with another's checkpoint, from that one's beginning, or with a checkpoint from outside the run,
+    from there. Each unit is trained by the choice by
     which it was; several ranks are processes of their own.
 
     Nothing of the recorded states is used: each unit continues from the one replayed before. A unit that was
@@ -45,9 +46,9 @@ def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
         tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch,
         Again(result.spec, result.folder.cache) as again,
     ):
-        head = None
+        head: CheckpointRef | None = None
         for number, (at, visit) in enumerate(_in_one_go(result, config)):
-            head = again(at, visit, head, str(Path(scratch, str(number))))
+            head = again(at, visit, head if number else at.head, str(Path(scratch, str(number))))
             yield ReplayedVisit(visit, head.digest)
 
 
@@ -75,7 +76,8 @@ def verify(result: RunResult, say: Callable[[str], None] = lambda _text: None) -
     events = list(result.events)
     violations = list(_foldable(events))
     say("reading the checkpoints")
-    violations += check(events, readable=_readable)
+    sound = not violations
+    violations += check(events, readable=lambda ref: _readable(ref) or (sound and _given_up(result, ref)))
     if not any(violation.invariant == "history" for violation in violations):
         violations += _best_readable(result)
     return violations
@@ -102,11 +104,17 @@ def _readable(ref: CheckpointRef) -> bool:
     return True
 
 
+def _given_up(result: RunResult, ref: CheckpointRef) -> bool:
+    """Whether the run, which may go on while it is verified, keeps this checkpoint no more."""
+    rows = RunResult(result.folder).leaderboard
+    return all(ref not in (row.checkpoint, row.best_checkpoint) for row in rows)
+
+
 def _best_readable(result: RunResult) -> Iterator[Violation]:
     """The leaderboard promises each config's best state, too."""
     for row in result.leaderboard:
         best = row.best_checkpoint
-        if best is not None and best != row.checkpoint and not _readable(best):
+        if best is not None and best != row.checkpoint and not (_readable(best) or _given_up(result, best)):
             yield Violation(
                 "durability", f"{row.config}: its best checkpoint {best.url} cannot be read whole"
             )

@@ -65,13 +65,14 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[Event]:
-    """All events in ``path``; ``RunError`` names the first line that is not one."""
+    """All events in ``path``; ``RunError`` names the first line that is not one. A last line that has no end
+    is being written."""
     events = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
         raise RunError(f"{path} does not exist: this folder holds no run, or one that never began") from exc
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         try:
             events.append(decode_event(line))
         except UnreadableValue as exc:

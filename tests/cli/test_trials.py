@@ -120,6 +120,15 @@ def test_a_unit_that_ran_out_of_memory_refuses_its_choice(
     assert (single["refusal"], single["used"]) == ("it took 9 GB", False)
 
 
+def test_a_long_story_is_cut_for_people(choosing: Choosing, at_etcd: list[str], cerebro: Cerebro) -> None:
+    worker = choosing.worker(FSDP, Phase.TRIAL)
+    story = "out of memory:\n" + "a lot of numbers\n" * 500
+    assert choosing.ledger.tried(worker.attempt, worker.trial(2.0, refusal=story))
+    said = cerebro("trials", choosing.ledger.keys.run, *at_etcd)
+    assert len(said.out.splitlines()) < 20
+    assert rows(cerebro, choosing, at_etcd)["fsdp x2 offload=True"]["refusal"] == story
+
+
 def test_with_one_choice_there_is_nothing_to_tell(
     ledger: Ledger, at_etcd: list[str], cerebro: Cerebro
 ) -> None:

@@ -194,6 +194,19 @@ def test_an_altered_checkpoint_is_found(recorded: RunFolder, file: str) -> None:
     assert last.url in violation.story
 
 
+def test_a_run_that_goes_on_meanwhile_may_give_checkpoints_up(recorded: RunFolder) -> None:
+    history = recorded.history.read_text()
+    events = read_journal(recorded.history)
+    first = one_in_the_middle(events)
+    recorded.history.write_text("".join(encode(e) + "\n" for e in events[: events.index(first) + 1]))
+    earlier = RunResult(recorded)
+    recorded.history.write_text(history)
+    checkpoint.remove(first.visit.output)
+    assert verify(earlier) == []
+    checkpoint.remove(commits(events)[-1].visit.output)
+    assert [v.invariant for v in verify(RunResult(recorded))] == ["durability"]
+
+
 def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     quiet = CliRunner().invoke(app, ["verify", str(recorded.path)])
     assert quiet.exit_code == 0, quiet.output

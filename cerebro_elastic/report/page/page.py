@@ -16,7 +16,7 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.report.page import curves, gantt, parallel
 from cerebro_elastic.report.page.scale import number
 from cerebro_elastic.report.results import gather, leaderboard
-from cerebro_elastic.report.tables import bytes_text, clock_text, hparams_text
+from cerebro_elastic.report.tables import brief, bytes_text, clock_text, hparams_text
 from cerebro_elastic.report.timeline import timeline
 from cerebro_elastic.report.traffic import traffic
 
@@ -103,6 +103,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": number,
+        "brief": brief,
         "bytes": bytes_text,
         "clock": clock_text,
         "hparams": hparams_text,
