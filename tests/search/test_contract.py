@@ -113,7 +113,7 @@ def test_concurrency_is_kept(case: str) -> None:
         ({"node_seconds": 25.0}, lambda r: r.spent.seconds <= 25 + 3),
         ({"target": 1.3}, lambda r: r.spent.units < 80),
     ],
-    ids=str,
+    ids=["epochs", "units", "timeout", "node-seconds", "target"],
 )
 @pytest.mark.parametrize("case", ["random", "asha", "pbt"])
 def test_budgets_are_kept(case: str, budget: dict[str, float], within: Any) -> None:
