@@ -78,13 +78,16 @@ def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[
 
 def verdict(config: Config, hardware: Iterable[str], trials: Trials, plan: Plan) -> str | None:
     """Why the config can be trained nowhere: each choice is refused on each kind of node that there is, and
-    that it was tried on. ``None`` if it is not so."""
+    that it was tried on. Equal reasons are told once. ``None`` if it is not so."""
     kinds = sorted({*hardware, *(estimate.hardware for estimate in trials.get(config.id, ()))})
     refused = {kind: refusals(config, kind, trials, plan) for kind in kinds}
     if not kinds or any(len(refused[kind]) < len(plan.choices) for kind in kinds):
         return None
-    told = [f"{choice} on {kind}: {refused[kind][choice]}" for kind in kinds for choice in plan.choices]
-    return "no choice is feasible: " + "; ".join(told)
+    alike: dict[str, list[str]] = {}
+    for kind in kinds:
+        for choice in plan.choices:
+            alike.setdefault(refused[kind][choice], []).append(f"{choice} on {kind}")
+    return "no choice is feasible: " + "; ".join(f"{', '.join(who)}: {why}" for why, who in alike.items())
 
 
 def chooses(plan: Plan) -> bool:

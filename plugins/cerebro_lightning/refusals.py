@@ -82,3 +82,8 @@ def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
                 raise TaskError(
                     f"{kind} overrides {method}, which under {name} is not asked: choose single or ddp"
                 )
+
+
+def without_optimizer(module: pl.LightningModule) -> TaskError:
+    """To be raised for a module that has none."""
+    return TaskError(f"{type(module).__name__} has no optimizer: on several ranks it needs one")

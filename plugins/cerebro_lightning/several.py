@@ -94,7 +94,7 @@ class SeveralRanks(NamedStateStrategy):
         refusals.refuse_module(module, self.by, self._name)
         self.setup_optimizers(trainer)
         if any(isinstance(optimizer, _MockOptimizer) for optimizer in self.optimizers):
-            raise TaskError(f"{type(module).__name__} has no optimizer: on several ranks it needs one")
+            raise refusals.without_optimizer(module)
         if self._state is not None:
             self._take_up(module, self._state)
         parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])

@@ -11,18 +11,18 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from cerebro_elastic.core.values import HParams, Phase
+from cerebro_elastic.core.values import Choice, HParams, Phase
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
+from cerebro_lightning import foresight, refusals
 from cerebro_lightning.batches import Batches
 from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.heritage import with_own_attributes
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
-from cerebro_lightning.refusals import stepwise
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import LightningSection, check_trainer_settings, make_callbacks
 from cerebro_lightning.several import SeveralRanks, Sharded
@@ -56,6 +56,22 @@ class LightningTask:
                     f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
+
+    def refusal(self, hparams: HParams, choice: Choice) -> str | None:
+        """Seen by the settings, the callbacks, and a module without values; nothing of the last if its
+        constructor needs some."""
+        name, settings = choice.parallelism, self._section.trainer
+        if name == "single":
+            return None
+        try:
+            by = refusals.stepwise(choose.make(name, choice.options), name)
+            refusals.refuse_settings(settings, by, name)
+            refusals.precision_of(settings, name)
+            refusals.refuse_callbacks(make_callbacks(self._section.callbacks, self._root), by, name)
+            foresight.refuse(lambda: self._build(hparams, seed=0), by, name, choice.ranks)
+        except TaskError as refused:
+            return str(refused)
+        return None
 
     def train(self, job: UnitJob) -> UnitResult:
         end = feed.unit_batches(job)
@@ -193,5 +209,5 @@ def _strategy(job: UnitJob) -> NamedStateStrategy:
     if name == "single":
         return NamedStateStrategy(device, job.room)
     kind = SeveralRanks if name == "ddp" else Sharded
-    by = stepwise(choose.make(name, job.choice.options), name)
+    by = refusals.stepwise(choose.make(name, job.choice.options), name)
     return kind(device, name, by, job.state, job.room)

@@ -61,16 +61,12 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def run_check(project: Path, model: str, parallelism: Any) -> None:
+def run_check(project: Path, model: str, parallelism: Any, **task: Any) -> None:
     (project / "a_model.py").write_text(MODULE)
+    functions = {"model_fn": f"a_model:{model}", "loss": "cross_entropy", "optimizer": "SGD"}
     recipe = load_recipe(
         {
-            "task": {
-                "kind": "torch",
-                "model_fn": f"a_model:{model}",
-                "loss": "cross_entropy",
-                "optimizer": "SGD",
-            },
+            "task": task or {"kind": "torch", **functions},
             "data": {"source": "a_users_data:load"},
             "search": {"space": {"width": [8], "lr": [0.1]}},
             "node": {"ranks": 2},
@@ -85,6 +81,26 @@ def run_check(project: Path, model: str, parallelism: Any) -> None:
 def test_it_is_told_before_the_run(model: str, parallelism: dict[str, Any], said: str, project: Path) -> None:
     with pytest.raises(RecipeError, match=said):
         run_check(project, model, parallelism)
+    assert not (project / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "trainer", "said"),
+    [
+        ({"use": "pipeline"}, {}, "pipeline x2.* cannot train the model: pipeline makes whole steps"),
+        (
+            {"use": "fsdp", "wrap": ["Linea"]},
+            {},
+            "fsdp x2.*: wrap: Net has no module of class 'Linea'; did you mean",
+        ),
+        ("ddp", {"precision": "16-true"}, "ddp x2 cannot train the model: task.trainer: precision '16-true'"),
+    ],
+)
+def test_a_lightning_module_is_looked_at_too(
+    parallelism: Any, trainer: dict[str, Any], said: str, project: Path
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        run_check(project, "", parallelism, kind="lightning", module="a_users_net:Net", trainer=trainer)
     assert not (project / "data").exists()
 
 

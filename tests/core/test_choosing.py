@@ -129,6 +129,10 @@ def test_the_story_lists_each_choice_and_its_reason() -> None:
         "no choice is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
         "fsdp x2 over 2 nodes on cpu: boom"
     )
+    alike = known(told(SINGLE, refusal="too large"), told(DDP, refusal="too large"))
+    assert verdict(config, {"cpu"}, alike, PLAN) == (
+        "no choice is feasible: single on cpu, ddp x2 on cpu: too large; fsdp x2 over 2 nodes on cpu: boom"
+    )
     assert verdict(config, {"cpu", "A100"}, trials, PLAN) is None, "the other nodes are not tried"
     assert verdict(config, {"cpu"}, known(told(SINGLE, refusal="too large")), PLAN) is None
     assert verdict(config, (), {}, PLAN) is None
@@ -164,4 +168,6 @@ def test_for_whom_no_choice_is_left_has_failed() -> None:
     (end,) = decided(config, known(told(DDP, refusal="no"), told(GANG, refusal="no")))
     assert isinstance(end, EndConfig)
     assert end.status is Status.FAILED
-    assert end.reason.startswith("no choice is feasible: single on cpu: boom; ddp x2 on cpu: no;")
+    assert end.reason == (
+        "no choice is feasible: single on cpu: boom; ddp x2 on cpu, fsdp x2 over 2 nodes on cpu: no"
+    )

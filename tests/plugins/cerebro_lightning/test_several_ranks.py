@@ -7,6 +7,7 @@ and hooks are those of training on one rank, within the rounding of another orde
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -127,29 +128,29 @@ def test_done_again_by_the_same_choice_or_in_parts_it_is_the_same(
     assert not differences(results[0], results[2])
 
 
+REFUSED = [
+    ("fsdp", Case("Gan"), "Gan has manual optimization, which fsdp cannot do: choose single or ddp"),
+    ("zero-1", Case("Net", trainer={"accumulate_grad_batches": 2}), "accumulate_grad_batches under deep"),
+    ("zero-3", Case("Net", trainer={"gradient_clip_algorithm": "value"}), "value under deepspeed"),
+    ("ddp", Case("Net", trainer={"precision": "bf16-true"}), "choices there: 32-true, bf16-mixed"),
+    ("fsdp", Case("Net", callbacks=["lightning_zoo:Average"]), "the callback Average under fsdp"),
+    (
+        "zero-2",
+        Case("Net", callbacks=[{"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2}}}]),
+        "the callback GradientAccumulationScheduler under deepspeed",
+    ),
+    ("zero-1", Case("OwnZeroGrad"), "OwnZeroGrad overrides optimizer_zero_grad"),
+    ("ddp", Case("Pearson"), r"Pearson\.pearson is a PearsonCorrCoef, whose states of several ranks"),
+    ("ddp", Case("OwnBackward"), "OwnBackward overrides backward"),
+    ("fsdp", Case("OwnState"), "OwnState overrides state_dict"),
+    ("ddp", Case("Untrained"), "Untrained has no optimizer"),
+    ("pipeline", Case("Net"), "pipeline makes whole steps by itself"),
+]
+
+
 @pytest.mark.parametrize(
     ("kind", "case", "message"),
-    [
-        ("fsdp", Case("Gan"), "Gan has manual optimization, which fsdp cannot do: choose single or ddp"),
-        ("zero-1", Case("Net", trainer={"accumulate_grad_batches": 2}), "accumulate_grad_batches under deep"),
-        ("zero-3", Case("Net", trainer={"gradient_clip_algorithm": "value"}), "value under deepspeed"),
-        ("ddp", Case("Net", trainer={"precision": "bf16-true"}), "choices there: 32-true, bf16-mixed"),
-        ("fsdp", Case("Net", callbacks=["lightning_zoo:Average"]), "the callback Average under fsdp"),
-        (
-            "zero-2",
-            Case(
-                "Net", callbacks=[{"class": "GradientAccumulationScheduler", "args": {"scheduling": {1: 2}}}]
-            ),
-            "the callback GradientAccumulationScheduler under deepspeed",
-        ),
-        ("zero-1", Case("OwnZeroGrad"), "OwnZeroGrad overrides optimizer_zero_grad"),
-        ("ddp", Case("Pearson"), r"Pearson\.pearson is a PearsonCorrCoef, whose states of several ranks"),
-        ("ddp", Case("OwnBackward"), "OwnBackward overrides backward"),
-        ("fsdp", Case("OwnState"), "OwnState overrides state_dict"),
-        ("ddp", Case("Untrained"), "Untrained has no optimizer"),
-        ("ddp", Case("Net"), "Net cannot be trained by ddp: ddp takes two ranks or more"),
-        ("pipeline", Case("Net"), "pipeline makes whole steps by itself"),
-    ],
+    [*REFUSED, ("ddp", Case("Net"), "trained by ddp: ddp takes two ranks or more")],
 )
 def test_what_several_ranks_cannot_honour_is_refused_before_the_first_batch(
     kind: str, case: Case, message: str
@@ -157,6 +158,20 @@ def test_what_several_ranks_cannot_honour_is_refused_before_the_first_batch(
     choice = CHOICES.get(kind, Choice(kind, 2))
     with pytest.raises(TaskError, match=message):
         LightningTask(case.section, FOLDER).train(dataclasses.replace(job(case, 0, 0, None), choice=choice))
+
+
+@pytest.mark.parametrize(("kind", "case", "message"), REFUSED)
+def test_it_is_foreseen_before_the_run(kind: str, case: Case, message: str) -> None:
+    found = LightningTask(case.section, FOLDER).refusal(case.hparams, CHOICES.get(kind, Choice(kind, 2)))
+    assert found is not None
+    assert re.search(message, found)
+
+
+@pytest.mark.parametrize("kind", CHOICES)
+def test_nothing_is_foreseen_of_what_can_be(kind: str) -> None:
+    for name in ("Net", "OneCycle", "Configured", "Metrics"):
+        case = Case(name)
+        assert LightningTask(case.section, FOLDER).refusal(case.hparams, CHOICES[kind]) is None
 
 
 def test_what_is_unfrozen_on_the_way_is_refused(ranks: Ranks, tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""A model that does not fit what a unit may take on a rank, live: under `auto` it is trained all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import cerebro_elastic
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.runs.replay import verify
+from cerebro_elastic.worker.memory import LIMIT
+
+pytestmark = pytest.mark.cluster
+
+MODEL = """
+from sklearn.datasets import load_digits
+from torch import nn
+
+
+def model(width, depth):
+    blocks = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(depth)]
+    return nn.Sequential(nn.Linear(64, width), *blocks, nn.Linear(width, 10))
+
+
+def data():
+    digits = load_digits()
+    return {"x": (digits.data[:256] / 16).astype("float32"), "y": digits.target[:256]}
+"""
+
+RECIPE = """
+epochs: 1
+nodes: 1
+node: {ranks: 2}
+parallelism: auto
+task: {kind: torch, model_fn: "a_large_model:model", loss: cross_entropy, optimizer: AdamW}
+data: {source: "a_large_model:data", partitions: 1, valid: 0, batch_size: 32}
+search: {space: {lr: [0.001], width: [800], depth: [16]}}
+objective: {metric: train_loss}
+"""
+"""41 MB of parameters: with gradients and AdamW's two slots 165 MB, and a bit more than half of that on each
+of two ranks that divide it."""
+
+CAP = "160M"
+WHOLE = "a rank holds at least 165 MB of parameters, gradients and optimizer state, and has 160 MB for them"
+
+
+@pytest.mark.usefixtures("imports_as_found")
+def test_what_fits_no_rank_is_trained_over_two(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, CAP)
+    (project / "a_large_model.py").write_text(MODEL)
+    (project / "large.yaml").write_text(RECIPE)
+    result = cerebro_elastic.run(project / "large.yaml", run_id="large", home=project / "runs")
+
+    said = CliRunner().invoke(app, ["trials", str(result.folder.path), "--json"])
+    table = {row["choice"]: row for row in json.loads(said.stdout)["trials"]}
+    assert list(table) == ["single", "ddp x2", "fsdp x2", "deepspeed x2 stage=2", "pipeline x2"]
+    for choice in ("single", "ddp x2"):
+        assert table[choice]["refusal"].startswith(WHOLE), "before a batch is trained"
+    # On a CPU fsdp and deepspeed fit or not by what the allocator makes of the tensors that they gather.
+    for row in table.values():
+        assert (row["refusal"] is None) == (row["seconds"] is not None and row["bytes"] <= 160e6), row
+        assert row["refusal"] is None or "MB" in row["refusal"]
+    assert table["pipeline x2"]["refusal"] is None
+
+    (config,) = result.leaderboard
+    assert config.status == "finished"
+    (used,) = (choice for choice, row in table.items() if row["used"])
+    assert [visit.choice.label for visit in config.visits] == [used]
+    assert verify(result) == []
