@@ -16,8 +16,8 @@ event           possible if                                     makes true
 RunOpened       there is no plan                                the plan is known
 LeaderChanged   always                                          somebody or nobody leads
 ConfigCreated   its id is new; it is at the beginning, or       it is live
-                where its parent stands, or has a checkpoint
-                from outside the run
+                where its parent stands, or where the plan's
+                checkpoint from outside the run was
 ConfigEnded     it is live; or a person stops what the search   it is stopped or failed
                 has stopped
 ConfigResumed   it is stopped                                   it is live again, where it was
@@ -130,8 +130,9 @@ def _config_created(state: State, event: ConfigCreated) -> State:
     _require(config == new, event, f"it begins as {new} (isolation)")
     assert state.plan is not None
     _require(config.epoch < state.plan.epochs, event, "there is nothing left for it to do (completeness)")
-    if config.parent is not None and config.parent.config:
-        edge = edge_from(_config(state, config.parent.config, event))
+    if config.parent is not None:
+        inside = config.parent.config
+        edge = edge_from(_config(state, inside, event)) if inside else state.plan.start
         _require(config.parent == edge, event, f"its parent is at {edge} (isolation)")
     return _with(state, config, config.by_hand)
 

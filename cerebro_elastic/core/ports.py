@@ -78,8 +78,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A config that there shall be: from the beginning, or going on from where the config ``parent`` stands.
-    What is in ``origin`` (JSON values) the search gets back with the config's standing."""
+    """A config that there shall be: from the beginning (or the plan's ``start``), or going on from where the
+    config ``parent`` stands. What is in ``origin`` (JSON values) the search gets back with the config's
+    standing."""
 
     hparams: HParams
     parent: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cerebro_elastic.core.actions import CreateConfig, EndConfig, ResumeConfig
-from cerebro_elastic.core.lineage import child, fresh_names, in_order
+from cerebro_elastic.core.lineage import born, child, fresh_names, in_order
 from cerebro_elastic.core.membership import used_nodes
 from cerebro_elastic.core.ports import Outlook, Proposal, Resume, Search, Standing, Stop
 from cerebro_elastic.core.progress import units_done
@@ -25,7 +25,7 @@ def observe(state: State, plan: Plan) -> Outlook:
             units=units_done(config, plan),
             curve=state.curves.get(config.id, ()),
             idle=config.id not in busy,
-            parent=config.parent.config if config.parent else None,
+            parent=(config.parent.config or None) if config.parent else None,
             origin=config.origin,
             by_hand=config.by_hand,
         )
@@ -53,11 +53,12 @@ def searches(state: State, plan: Plan, search: Search) -> Iterator[CreateConfig 
                 yield ResumeConfig(config, reason)
     if not verdicts:
         for name, proposal in zip(fresh_names(state.configs), search.propose(outlook), strict=False):
-            yield _created(state, name, proposal)
+            yield _created(state, plan, name, proposal)
 
 
-def _created(state: State, name: str, proposal: Proposal) -> CreateConfig:
+def _created(state: State, plan: Plan, name: str, proposal: Proposal) -> CreateConfig:
     if proposal.parent is None:
-        return CreateConfig(Config(name, proposal.hparams, origin=proposal.origin))
+        new = Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin)
+        return CreateConfig(born(new))
     parent = state.configs[proposal.parent]
     return CreateConfig(child(parent, name, proposal.hparams, proposal.origin), parent.revision)

@@ -85,7 +85,8 @@ class Plan:
     units of their own (0: validation belongs to the epoch's last unit); the run waits for
     ``min_nodes`` before its first unit and uses at most ``max_nodes``; a unit is tried ``tries``
     times. ``choices`` are those that a unit may be trained by, the preferred one first: if they are several,
-    trials tell which is the fastest for a config.
+    trials tell which is the fastest for a config. ``start`` is the checkpoint from outside the run with which
+    the search's configs begin, if there is one.
     """
 
     run: str
@@ -97,14 +98,16 @@ class Plan:
     tries: int = 3
     seed: int = 0
     choices: tuple[Choice, ...] = (Choice(),)
+    start: Parent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a run is made from, written once: the plan, the resolved recipe and its digest, the URL
-    of the prepared data and its digest, the folder from which users' modules are imported and the
-    digest of each of its files that are (``code``: the only thing that a start of the run again may change),
-    the URL of checkpoints and logs, and the version of this package."""
+    """What a run is made from, written once: the plan, the resolved recipe (what it takes from other runs is
+    written out) and the digest of the recipe as it was given, the URL of the prepared data and its digest,
+    the folder from which users' modules are imported and the digest of each of its files that are (``code``:
+    the only thing that a start of the run again may change), the URL of checkpoints and logs, and the version
+    of this package."""
 
     plan: Plan
     recipe: Mapping[str, Any]

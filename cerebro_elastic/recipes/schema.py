@@ -37,9 +37,11 @@ from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
     Budget,
     Domain,
+    KnownTrial,
     Objective,
     SearchSection,
     Stage,
+    Start,
     search_section,
     search_type,
 )
@@ -259,6 +261,10 @@ def section_type(path: tuple[str | int, ...], kind: object, method: object) -> t
             return Budget
         case ("search", "schedule", _):
             return Stage
+        case ("search", "start"):
+            return Start
+        case ("search", "known", *_):
+            return KnownTrial
         case _:
             section = Recipe.model_fields[str(path[0])].annotation
             assert isinstance(section, type)

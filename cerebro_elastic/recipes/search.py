@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AliasChoices, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
@@ -75,10 +75,57 @@ class Budget(Section):
         return any(v is not None for v in (self.epochs, self.units, self.timeout, self.node_seconds))
 
 
+class Start(Section):
+    """The checkpoint with which every config begins: that of another ``run``'s ``config`` (its ``best`` one,
+    or one by its id) at the end of its best epoch; or the one at the URL ``checkpoint``, with its digest, of
+    a config with these ``hparams`` at the end of so many epochs."""
+
+    run: str | None = None
+    config: str = "best"
+    checkpoint: str | None = None
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    epoch: Annotated[int, Field(ge=0)] | None = None
+    hparams: Mapping[str, JsonValue] | None = None
+    bytes: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = {name for name in Start.model_fields if getattr(self, name) is not None}
+        if (self.run is None) == (self.checkpoint is None):
+            raise ValueError("give either `run`, another run's folder or id, or `checkpoint`, a URL")
+        if self.run is not None and given - {"run", "config"}:
+            names = ", ".join(sorted(given - {"run", "config"}))
+            raise ValueError(f"{names}: these are the other run's to say; remove them")
+        missing = [n for n in ("digest", "epoch", "hparams") if n not in given]
+        if self.checkpoint is not None and missing:
+            raise ValueError(
+                f"a `checkpoint` needs {', '.join(missing)} as well (its run's visits have them); or name "
+                "its `run` and `config`"
+            )
+        return self
+
+
+class KnownTrial(Section):
+    """A config of another run, as samplers see it: its hyper-parameters, what it had logged at the end of
+    each epoch, and whether it came to its end. ``space`` has optuna's distributions, if the space is a
+    function."""
+
+    hparams: Mapping[str, JsonValue]
+    curve: Annotated[tuple[Mapping[str, float], ...], Field(strict=False)]
+    finished: bool = True
+    space: Mapping[str, str] = Field(default={})
+
+
+def _known(value: object) -> object:
+    """One run, or a list."""
+    return [value] if isinstance(value, str) else value
+
+
 class SearchSection(Section):
     """Which configs are trained, and how far. ``constraints`` are expressions over the hyper-parameters, or
     ``module:function`` references, that must hold; ``space_fn``, a function of an optuna trial, takes the
-    place of ``space``. ``enqueue`` has points to begin with."""
+    place of ``space``. ``enqueue`` has points to begin with. Configs begin with the checkpoint ``start``;
+    ``known`` has runs, or trials, that samplers are shown as well."""
 
     method: Annotated[str, registered("cerebro.search")] = "grid"
     space: Mapping[str, Domain] = Field(default={})
@@ -86,9 +133,21 @@ class SearchSection(Section):
     num: Positive | None = None
     constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
     enqueue: Annotated[tuple[Mapping[str, JsonValue], ...], Field(strict=False)] = ()
+    start: Start | None = None
+    known: Annotated[tuple[str | KnownTrial, ...], BeforeValidator(_known), Field(strict=False)] = ()
     concurrency: Positive | None = None
     max_epochs: Positive | None = None
     budget: Budget = Budget()
+
+    @property
+    def trials(self) -> Sequence[KnownTrial]:
+        """What is ``known``. (Runs that are named are written out when a run is opened.)"""
+        return [trial for trial in self.known if isinstance(trial, KnownTrial)]
+
+    @property
+    def behind(self) -> int:
+        """Epochs that all configs have behind them when they begin."""
+        return (self.start.epoch or 0) if self.start is not None else 0
 
     @model_validator(mode="after")
     def _something_to_try(self) -> Self:
@@ -217,6 +276,8 @@ class ReplaySearch(SearchSection):
         begins = [stage.units for stage in self.schedule]
         if begins[0] != 0 or begins != sorted(set(begins)):
             raise ValueError("schedule: its `units` begin with 0 and rise")
+        if self.known:
+            raise ValueError("a schedule has nothing to learn from other runs: remove `known`")
         return self
 
 

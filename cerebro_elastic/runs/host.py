@@ -17,7 +17,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.attach import store_at
@@ -25,6 +25,7 @@ from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.join import join
 from cerebro_elastic.runs.opening import new_spec
 from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.warm import changes
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.etcd import EtcdStore
@@ -115,8 +116,7 @@ def _check_new(folder: RunFolder) -> None:
 
 
 def _check_same(spec: Spec, recipe: Recipe) -> None:
-    if spec.recipe_digest != recipe.digest:
-        changed = "\n".join(f"  {line}" for line in differences(spec.recipe, recipe.resolved()))
+    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
         raise RunError(
             f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"
             "give all hosts the same, or choose another id with --run-id"

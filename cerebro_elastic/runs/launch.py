@@ -74,7 +74,8 @@ def run(
                 check_store(store, folder.run, known=spec is not None)
             if fresh:
                 folder.throw_away()
-            _go_on(folder, checked, spec or new_spec(folder, checked, watcher), store, grace, watcher)
+            spec = spec or new_spec(folder, checked, watcher)
+            _go_on(folder, load_recipe(spec.recipe, root=checked.root), spec, store, grace, watcher)
             if study is not None:
                 tell(study, RunResult(folder).study())
         result = RunResult(folder)

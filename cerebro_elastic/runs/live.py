@@ -116,7 +116,7 @@ def _line(event: Event) -> str | None:
             return f"{name} {status.value}: {reason}"
         case ConfigResumed(config=name, reason=reason):
             return f"{name} goes on: {reason}"
-        case ConfigCreated(config=config) if config.parent:
+        case ConfigCreated(config=config) if config.parent and config.parent.config:
             return f"{config.id} goes on from {config.parent.config} with {hparams_text(config.hparams)}"
     return None
 

@@ -12,11 +12,12 @@ from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
-from cerebro_elastic.recipes import Recipe, differences
+from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.preflight import preflight
+from cerebro_elastic.runs.warm import changes, start_of, written_out
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
@@ -27,8 +28,7 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
-    if spec.recipe_digest != recipe.digest:
-        changed = "\n".join(f"  {line}" for line in differences(spec.recipe, recipe.resolved()))
+    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
         raise RunError(
             f"run {folder.run!r} exists with another recipe:\n{changed}\n"
             "go on with the old recipe, choose another id with --run-id, or start anew with --fresh"
@@ -40,6 +40,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
     folder holds a run."""
     watcher.say("checking the recipe, the module and the data")
+    given, recipe = recipe, written_out(recipe, folder.path.parent)
     first = Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     url = recipe.data.url
@@ -54,11 +55,12 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
         tries=recipe.limits.tries,
         seed=recipe.seed,
         choices=choices(recipe),
+        start=start_of(recipe),
     )
     spec = Spec(
         plan=plan,
         recipe=recipe.resolved(),
-        recipe_digest=recipe.digest,
+        recipe_digest=given.digest,
         data=found.data,
         data_digest=found.data_digest,
         root=str(recipe.root),

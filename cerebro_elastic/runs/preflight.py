@@ -25,6 +25,7 @@ from cerebro_elastic.files import locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.choices import choices
+from cerebro_elastic.runs.first_batch import check_start
 from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ def check(
     manifest = _checked_data(recipe, data, prepare=prepare)
     if recipe.checkpoints is not None:
         check_writable(recipe.checkpoints)
+    if recipe.search.start is not None and Choice() in allowed:
+        # Of a grid these differ in all that there is to choose.
+        check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
     return Findings(
         data=data,
         data_digest=manifest.digest,

@@ -33,9 +33,9 @@ class ReplayedVisit:
 
 def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
     """Train ``config`` from its beginning on this machine, in the order of its visits (imports torch); one
-    that began with another's checkpoint, from that one's beginning, or with a checkpoint from outside the run,
-    from there. Each unit is trained by the choice by
-    which it was; several ranks are processes of their own.
+    that began with another's checkpoint, from that one's beginning; one that began with a checkpoint from
+    outside the run, from there. Each unit is trained by the choice by which it was; several ranks are
+    processes of their own.
 
     Nothing of the recorded states is used: each unit continues from the one replayed before. A unit that was
     split is done in one go: it makes the same state.

@@ -37,12 +37,18 @@ class GridSampler:
                 f"{recipe.source.where(('search', 'space'))}: the grid has more than {limit} configs "
                 "(limits.configs); list fewer values, add constraints, or raise the limit"
             )
-        enqueued = [key(point) for point in recipe.search.enqueue]
-        self._left = [point for point in self._points if key(point) not in enqueued]
-        self._enqueued = len(enqueued)
+        given = [*recipe.search.enqueue, *(trial.hparams for trial in recipe.search.trials)]
+        taken = {key(point) for point in given}
+        self._left = [point for point in self._points if key(point) not in taken]
+        self._given = len(given)
+        if not self._left and not recipe.search.enqueue:
+            raise RecipeError(
+                f"{recipe.source.where(('search', 'known'))}: every point of the grid is known already; "
+                "extend the space, or remove `known`"
+            )
 
     def sample(self, known: Sequence[Standing]) -> Sample | None:
-        left = self._left[len(known) - self._enqueued :]
+        left = self._left[len(known) - self._given :]
         return Sample(left[0]) if left else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.ports import Outlook, Resume, Standing, Stop, Verdict
@@ -49,11 +49,14 @@ class Halving(Procedure):
         self._plan = plan
         self._synchronous = synchronous
         if recipe.data.source is not None:
-            plan(recipe.epochs * (recipe.data.partitions if section.resource == "units" else 1))
+            self.brackets(Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
     def brackets(self, outlook: Outlook) -> Sequence[Bracket]:
-        """The brackets of one round."""
-        return self._plan(outlook.epochs * (outlook.partitions if self._resource.unit == "units" else 1))
+        """The brackets of one round; rungs count from where configs begin."""
+        epoch = outlook.partitions if self._resource.unit == "units" else 1
+        behind = self.recipe.search.behind * epoch
+        brackets = self._plan(outlook.epochs * epoch - behind)
+        return [replace(b, rungs=[behind + rung for rung in b.rungs]) for b in brackets]
 
     def limit(self, outlook: Outlook) -> int:
         """Each bracket once, if they have a size and nothing else ends the search."""
@@ -112,7 +115,7 @@ class Halving(Procedure):
         if len(members) >= (bracket.size or 0) or self.left(outlook) <= 0:
             return False
         anybody = any(s.status is Status.LIVE for s in outlook.standings)
-        return anybody or self.sampler.sample(outlook.proposed) is not None
+        return anybody or self.sample(outlook.proposed) is not None
 
     def _promoted(
         self, members: Sequence[Standing], rung: int, awaited: Sequence[Standing] | None

@@ -35,7 +35,7 @@ class MedianStopping(Procedure):
     def _is_due(self, standing: Standing) -> bool:
         """Whether it is at the end of an epoch at which configs are judged."""
         last = standing.curve[-1] if standing.curve else None
-        behind = standing.epochs - self._section.n_warmup_steps
+        behind = standing.epochs - self._section.behind - self._section.n_warmup_steps
         at_end = last is not None and last.ends and standing.units == last.units
         return at_end and behind > 0 and behind % self._section.interval_steps == 0
 

@@ -259,5 +259,5 @@ def trial_of(standing: Standing, space: Space, objectives: Sequence[Objective]) 
         params={name: value for name, (value, _) in params.items()},
         distributions={name: distribution for name, (_, distribution) in params.items()},
         system_attrs=dict(standing.origin.get("optuna", {})),
-        intermediate_values={p.units: objectives[0].value(p) for p in ends} if len(objectives) == 1 else {},
+        intermediate_values={p.epochs: objectives[0].value(p) for p in ends} if len(objectives) == 1 else {},
     )

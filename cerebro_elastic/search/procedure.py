@@ -9,7 +9,8 @@ from cerebro_elastic.core.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.budget import exhausted
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
-from cerebro_elastic.search.sampler import Sampler
+from cerebro_elastic.search.sampler import Sample, Sampler
+from cerebro_elastic.search.warm import standing_of
 
 
 class Procedure(Search):
@@ -29,6 +30,7 @@ class Procedure(Search):
         self._overall = objectives_of(recipe)[0]
         self.objective = objective or self._overall
         self._eager = eager
+        self._elsewhere = [standing_of(trial) for trial in recipe.search.trials]
 
     def decide(self, outlook: Outlook) -> Sequence[Verdict]:
         """When the budget is used up, every config stops that may; before, what ``judge`` says."""
@@ -84,11 +86,15 @@ class Procedure(Search):
         del known, outlook
         return {}
 
+    def sample(self, known: Sequence[Standing]) -> Sample | None:
+        """What the sampler names after ``known``, in the knowledge of what other runs have come to."""
+        return self.sampler.sample([*self._elsewhere, *known])
+
     def _next(self, known: Sequence[Standing], outlook: Outlook) -> Proposal | None:
         enqueued = self.recipe.search.enqueue
         if len(known) < len(enqueued):
             return Proposal(enqueued[len(known)], origin=self.origin(known, outlook))
-        sample = self.sampler.sample(known)
+        sample = self.sample(known)
         if sample is None:
             return None
         return Proposal(sample.hparams, origin={**self.origin(known, outlook), **sample.notes})

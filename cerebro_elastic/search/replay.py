@@ -22,13 +22,15 @@ class PbtReplay(Search):
         section = recipe.search
         assert isinstance(section, ReplaySearch)
         self._stages = section.schedule
+        self._behind = section.behind
 
     def decide(self, outlook: Outlook) -> Sequence[Verdict]:
         made = outlook.proposed
         if not made or len(made) >= len(self._stages):
             return ()
         present, end = made[-1], self._stages[len(made)].units
-        due = present.status is Status.LIVE and at_rest(present) and present.units >= end
+        done = present.units - self._behind * outlook.partitions
+        due = present.status is Status.LIVE and at_rest(present) and done >= end
         return [Stop(present.config, f"the schedule goes on after {end} units")] if due else ()
 
     def propose(self, outlook: Outlook) -> Sequence[Proposal]:
@@ -42,12 +44,14 @@ class PbtReplay(Search):
 
 def schedule_of(config: str, configs: Mapping[str, Config], plan: Plan) -> list[dict[str, Any]]:
     """The ``schedule`` that led to a config: the hyper-parameters of its ancestors and its own, and from how
-    many units on they held."""
+    many units on they held, counted from where the first of them began."""
     found: list[dict[str, Any]] = []
     name: str | None = config
     while name is not None:
         present = configs[name]
         found.insert(0, {"units": units_done(born(present), plan), "hparams": dict(present.hparams)})
         name = present.parent.config if present.parent and present.parent.config else None
+    begin = found[0]["units"]
+    found = [{**stage, "units": stage["units"] - begin} for stage in found]
     follows = [*(stage["units"] for stage in found[1:]), math.inf]
     return [stage for stage, end in zip(found, follows, strict=True) if stage["units"] < end]

@@ -90,7 +90,7 @@ class _Operations:
                 yield _op(
                     JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE,
                     trial_id=self._numbers[name],
-                    step=point.units,
+                    step=point.epochs,
                     intermediate_value=self._objectives[0].value(point),
                 )
         self._points[name] = len(ends)

@@ -128,7 +128,9 @@ def _decision(event: Event) -> object | None:
     """What the search has decided by this event, if it has."""
     match event:
         case ConfigCreated(config=config) if not config.by_hand:
-            return Proposal(config.hparams, config.parent.config if config.parent else None, config.origin)
+            return Proposal(
+                config.hparams, (config.parent.config or None) if config.parent else None, config.origin
+            )
         case ConfigEnded(config=name, status=Status.STOPPED, reason=reason, by_hand=False):
             return Stop(name, reason)
         case ConfigResumed(config=name, reason=reason, by_hand=False):

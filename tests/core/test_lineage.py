@@ -100,7 +100,10 @@ def test_what_cannot_be_raises(why: str) -> None:
 def test_a_checkpoint_from_outside_needs_no_parent_here() -> None:
     edge = Parent("", ONE, 1, "")
     config = born(Config("c0001", {}, parent=edge))
-    assert fold(state(), ConfigCreated(10, config)).configs["c0001"].head == ONE
+    begins_there = replace(state(), plan=replace(PLAN, start=edge))
+    assert fold(begins_there, ConfigCreated(10, config)).configs["c0001"].head == ONE
+    with pytest.raises(IllegalEvent):
+        fold(state(), ConfigCreated(10, config))
 
 
 def test_names_tell_the_order_and_are_never_taken() -> None:

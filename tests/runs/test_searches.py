@@ -6,18 +6,35 @@ import os
 import signal
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic import RunResult
-from cerebro_elastic.core.events import ConfigEnded, ConfigResumed, Event, NodeLeft, UnitCommitted
+from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    LeaderChanged,
+    NodeLeft,
+    UnitCommitted,
+)
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Status
+from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.replay import replay, verify
 from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.testing.chaos import recipe as storm_recipe
+from cerebro_elastic.testing.cluster import Cluster
+from cerebro_elastic.testing.faults import Kind, What, Whom, random_plan
+from cerebro_elastic.testing.lead import record_of
 from cerebro_elastic.testing.search_contract import unexplained
+from cerebro_elastic.testing.storm import Storm
 
 pytestmark = pytest.mark.cluster
 
@@ -35,17 +52,20 @@ def model(width, dropout=0.0):
 SPACE = {"lr": {"loguniform": [1e-4, 1]}, "dropout": {"uniform": [0, 0.5]}}
 
 
-def run(folder: Path, run_id: str, watcher: Watcher, **search: object) -> RunResult:
+def recipe(folder: Path, *, width: int = 4, nodes: int = 1, **search: object) -> Recipe:
     (folder / "searched_net.py").write_text(NET)
     task = {"kind": "torch", "model_fn": "searched_net:model", "loss": "cross_entropy", "optimizer": "SGD"}
-    recipe = {
-        "nodes": 2,
-        "task": {**task, "args": {"width": 4}},
-        "data": {"source": "searched_net:load", "partitions": 3},
+    values = {
+        "nodes": nodes,
+        "task": {**task, "args": {"width": width}},
+        "data": {"source": "searched_net:load", "partitions": 2},
         "search": {"space": SPACE, **search},
     }
-    loaded = cerebro_elastic.load_recipe(recipe, root=folder)
-    return cerebro_elastic.run(loaded, run_id=run_id, home=folder / "runs", watcher=watcher)
+    return cerebro_elastic.load_recipe(values, root=folder)
+
+
+def run(made: Recipe, run_id: str, watcher: Watcher | None = None) -> RunResult:
+    return cerebro_elastic.run(made, run_id=run_id, home=made.root / "runs", watcher=watcher)
 
 
 class Killer:
@@ -71,27 +91,102 @@ class Killer:
         return all(mark in command for mark in self.mark)
 
 
-def test_asha_decides_with_a_node_lost_as_it_would_have_without_us(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def asha(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """A search in the middle of which one of its two nodes is killed."""
     run_id = f"asha-{uuid.uuid4().hex[:6]}"
     killer = Killer(run_id, "node-1", after=12)
-    watcher = Watcher(show=killer.show)
-    result = run(tmp_path, run_id, watcher, method="asha", num=16, max_epochs=9, concurrency=4)
+    made = recipe(tmp_path_factory.mktemp("asha"), nodes=2, method="asha", num=16, max_epochs=3)
+    result = run(made, run_id, Watcher(show=killer.show))
     assert killer.left <= 0
-    assert any(isinstance(event, NodeLeft) for event in result.events)
-    assert len(result.leaderboard) == 16
-    assert {row.status for row in result.leaderboard} == {Status.FINISHED, Status.STOPPED}
-    assert {len(row.curve) for row in result.leaderboard} == {1, 3, 9}
-    decided = [e for e in result.events if isinstance(e, ConfigEnded | ConfigResumed)]
+    return result
+
+
+def test_asha_decides_with_a_node_lost_as_it_would_have_without_us(asha: RunResult) -> None:
+    assert any(isinstance(event, NodeLeft) for event in asha.events)
+    assert len(asha.leaderboard) == 16
+    assert {row.status for row in asha.leaderboard} == {Status.FINISHED, Status.STOPPED}
+    assert {len(row.curve) for row in asha.leaderboard} == {1, 3}
+    decided = [e for e in asha.events if isinstance(e, ConfigEnded | ConfigResumed)]
     assert decided
-    assert unexplained(result.events, make_search(result.recipe)) == []
-    other = make_search(cerebro_elastic.load_recipe(result.recipe, seed=99))
-    assert unexplained(result.events, other) != [], "another seed, other configs"
+    assert unexplained(asha.events, make_search(asha.recipe)) == []
+    other = make_search(cerebro_elastic.load_recipe(asha.recipe, seed=99))
+    assert unexplained(asha.events, other) != [], "another seed, other configs"
+    assert verify(asha) == []
+
+
+def test_a_search_goes_on_from_another_runs_best(asha: RunResult) -> None:
+    best = asha.best
+    assert best.best_epoch is not None
+    assert best.best_checkpoint is not None
+    behind = best.best_epoch + 1
+    start = {"run": str(asha.folder.path), "config": "best"}
+    warm = recipe(asha.recipe.root, method="tpe", num=2, max_epochs=behind + 1, start=start, known=asha.run)
+    result = run(warm, "warm")
     assert verify(result) == []
+    assert unexplained(result.events, make_search(result.recipe)) == []
+    for row in result.leaderboard:
+        visits = [(v.unit.epoch, v.input) for v in row.visits]
+        assert visits[0] == (behind, best.best_checkpoint)
+        assert (len(visits), len(row.curve), row.behind) == (2, 1, behind)
+    assert all(visit.same for visit in replay(result, result.best.config))
+    checkpoint.verify(best.best_checkpoint)  # it is the other run's, and stays
+
+    trials = result.recipe.search.trials
+    assert {t.hparams["lr"] for t in trials} == {row.hparams["lr"] for row in asha.leaderboard}
+    assert sum(trial.finished for trial in trials) == sum(
+        r.status is Status.FINISHED for r in asha.leaderboard
+    )
+    assert not {t.hparams["lr"] for t in trials} & {row.hparams["lr"] for row in result.leaderboard}
+    assert "run" not in result.spec.recipe["search"]["start"], "nothing more is needed of the other run"
+    assert len(run(warm, "warm").events) == len(result.events), "the same recipe, the same run"
+    with pytest.raises(RunError, match=r"search\.num: 2 -> 3") as error:
+        run(cerebro_elastic.load_recipe(warm, search={"num": 3}), "warm")
+    assert "search.start" not in str(error.value)
+
+
+def test_what_cannot_be_gone_on_from_is_told_before_anything_starts(asha: RunResult) -> None:
+    def told(**changed: Any) -> str:
+        search = {"method": "random", "num": 1, "max_epochs": 20, "start": {"run": asha.run}, **changed}
+        with pytest.raises(CerebroError) as error:
+            run(recipe(asha.recipe.root, **search), "bad")
+        assert not (asha.recipe.root / "runs" / "bad").exists()
+        return str(error.value)
+
+    assert f"there is no run 'nobodys' in {asha.folder.path.parent}" in told(start={"run": "nobodys"})
+    assert "there is no run 'nobodys'" in told(known="nobodys")
+    assert "has no config 'c0099'" in told(start={"run": asha.run, "config": "c0099"})
+    assert "made with the hyper-parameters dropout, lr, the space here has lr" in told(space={"lr": [0.1]})
+    assert "set `epochs` to more than" in told(max_epochs=1)
+    assert "does not take the checkpoint" in told(width=5)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("imports_as_found")
+def test_a_killed_leader_changes_no_later_proposal(tmp_path: Path) -> None:
+    """Rungs and TPE in one search; where the kill falls, the seed says."""
+    made = storm_recipe(1, 3)
+    made["task"]["args"] = {"width": 8}
+    made["data"] |= {"partitions": 2, "batch_size": 96}
+    space = {"lr": {"loguniform": [0.001, 1]}}
+    made["search"] = {"method": "asha", "sampler": "tpe", "num": 8, "space": space, "concurrency": 2}
+    made["search"]["options"] = {"n_startup_trials": 2}
+    kills = random_plan(11, 1, nodes=1, commits=8, kinds=[Kind(What.KILL, Whom.CONTROLLER)])
+    with Cluster(made, RunFolder(tmp_path / "led"), nodes=1, candidates=2) as cluster:
+        storm = Storm(cluster, kills)
+        assert storm.rage(100)
+    (strike,) = storm.strikes
+    for candidate in cluster.candidates:
+        result = RunResult(record_of(cluster.folder, candidate))
+        later = [e for e in result.events if e.revision > strike.revision]
+        assert any(isinstance(e, LeaderChanged) for e in later)
+        assert sum(isinstance(e, ConfigCreated) for e in later) > 1
+        assert unexplained(result.events, make_search(result.recipe)) == []
+        assert len(result.leaderboard) == 8
 
 
 def test_children_of_a_population_go_on_from_their_parents(tmp_path: Path) -> None:
-    run_id = f"pbt-{uuid.uuid4().hex[:6]}"
-    result = run(tmp_path, run_id, Watcher(), method="pbt", num=4, max_epochs=3, quantile_fraction=0.5)
+    result = run(recipe(tmp_path, method="pbt", num=4, max_epochs=2, quantile_fraction=0.5), "pbt")
     configs = [e.config for e in result.events if type(e).__name__ == "ConfigCreated"]
     children = {config.id: config for config in configs if config.parent is not None}
     assert children

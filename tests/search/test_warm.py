@@ -1,0 +1,125 @@
+"""What a search knows of other runs, and where its configs begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.actions import CreateConfig
+from cerebro_elastic.core.decide import decide
+from cerebro_elastic.core.events import ConfigCreated, RunOpened
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.ports import Outlook, Search, Standing, Stop
+from cerebro_elastic.core.searching import observe
+from cerebro_elastic.core.state import Point, State
+from cerebro_elastic.core.values import CheckpointRef, Parent, Plan
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.warm import start_of
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.testing.search_contract import check_search
+
+DIGEST = "d" * 64
+START = {"checkpoint": "/a/state", "digest": DIGEST, "epoch": 3, "hparams": {"lr": 0.5}}
+SPACE = {"lr": {"uniform": [0, 1]}}
+
+
+def recipe(epochs: int = 1, **search: Any) -> Recipe:
+    return load_recipe(
+        {
+            "epochs": epochs,
+            "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},
+            "data": {"source": "x.npz", "partitions": 2},
+            "search": {"space": SPACE, **search},
+        }
+    )
+
+
+def trial(lr: float, *losses: float, finished: bool = True) -> dict[str, Any]:
+    return {"hparams": {"lr": lr}, "curve": [{"val_loss": loss} for loss in losses], "finished": finished}
+
+
+def first(search: Search, nodes: int = 8) -> list[float]:
+    return [p.hparams["lr"] for p in search.propose(Outlook(nodes=nodes))]
+
+
+def test_tpe_learns_from_what_is_known() -> None:
+    good = 0.2
+    known = [trial(x / 20, (x / 20 - good) ** 2) for x in range(20)]
+    near = first(make_search(recipe(method="tpe", num=8, known=known)))
+    blind = first(make_search(recipe(method="tpe", num=8)))
+    assert len(near) == len(blind) == 8, "what is known is no config of this search"
+    assert sum(abs(x - good) < 0.15 for x in near) > sum(abs(x - good) < 0.15 for x in blind) + 2
+
+
+@pytest.mark.parametrize("method", ["tpe", "random", "qmc"])
+def test_a_search_with_knowledge_keeps_the_contract(method: str) -> None:
+    known = [trial(0.5, 0.3, 0.2), trial(0.25, 0.9, finished=False)]
+    made = recipe(epochs=9, method=method, num=6, known=known)
+    check_search(lambda: make_search(made), seed=1, most=6)
+    assert not {0.5, 0.25} & set(first(make_search(made)))
+
+
+def test_a_grid_leaves_out_what_is_known() -> None:
+    grid = make_search(recipe(space={"lr": [0.1, 0.2, 0.3]}, known=[trial(0.2, 1.0)]))
+    assert first(grid) == [0.1, 0.3]
+    with pytest.raises(RecipeError, match="every point of the grid is known already"):
+        make_search(recipe(space={"lr": [0.1]}, known=[trial(0.1, 1.0)]))
+
+
+def test_what_is_written_out_reads_back_the_same() -> None:
+    made = recipe(epochs=4, method="tpe", num=3, start=START, known=[trial(0.5, 0.3), trial(0.1, 0.2)])
+    again = load_recipe(made.resolved())
+    assert again == made
+    assert first(make_search(again)) == first(make_search(made))
+
+
+def test_rungs_count_from_where_configs_begin() -> None:
+    search = make_search(recipe(epochs=12, method="asha", num=9, start=START))
+
+    def standing(place: int, losses: Sequence[float]) -> Standing:
+        curve = [Point(2 * e, e, {"val_loss": loss}, ends=True) for e, loss in enumerate(losses, start=4)]
+        done = 3 + len(losses)
+        return Standing(f"c{place:04d}", {"lr": place / 10}, epochs=done, units=2 * done, curve=curve)
+
+    def stopped(*curves: Sequence[float]) -> list[str]:
+        standings = [standing(place, losses) for place, losses in enumerate(curves)]
+        verdicts = search.decide(Outlook(standings, partitions=2, epochs=12))
+        return [verdict.config for verdict in verdicts if isinstance(verdict, Stop)]
+
+    assert stopped((), (), ()) == [], "they have just begun"
+    assert stopped([0.3], [0.1], [0.2]) == ["c0000", "c0002"], "one epoch of their own"
+    assert stopped([0.1, 0.1], [0.3, 0.3], [0.2, 0.2]) == [], "no rung at two"
+
+
+def test_all_proposals_begin_with_the_checkpoint() -> None:
+    made = recipe(epochs=12, method="random", num=2, start=START)
+    start = start_of(made)
+    assert start == Parent("", CheckpointRef("/a/state", DIGEST, 0), 3, "", hparams={"lr": 0.5})
+    plan = Plan("r", partitions=2, epochs=12, start=start)
+    state = fold(State(), RunOpened(1, plan))
+    for revision, action in enumerate(decide(state, LongestRemaining(), make_search(made)), start=2):
+        assert isinstance(action, CreateConfig)
+        state = fold(state, ConfigCreated(revision, action.config))
+    configs = state.configs.values()
+    assert [(c.epoch, c.head) for c in configs] == [(3, start.checkpoint)] * 2
+    assert [s.parent for s in observe(state, plan).standings] == [None, None], "no child of another config"
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ({"start": {}}, "search.start is {}: give either `run`"),
+        ({"start": {"run": "a", "epoch": 3}}, "epoch: these are the other run's to say"),
+        ({"start": {"checkpoint": "/a", "digest": DIGEST}}, "needs epoch, hparams as well"),
+        ({"start": {"checkpoint": "/a", "digest": "x"}}, "search.start.digest is 'x'"),
+        ({"start": {"rnu": "a"}}, "unknown key 'search.start.rnu'; did you mean 'run'"),
+        ({"known": [{"hparams": {"lr": 1}}]}, "search.known.*curve"),
+    ],
+)
+def test_what_cannot_be_meant(search: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        recipe(**search)
