@@ -2,9 +2,9 @@
 
     python benchmarks/forecast.py [recipe.yaml] [--nodes 2] [--epochs 5] [--runs 2]
 
-Runs the recipe live, so many times, and prints for each run its seconds (from the first visit's begin to the
-last one's end) and the ratio of the forecast to them: *fed* with the times that were measured in that very run,
-and *ahead* with those of the run before it, which a machine that is busy otherwise changes.
+Runs the recipe live, so many times, and prints for each run its seconds (from the first visit's begin to
+the last one's end) and the ratio of the forecast to them: *fed* with what was measured in that very run, and
+*ahead* with what was measured in the run before it, which a machine that is busy otherwise changes.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ from typing import TypeAlias
 from cerebro_elastic.core.events import Event, StateRead, UnitCommitted
 from cerebro_elastic.core.values import Phase, Plan, Visit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.sim.times import Times
+from cerebro_elastic.sim.times import Costs, Measured, Times
 
 Pairs: TypeAlias = Mapping[tuple[str, str], float]
 """Seconds by (config, node)."""
 _ROUNDS = 20
+_PROMPT = 10
+"""A wait so many times as long as the usual one is not for a decision."""
 
 
 def visits_of(events: Sequence[Event]) -> list[Visit]:
@@ -31,8 +33,8 @@ def visits_of(events: Sequence[Event]) -> list[Visit]:
 
 
 def measured(events: Sequence[Event], plan: Plan) -> Times:
-    """The mean seconds of each config on each node, so that sums are as recorded; for a config on a node that
-    it never was on, the config's times the node's. Raises ``RunError`` if no whole unit was trained."""
+    """What each unit took. For units that were not trained: the mean seconds of their config on their node,
+    and where it never was, the config's times the node's. ``RunError`` if no whole unit was trained."""
     visits = visits_of(events)
     trained = [v for v in visits if v.unit.phase is Phase.TRAIN and v.whole and not v.skip]
     if not trained:
@@ -41,6 +43,8 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     validation = _validation(trained, last)
     pairs = _pairs(trained, last, validation)
     configs, nodes = _factors(pairs)
+    waits = _waits(visits)
+    dispatch = fmean(waits.values()) if waits else 0.0
     return Times(
         usual=fmean(configs.values()),
         configs=configs,
@@ -48,7 +52,14 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         pairs=pairs,
         validation=validation,
         hop=fmean(v.hop_seconds for v in trained),
-        dispatch=_dispatch(visits),
+        dispatch=dispatch,
+        units={
+            v.unit: Measured(
+                v.node, v.choice, Costs(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds)
+            )
+            for v in visits
+            if v.whole and not v.skip
+        },
     )
 
 
@@ -105,16 +116,16 @@ def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {name: math.exp(fmean(values)) for name, values in logs.items()}
 
 
-def _dispatch(visits: Sequence[Visit]) -> float:
-    """The usual time from when a node and a config are both free to the begin of a unit of theirs: from the
-    later one of their last ends. Where they were not given to each other at once it says nothing, hence the
-    median of the shorter half."""
+def _waits(visits: Sequence[Visit]) -> dict[int, float]:
+    """By attempt, the seconds from when its nodes and its config were free (if they had been busy before) to
+    its begin. Nodes do not wait for nothing, so that is how long deciding and telling take."""
     ended: dict[str, float] = {}
-    waits = []
+    waits: dict[int, float] = {}
     for visit in sorted(visits, key=lambda v: v.started):
         taking = (visit.unit.config, *visit.nodes)
         if all(name in ended for name in taking):
-            waits.append(max(0.0, visit.started - max(ended[name] for name in taking)))
+            waits[visit.attempt] = max(0.0, visit.started - max(ended[name] for name in taking))
         ended.update(dict.fromkeys(taking, visit.started + visit.hop_seconds + visit.seconds))
-    shorter = sorted(waits)[: (len(waits) + 1) // 2]
-    return median(shorter) if shorter else 0.0
+    # A node that was away, or had nothing to do, did wait.
+    longest = _PROMPT * median(waits.values()) if waits else 0.0
+    return {attempt: wait for attempt, wait in waits.items() if wait <= longest}

@@ -187,13 +187,12 @@ class _Course:
         """The nodes take the attempt up."""
         unit = attempt.unit
         config = self.state.configs[unit.config]
-        started = self.now + self.times.dispatch
-        last = ends_epoch(config, self.plan.partitions) and unit.phase is Phase.TRAIN
-        usual = self.times.training(attempt, ends_epoch=last)
+        costs = self.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
+        started = self.now + costs.dispatch
         slowed = max(self._slow.get(name, 1.0) for name in attempt.nodes)
-        seconds = usual * slowed * noise(self.plan.seed, unit, self.spread)
+        seconds = costs.training * slowed * noise(self.plan.seed, unit, self.spread)
         ready = max(self._ready(name, unit.partition, started) for name in attempt.nodes)
-        hop = (ready - started) + self.times.hop
+        hop = (ready - started) + costs.hop
         if attempt.prefetch is not None:
             for name in attempt.nodes:
                 self._ready(name, attempt.prefetch.partition, ready)

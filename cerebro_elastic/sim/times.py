@@ -6,11 +6,11 @@ import json
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.values import Attempt, Config, Phase, Unit
+from cerebro_elastic.core.values import Attempt, Choice, Config, Phase, Unit
 from cerebro_elastic.errors import RecipeError
 
 OTHERS = "*"
@@ -22,13 +22,33 @@ EVALUATION = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds of units. One takes what ``pairs`` says for its (config, node), else what ``configs`` says for
-    its config (``usual`` for one that is not in it) times its node's factor in ``nodes`` (else 1); the one
-    that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly.
+class Costs:
+    """Seconds of a unit: ``dispatch`` from when its node and config are free to its begin, ``hop`` to load
+    and save its config's state, ``training`` in the task."""
 
-    Besides, a unit takes ``hop`` seconds to load and save its config's state, ``fetch`` for a partition that
-    its node never had, and begins ``dispatch`` after its node and config are ready.
+    dispatch: float
+    hop: float
+    training: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a unit took on ``node``, trained by ``choice``."""
+
+    node: str
+    choice: Choice
+    costs: Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of units. One that is in ``units`` takes what it took there, on another node in proportion to
+    the nodes' factors.
+
+    Any other one takes what ``pairs`` says for its (config, node), else what ``configs`` says for
+    its config (``usual`` for one that is not in it) times its node's factor in ``nodes`` (else 1); the one
+    that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop`` and
+    ``dispatch`` are as in ``Costs``. Besides, a partition that its node never had takes ``fetch`` seconds.
     """
 
     usual: float = 10.0
@@ -39,6 +59,15 @@ class Times:
     hop: float = 0.0
     fetch: float = 0.0
     dispatch: float = 0.0
+    units: Mapping[Unit, Measured] = field(default_factory=dict)
+
+    def costs(self, attempt: Attempt, *, ends_epoch: bool) -> Costs:
+        """Of an attempt, as they are to be expected, but for fetching its partition."""
+        known = self.units.get(attempt.unit)
+        if known is None or known.choice != attempt.choice:
+            return Costs(self.dispatch, self.hop, self.training(attempt, ends_epoch=ends_epoch))
+        relative = self.nodes.get(attempt.node, 1.0) / self.nodes.get(known.node, 1.0)
+        return replace(known.costs, training=known.costs.training * relative)
 
     def training(self, attempt: Attempt, *, ends_epoch: bool) -> float:
         """Seconds in the task, as they are to be expected. A gang is as fast as its slowest node."""
