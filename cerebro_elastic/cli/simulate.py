@@ -59,6 +59,7 @@ def simulate(
         spread=noise,
         faults=_text(faults),
         start=time.time() if report else 0.0,
+        home=home,
     )
     if report is not None:
         write_page(done.spec, done.simulation.events, checked.objective, report)

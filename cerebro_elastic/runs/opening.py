@@ -45,20 +45,8 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     url = recipe.data.url
     found = preflight(recipe, hparams, url or str(folder.data), prepare=url is None)
-    plan = Plan(
-        run=folder.run,
-        partitions=found.partitions,
-        epochs=recipe.epochs,
-        evaluations=found.validations if recipe.validation == "evaluate" else 0,
-        min_nodes=recipe.nodes.min,
-        max_nodes=recipe.nodes.max,
-        tries=recipe.limits.tries,
-        seed=recipe.seed,
-        choices=choices(recipe),
-        start=start_of(recipe),
-    )
     spec = Spec(
-        plan=plan,
+        plan=plan_of(recipe, folder.run, found.partitions, found.validations),
         recipe=recipe.resolved(),
         recipe_digest=given.digest,
         data=found.data,
@@ -70,6 +58,23 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     )
     keep_spec(folder, spec)
     return spec
+
+
+def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:
+    """The plan of a run of ``recipe``, whose warm start is written out, on data of so many partitions to
+    train on and to validate on."""
+    return Plan(
+        run=run,
+        partitions=partitions,
+        epochs=recipe.epochs,
+        evaluations=validations if recipe.validation == "evaluate" else 0,
+        min_nodes=recipe.nodes.min,
+        max_nodes=recipe.nodes.max,
+        tries=recipe.limits.tries,
+        seed=recipe.seed,
+        choices=choices(recipe),
+        start=start_of(recipe),
+    )
 
 
 def keep_spec(folder: RunFolder, spec: Spec) -> None:

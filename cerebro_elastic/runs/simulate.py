@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.ports import Policy
@@ -13,9 +14,11 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.report.timeline import Share, timeline
-from cerebro_elastic.runs.choices import choices
+from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.opening import plan_of
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.warm import written_out
 from cerebro_elastic.sim import Learning, Recorded, Simulation, Times, Toy, measured, read_faults, simulate
 
 
@@ -43,13 +46,16 @@ def forecast(
     spread: float = 0.0,
     faults: str = "",
     start: float = 0.0,
+    home: Path | None = None,
 ) -> Forecast:
     """Simulate the run of ``recipe`` on its least number of nodes.
 
     Units take what ``times`` says; by default what they took in the recorded run ``like``, and without one
     10 s each. Configs log what those of ``like`` did, else a toy's curves. ``faults`` are sentences
-    (``sim/faults.py``). Raises ``RecipeError`` for what cannot be simulated.
+    (``sim/faults.py``), ``start`` what the wall clocks show at the beginning, and ``home`` the folder of the
+    runs that the recipe names. Raises ``RecipeError`` for what cannot be simulated.
     """
+    given, recipe = recipe, written_out(recipe, home or default_home())
     plan = _plan(recipe, like)
     toy = _toy(recipe, plan)
     learning: Learning = Recorded(like.events, like.spec.plan, toy) if like else toy
@@ -69,15 +75,15 @@ def forecast(
         start=start,
     )
     spec = Spec(
-        plan,
-        recipe.resolved(),
-        recipe.digest,
-        recipe.data.url or "",
-        "",
-        str(recipe.root),
-        {},
-        "",
-        __version__,
+        plan=plan,
+        recipe=recipe.resolved(),
+        recipe_digest=given.digest,
+        data=recipe.data.url or "",
+        data_digest="",
+        root=str(recipe.root),
+        code={},
+        storage="",
+        version=__version__,
     )
     return Forecast(spec, done, timeline(done.events).shares)
 
@@ -89,17 +95,7 @@ def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
             f"run {like.run!r} has {like.spec.plan.partitions} partitions, the recipe {partitions}: units of "
             "another size take other times; simulate with --seconds, or a run with as many partitions"
         )
-    return Plan(
-        run=recipe.name,
-        partitions=partitions,
-        epochs=recipe.epochs,
-        evaluations=validations if recipe.validation == "evaluate" else 0,
-        min_nodes=recipe.nodes.min,
-        max_nodes=recipe.nodes.max,
-        tries=recipe.limits.tries,
-        seed=recipe.seed,
-        choices=choices(recipe),
-    )
+    return plan_of(recipe, recipe.name, partitions, validations)
 
 
 def _partitions(recipe: Recipe) -> tuple[int, int]:
