@@ -14,7 +14,7 @@ run: $(STAMP)
 	$(BIN)/cerebro run recipes/digits.yaml
 
 test: $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(ETCD3)/bin/python -m pytest tests/store -k 'grpc and not TestEtcdClusterStore and not restored'
 	$(NIGHTLY)/bin/python -m pytest tests/test_torchx_component.py tests/store/test_etcd.py -k 'not outlives'
 

@@ -116,6 +116,8 @@ class _Shares:
         """Moves and exchanges, at first also some that make it worse; ends at the best assignment met."""
         best, lowest = self.owners, self.excess
         units = sum(map(sum, self._passes))
+        if not units:
+            return
         warmth = WARMTH * (sum(self._load) / units / self._horizon) ** 2
         steps = min(STEPS, STEPS_PER_UNIT * units)
         for step in range(steps):
