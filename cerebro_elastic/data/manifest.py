@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Content, locate, read, sizes, translated
+from cerebro_elastic.files import Content, Place, exists, in_a_hurry, locate, read, sizes, translated
 
 VERSION = 1
 NAME = "manifest.json"
@@ -95,6 +95,21 @@ def read_manifest(url: str) -> Manifest:
                 "with `cerebro prepare`"
             ) from exc
     return _parse(text, str(place))
+
+
+def is_prepared(place: Place) -> bool:
+    """Whether a whole dataset is at ``place``, which somebody wants to know at once. Raises ``DataError`` if
+    none could be written there either."""
+    with in_a_hurry():
+        if exists(place / NAME):
+            return True
+        try:
+            sizes(place)
+        except FileNotFoundError as exc:
+            raise DataError(
+                f"cannot write the dataset {place}: there is no such bucket; create it, or correct the URL"
+            ) from exc
+    return False
 
 
 def verify_sizes(url: str, manifest: Manifest) -> None:

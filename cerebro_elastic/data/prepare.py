@@ -11,11 +11,28 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.check import check_columns, check_labels, columns_of
 from cerebro_elastic.data.layout import column_path, npy_header
-from cerebro_elastic.data.manifest import NAME, ColumnFile, Manifest, PartitionFiles, Split, read_manifest
+from cerebro_elastic.data.manifest import (
+    NAME,
+    ColumnFile,
+    Manifest,
+    PartitionFiles,
+    Split,
+    is_prepared,
+    read_manifest,
+)
 from cerebro_elastic.data.sources import Columns, Source
 from cerebro_elastic.data.splits import Deal, Index, deal_rows, read_splits
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK, Chunk, Content, Place, digest, exists, locate, translated, write
+from cerebro_elastic.files import (
+    CHUNK,
+    Chunk,
+    Content,
+    Place,
+    digest,
+    locate,
+    translated,
+    write,
+)
 
 Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
 
@@ -58,7 +75,7 @@ def _store(url: str, columns: Columns, deals: list[Deal], seed: int) -> Manifest
     """Write the dataset unless it is there; there it must be the same."""
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
-        there = exists(root / NAME)
+        there = is_prepared(root)
         keep: Keep = _only_hash if there else write
         splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
         for deal in deals:

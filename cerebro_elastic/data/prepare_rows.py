@@ -31,6 +31,7 @@ from cerebro_elastic.data.manifest import (
     Manifest,
     PartitionFiles,
     Split,
+    is_prepared,
     read_manifest,
 )
 from cerebro_elastic.data.records import Progress, Records
@@ -100,7 +101,7 @@ def prepare_rows(
     digest = _digest(deals, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
-        if exists(place / NAME):
+        if is_prepared(place):
             return _same(destination, place, digest)
     workers = workers or len(os.sched_getaffinity(0))
     chunks = [chunk for deal in deals for chunk in _chunks(deal)]

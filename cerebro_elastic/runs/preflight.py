@@ -21,7 +21,7 @@ from cerebro_elastic import errors, registry
 from cerebro_elastic.core.values import Choice
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
-from cerebro_elastic.files import locate, redacted, remove, translated, write
+from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.choices import choices
@@ -177,7 +177,8 @@ def _main() -> None:
     answer_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        answer = asdict(_asked(json.load(sys.stdin)))
+        with in_a_hurry():
+            answer = asdict(_asked(json.load(sys.stdin)))
     except CerebroError as error:
         answer = {"error": str(error), "kind": type(error).__name__}
     print(json.dumps(answer), file=answer_to, flush=True)

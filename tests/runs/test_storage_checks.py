@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from s3fs import S3FileSystem
 
-from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.data.manifest import is_prepared, read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, StorageError
 from cerebro_elastic.files import locate, places, sizes
 from cerebro_elastic.runs.preflight import check_writable
 from cerebro_elastic.testing.proxy import Bad, BadProxy
 
-USES = {"data": lambda url: read_manifest(f"{url}/data"), "checkpoints": check_writable}
+USES = {
+    "data": lambda url: read_manifest(f"{url}/data"),
+    "checkpoints": check_writable,
+    "prepare": lambda url: is_prepared(locate(f"{url}/new")),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +59,11 @@ def test_a_wrong_endpoint(s3: BadProxy, use: str, monkeypatch: pytest.MonkeyPatc
     [
         ("data", DataError, r"no dataset at s3://nowhere/data: .*; correct the URL, or prepare it"),
         ("checkpoints", RecipeError, "to s3://nowhere: there is no such bucket; create it, or correct"),
+        (
+            "prepare",
+            DataError,
+            "dataset s3://nowhere/new: there is no such bucket; create it, or correct",
+        ),
     ],
 )
 def test_a_bucket_that_is_not_there(
