@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import __version__, open_run
-from cerebro_elastic.core.events import RunOpened, UnitCommitted
+from cerebro_elastic.core.events import RunOpened, StateRead, UnitCommitted
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.serve import in_use
@@ -19,6 +19,7 @@ from cerebro_elastic.store.base import Delete
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.testing.etcd_cluster import compact
 
 Cerebro = Callable[..., Any]
 
@@ -75,6 +76,16 @@ def test_results_and_report_are_made_of_the_etcd_alone(
     said = cerebro("report", run, "--output", "told.html", *at_etcd)
     assert (said.code, said.out.strip()) == (0, "told.html")
     assert not (project / "runs").exists(), "no folder of a run was made"
+
+
+def test_of_a_history_that_the_etcd_has_forgotten_there_is_the_state(
+    elsewhere: Ledger, etcd: EmbeddedEtcd
+) -> None:
+    compact(f"127.0.0.1:{etcd.port}", elsewhere.now())
+    result = open_run(elsewhere.keys.run, store=etcd.settings)
+    assert [type(event) for event in result.events] == [StateRead]
+    assert len(result.best.visits) == 2
+    assert (result.best.config, result.best.best) == ("c0000", 0.875)
 
 
 def test_what_needs_the_project_says_so(
