@@ -35,6 +35,7 @@ from cerebro_elastic.recipes.search import (
     PbtSearch,
     ReplaySearch,
     SampledSearch,
+    Start,
 )
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.part import make_search
@@ -207,6 +208,7 @@ SEARCHES: dict[str, type[Section]] = {
 SECTIONS: dict[str, type[Section]] = {
     **SEARCHES,
     "`search.budget`": Budget,
+    "`search.start`": Start,
     "The recipe": Recipe,
     "`task` of kind `lightning`": LightningSection,
     "`task` of kind `torch`": TorchSection,
