@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from statistics import fmean, median
 from typing import TypeAlias
 
-from cerebro_elastic.core.events import Event, StateRead, UnitCommitted
+from cerebro_elastic.core.events import Event, NodeJoined, StateRead, UnitAssigned, UnitCommitted
 from cerebro_elastic.core.values import Phase, Plan, Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.sim.times import Costs, Measured, Times
@@ -53,6 +54,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         validation=validation,
         hop=fmean(v.hop_seconds for v in trained),
         dispatch=dispatch,
+        startup=_startup(events, visits),
         units={
             v.unit: Measured(
                 v.node, v.choice, Costs(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds)
@@ -114,6 +116,19 @@ def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:
     for name, value in named:
         logs[name].append(math.log(max(value, 1e-9)))
     return {name: math.exp(fmean(values)) for name, values in logs.items()}
+
+
+def _startup(events: Sequence[Event], visits: Sequence[Visit]) -> dict[str, float]:
+    """By how much later than the first one the nodes began that were there before the first unit."""
+    there: set[str] = set()
+    for event in takewhile(lambda e: not isinstance(e, UnitAssigned), events):
+        match event:
+            case StateRead(state=state):
+                there = set(state.nodes)
+            case NodeJoined(node=node):
+                there.add(node.name)
+    began = {name: v.started for v in sorted(visits, key=lambda v: -v.started) for name in v.nodes}
+    return {name: began[name] - min(began.values()) for name in there if name in began}
 
 
 def _waits(visits: Sequence[Visit]) -> dict[int, float]:

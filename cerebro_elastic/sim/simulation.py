@@ -115,6 +115,7 @@ class _Course:
         self._agenda: list[tuple[float, int, Happening]] = []
         self._arranged = 0
         self._dead: set[int] = set()
+        self._begun: set[str] = set()
         self._slow: dict[str, float] = {}
         self._absences: dict[str, tuple[Node, float | None]] = {}
         self._fetched: dict[tuple[str, int], float] = {}
@@ -188,7 +189,7 @@ class _Course:
         unit = attempt.unit
         config = self.state.configs[unit.config]
         costs = self.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
-        started = self.now + costs.dispatch
+        started = self.now + max(costs.dispatch, *map(self._startup, attempt.nodes))
         slowed = max(self._slow.get(name, 1.0) for name in attempt.nodes)
         seconds = costs.training * slowed * noise(self.plan.seed, unit, self.spread)
         ready = max(self._ready(name, unit.partition, started) for name in attempt.nodes)
@@ -198,6 +199,12 @@ class _Course:
                 self._ready(name, attempt.prefetch.partition, ready)
         ends = started + hop + seconds
         self.at(ends, partial(self.end, attempt, started, seconds, hop))
+
+    def _startup(self, node: str) -> float:
+        """What the node's first unit waits for it."""
+        seconds = 0.0 if node in self._begun else self.times.startup.get(node, 0.0)
+        self._begun.add(node)
+        return seconds
 
     def _ready(self, node: str, partition: int, asked: float) -> float:
         """When the node has the partition, if it is asked for now."""

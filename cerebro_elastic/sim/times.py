@@ -48,7 +48,8 @@ class Times:
     Any other one takes what ``pairs`` says for its (config, node), else what ``configs`` says for
     its config (``usual`` for one that is not in it) times its node's factor in ``nodes`` (else 1); the one
     that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop`` and
-    ``dispatch`` are as in ``Costs``. Besides, a partition that its node never had takes ``fetch`` seconds.
+    ``dispatch`` are as in ``Costs``. Besides, a partition that its node never had takes ``fetch`` seconds,
+    and a node begins its first unit, with all that it imports, ``startup`` seconds after it was given it.
     """
 
     usual: float = 10.0
@@ -59,6 +60,7 @@ class Times:
     hop: float = 0.0
     fetch: float = 0.0
     dispatch: float = 0.0
+    startup: Mapping[str, float] = field(default_factory=dict)
     units: Mapping[Unit, Measured] = field(default_factory=dict)
 
     def costs(self, attempt: Attempt, *, ends_epoch: bool) -> Costs:

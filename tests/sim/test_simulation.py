@@ -58,6 +58,18 @@ def test_costs_besides_training() -> None:
     assert sorted((v.unit.config, v.seconds) for v in done)[:2] == [("c0000", 10.0), ("c0000", 13.0)]
 
 
+def test_a_node_that_starts_late_begins_late() -> None:
+    done = run(times=Times(usual=10.0, startup={"node-1": 25.0}))
+    begins = sorted(v.started for v in visits(done) if v.node == "node-1")
+    assert begins[:2] == [25.0, 35.0]
+    assert measured(done.events, PLAN).startup == {
+        "node-0": 0.0,
+        "node-1": 25.0,
+        "node-2": 0.0,
+        "node-3": 0.0,
+    }
+
+
 def test_the_table_of_times() -> None:
     times = Times(usual=7.0, configs={"c0001": 4.0}, nodes={"node-1": 1.2}, pairs={("c0001", "node-0"): 1.0})
     took = {(v.unit.config, v.node): v.seconds for v in visits(run(times=times))}
