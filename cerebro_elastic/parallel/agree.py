@@ -23,6 +23,15 @@ def any_of(flag: bool) -> bool:
     return bool(said)
 
 
+def least(value: int) -> int:
+    """The smallest of the ranks' values, for all."""
+    if ranks()[1] == 1:
+        return value
+    smallest = torch.tensor(value)
+    dist.all_reduce(smallest, dist.ReduceOp.MIN)
+    return int(smallest)
+
+
 def total(value: float) -> float:
     """The sum over all ranks, added up in their order: the same bits for all, whenever it is done again."""
     _, size = ranks()

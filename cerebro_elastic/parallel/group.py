@@ -23,6 +23,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from cerebro_elastic.errors import GroupBroken
@@ -76,15 +77,7 @@ def formed(
     sweep()
     with _clear(f"rank {rank} of {size}"):
         _meet(store, rank, size, patience, waiting)
-        cuda = device.type == "cuda"
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=store,
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=timeout),
-            device_id=device if cuda else None,
-        )
+        _form(store, rank, size, device, timeout)
         try:
             yield
         finally:
@@ -114,6 +107,26 @@ def sweep() -> None:
 def ranks() -> tuple[int, int]:
     """This rank and the number of ranks of the group; (0, 1) if there is none."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: float) -> None:
+    """All are there, so it takes a moment: who has gone since is not waited for as a collective would."""
+    cuda = device.type == "cuda"
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=min(timeout, FORM_SECONDS)),
+            device_id=device if cuda else None,
+        )
+        c10d._set_pg_timeout(timedelta(seconds=timeout), dist.group.WORLD)
+    except BaseException:
+        # torch names groups by a count, and counts what fails: for ever after, this rank and its peers would
+        # wait for each other under different names.
+        c10d._world.group_count = 0
+        raise
 
 
 def _meet(store: TCPStore, rank: int, size: int, patience: float, waiting: Callable[[], None]) -> None:

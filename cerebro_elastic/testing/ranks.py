@@ -7,8 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.parallel import group
 
 
 def seen() -> list[int]:
@@ -22,6 +26,17 @@ def see_forever(file: str) -> None:
     """To be done together: ``seen`` without end; ``file`` is there once it has begun."""
     while seen():
         Path(file).touch()
+
+
+def left_alone() -> str:
+    """Rank 0 of a group whose other rank has come to the meeting, and gone: what it is told."""
+    store = group.listen("127.0.0.1")
+    store.set("here/1", "")
+    try:
+        with group.formed(store, 0, 2, torch.device("cpu"), timeout=0.5):
+            return ""
+    except GroupBroken as broken:
+        return str(broken)
 
 
 def held() -> list[int]:

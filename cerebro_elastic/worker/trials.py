@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -72,12 +72,12 @@ class Trials:
             choice=attempt.choice,
             beat=self._beat,
             stop=watch.stop,
-            room=room,
         )
         with self._gathering.group(attempt, seat, hang):
             watch.begin(job.skip)
             with suppress(Stopped):  # of a task that does not split: it has seen as many batches
-                self._bench.perform(job)
+                # What one rank refuses all do: none is left waiting for it.
+                self._bench.perform(replace(job, room=agree.least(room)))
             watch.end(feed.unit_batches(job))
             highest = agree.gathered(watch.highest)
         if not seat.leads:

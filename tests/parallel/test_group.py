@@ -14,7 +14,7 @@ import torch.distributed as dist
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
 from cerebro_elastic.parallel.team import RankFailed, Ranks
-from cerebro_elastic.testing.ranks import held, see_forever, seen
+from cerebro_elastic.testing.ranks import held, left_alone, see_forever, seen
 
 CPU = torch.device("cpu")
 
@@ -59,6 +59,12 @@ def test_a_rank_that_does_not_come() -> None:
     ):
         pass
     assert not dist.is_initialized()
+
+
+@pytest.mark.cluster
+def test_who_is_left_alone_while_the_group_is_formed_forms_the_next_one(ranks: Ranks) -> None:
+    assert "rank 0 of 2" in ranks.alone(0, left_alone)
+    assert ranks.together(seen, members=[0, 1]) == [[0, 1]] * 2
 
 
 def test_nobody_listens() -> None:
