@@ -81,7 +81,7 @@ class TestBackend:
         assert second[1] != first[1]
         assert backend.get_state() == second[:2]
 
-    @pytest.mark.parametrize("wrong", [1, "invalid", b"", object()], ids=str)
+    @pytest.mark.parametrize("wrong", [1, "invalid", b"", object()], ids=["int", "str", "bytes", "object"])
     def test_any_other_token_changes_nothing(self, backend: EtcdBackend, wrong: object) -> None:
         first = backend.set_state(b"x")
         assert first is not None

@@ -177,7 +177,7 @@ def _itself() -> list[Any]:
         _itself(),
         Meter.__init__,
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_not_plain_has_no_tree(value: Any) -> None:
     with pytest.raises(NotPlain):
