@@ -19,7 +19,10 @@ import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.events import NodeDraining, NodeLeft, UnitCommitted, UnitFailed, UnitWithdrawn
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.sim import divergence
 from cerebro_elastic.store.journal import read_journal
 
 pytestmark = pytest.mark.cluster
@@ -123,6 +126,8 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     assert verify(result) == []
     assert all(visit.same for visit in replay(result, result.best.config))
     events = read_journal(folder.history)
+    # Whoever led decided as any other controller would have.
+    assert divergence(events, LongestRemaining(), make_search(result.recipe)) is None
     assert sum(isinstance(event, UnitCommitted) for event in events) == 4 * 3 * EPOCHS
     lost = sum(isinstance(event, UnitWithdrawn | UnitFailed) for event in events)
     # Each fault costs each of its nodes one unit. After the kill of everything, the registrations of the

@@ -27,6 +27,7 @@ from cerebro_elastic.testing.world import FixedSearch, RestlessSearch
 PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
 NODES = [Node(f"node-{i}", "host") for i in range(4)]
 SIX = FixedSearch([{"lr": 0.1 * i} for i in range(6)])
+UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(6)}, nodes={"node-2": 1.5}, hop=0.5, dispatch=0.1)
 
 
 def run(
@@ -171,17 +172,23 @@ def test_evaluations_are_units() -> None:
     assert done.state.configs["c0000"].status is Status.FINISHED
 
 
+def test_times_are_measured_as_they_were() -> None:
+    given = replace(UNEVEN, validation={"c0001": 2.0})
+    found = measured(run(times=given).events, PLAN)
+    assert (found.dispatch, found.hop) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5)
+    assert found.configs["c0003"] * found.nodes["node-1"] == pytest.approx(8.0)
+    assert {c: round(s, 6) for c, s in found.validation.items() if s > 1e-6} == {"c0001": 2.0}
+
+
 def test_measured_times_forecast_the_same_run() -> None:
-    """Times that are measured in a simulated run give about the same run again."""
-    times = Times(
-        configs={f"c{i:04d}": 5.0 + i for i in range(6)}, nodes={"node-2": 1.5}, hop=0.5, dispatch=0.1
-    )
-    done = run(times=replace(times, validation={"c0001": 2.0}), spread=0.1)
+    """Also on another number of nodes than measured, where no unit runs where it ran."""
+    done = run(times=UNEVEN, spread=0.1)
     found = measured(done.events, PLAN)
-    assert found.dispatch == pytest.approx(0.1)
-    assert found.validation["c0001"] == pytest.approx(2.0, abs=1.0)
-    assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5, rel=0.1)
-    assert run(times=found).seconds == pytest.approx(done.seconds, rel=0.05)
+    assert run(times=found).seconds == pytest.approx(done.seconds, rel=0.02)
+    alone, single = NODES[:1], replace(PLAN, min_nodes=1)
+    forecast, true = (run(single, times=times, nodes=alone).seconds for times in (found, UNEVEN))
+    assert forecast == pytest.approx(true, rel=0.1)
 
 
 def test_another_search_or_policy_is_found_out() -> None:
