@@ -14,7 +14,8 @@ from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 
 _LINGER = 15.0
-"""Seconds without any host after which a run that has not ended is given up."""
+"""Seconds without any host after which a run that has not ended is given up, and one that had ended before is
+waited for no longer."""
 _POLL = 0.5
 
 
@@ -49,14 +50,17 @@ def serve(
 
 
 def _until_alone(ledger: Ledger) -> None:
-    """Until there was somebody and is nobody, for some seconds if the run has not ended."""
+    """Until there was somebody and is nobody, for some seconds if the run has not ended. Of a run that had
+    ended before nobody need come, or is left: they may have come and gone before the first look."""
     begun = ledger.now()
     alone = 0.0
-    while alone < (_POLL if ledger.ended() else _LINGER):
-        time.sleep(_POLL)
+    while True:
         # They may come and go between two looks.
-        been = ledger.now() > begun
-        alone = alone + _POLL if been and not in_use(ledger) else 0.0
+        been, ended = ledger.now() > begun, ledger.ended()
+        if alone >= (_POLL if been and ended else _LINGER):
+            return
+        time.sleep(_POLL)
+        alone = alone + _POLL if (been or ended) and not in_use(ledger) else 0.0
 
 
 def in_use(ledger: Ledger) -> bool:
