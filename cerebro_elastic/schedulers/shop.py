@@ -233,8 +233,10 @@ class Shop:
         return lost
 
     def regain(self, node: int) -> None:
-        """The node is back, with what it held."""
+        """The node is back, with what it held; it waits for its ``node_ready`` as before."""
         self.away.discard(node)
+        if (ready := float(self.tables.instance.node_ready[node])) > self.time:
+            heappush(self.events, (ready, node, -1))
 
     def extend(self, config: int, epochs: int) -> None:
         """The config is to be trained for so many epochs more."""

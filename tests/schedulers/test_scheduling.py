@@ -60,6 +60,13 @@ def test_what_happens_otherwise_than_expected_leaves_valid_schedules(problem: In
         assert not ((found.visits.start[on] < end) & (found.visits.end[on] > start + 1e-9)).any()
 
 
+def test_a_node_that_comes_back_before_it_is_ready_waits() -> None:
+    problem = instance([[1.0, 1.0]], node_ready=[9.0, 0.0])
+    found = schedule(problem, surprises=Surprises(outages=[Outage(0, 3.0, 7.0)]))
+    judge(problem, found)
+    assert found.visits.start.tolist() == [0.0, 9.0]
+
+
 def costs(configs: int, nodes: int, seed: int) -> Any:
     """Seconds of configs that differ, on nodes of three speeds: ``[C, N]``."""
     rng = np.random.default_rng(seed)
