@@ -165,11 +165,10 @@ class Ledger:
 
     def renew(self, spec: Spec) -> None:
         """Write the spec of a run that goes on with changed code: no event, for the plan is as it was."""
-        known = self.store.get(self.keys.spec)
-        if known is not None and known.value != _bytes(spec):
-            self.store.txn(
-                [at_revision(self.keys.spec, known.mod_revision)], [Put(self.keys.spec, _bytes(spec))]
-            )
+        key, value = self.keys.spec, _bytes(spec)
+        while (known := self.store.get(key)) is not None and known.value != value:
+            with suppress(TxnUnknown):
+                self.store.txn([at_revision(key, known.mod_revision)], [Put(key, value)])
 
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``. An older registration of its own (of the same boot) is ended
