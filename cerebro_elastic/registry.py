@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import sysconfig
 import traceback
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -184,10 +185,12 @@ def place_in(folder: str, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    own = [frame for frame in frames if _is_own(frame.filename, folder)] or frames
+    own = [frame for frame in frames if is_own(Path(frame.filename), Path(folder))] or frames
     return f"{own[-1].filename}:{own[-1].lineno}"
 
 
-def _is_own(file: str, folder: str) -> bool:
-    """Whether a file of ``folder`` is the user's: an environment may lie in the same folder."""
-    return file.startswith(folder) and "site-packages" not in file
+def is_own(file: Path, folder: Path) -> bool:
+    """Whether a file is the user's: one below ``folder``, where an environment may lie as well."""
+    file, library = file.resolve(), Path(sysconfig.get_path("stdlib")).resolve()
+    below = file.is_file() and file.is_relative_to(folder.resolve()) and not file.is_relative_to(library)
+    return below and not {"site-packages", "dist-packages"} & set(file.parts)

@@ -23,6 +23,7 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import CerebroError, RecipeError, RunError
 from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.first_batch import check_start
@@ -157,10 +158,10 @@ def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
 
 
 def _code(root: Path) -> dict[str, str]:
-    """The digests of the user's files in ``root`` that were imported, by name."""
-    files = [Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))]
-    own = sorted({file for file in files if file.is_file() and file.resolve().parent == root.resolve()})
-    return {file.name: content_digest(file) for file in own}
+    """The digests of the user's files below ``root`` that were imported, by their paths there."""
+    files = {Path(file) for module in sys.modules.values() if (file := getattr(module, "__file__", None))}
+    own = sorted(file.resolve() for file in files if is_own(file, root))
+    return {str(file.relative_to(root.resolve())): content_digest(file) for file in own}
 
 
 def _asked(request: Mapping[str, Any]) -> Findings:

@@ -19,7 +19,7 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.preflight import check
+from cerebro_elastic.runs.preflight import Findings, check
 from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -371,12 +371,33 @@ def test_a_wrong_module_or_data_are_told(old: str, new: str, kind: str, message:
     assert not (project / "data" / "manifest.json").exists()
 
 
-def check_text(text: str, project: Path) -> None:
+def test_the_users_files_are_known_by_their_digests(project: Path) -> None:
+    package = project / "helpers_of_a_user"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "layers.py").write_text("WIDTH = 3\n")
+    net = project / "a_users_net.py"
+    net.write_text(f"import helpers_of_a_user.layers\n{net.read_text()}")
+    (project / "not_imported.py").write_text("")
+    text = (project / "recipe.yaml").read_text()
+    before = check_text(text, project).code
+    assert set(before) == {
+        "a_users_data.py",
+        "a_users_net.py",
+        "helpers_of_a_user/__init__.py",
+        "helpers_of_a_user/layers.py",
+    }
+    (package / "layers.py").write_text("WIDTH = 4\n")
+    after = check_text(text, project).code
+    assert {name for name in after if after[name] != before[name]} == {"helpers_of_a_user/layers.py"}
+
+
+def check_text(text: str, project: Path) -> Findings:
     """The check that goes before every run, of a recipe's text."""
     recipe = load_recipe(yaml.safe_load(text), root=project)
     points = [{name: domain.choice[0] for name, domain in recipe.search.space.items() if domain.choice}]
     url = recipe.data.url
-    check(recipe, points, url or str(project / "data"), prepare=url is None)
+    return check(recipe, points, url or str(project / "data"), prepare=url is None)
 
 
 @pytest.mark.parametrize(
