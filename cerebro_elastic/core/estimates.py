@@ -19,6 +19,8 @@ KNOWN = 3
 """Visits after which a node's pace is believed."""
 FORGOTTEN = 100
 """Visits of others after which it no longer is: who was too slow to be home to a partition is tried again."""
+MEMORY = 8
+"""Visits over which a node's factor is the (geometric) mean: what one of them took may be chance."""
 _FACTORS = (1 / 32, 32.0)
 
 
@@ -27,7 +29,8 @@ def learn(
 ) -> tuple[Mapping[str, float], Mapping[str, Pace]]:
     """``timings`` and ``paces`` after one more visit; only a whole training unit teaches something.
 
-    Each visit counts half as much as the one after it. A node's first unit is slow for reasons that pass
+    For a config each visit counts half as much as the one after it, a node's factor is the mean of what its
+    last visits say. A node's first unit is slow for reasons that pass
     (imports, a cold cache), so it does not count for the node. A gang is as fast as its slowest node,
     whichever that is: its visits teach what the config needs.
     """
@@ -37,7 +40,8 @@ def learn(
     pace = Pace() if visit.gang else paces.get(visit.node, Pace())
     usual = timings.get(config, seconds / pace.factor)
     if pace.units and seconds > 0 and usual > 0:
-        pace = replace(pace, factor=_bounded(math.sqrt(pace.factor * seconds / usual)))
+        share = 1 / min(pace.units + 1, MEMORY)
+        pace = replace(pace, factor=_bounded(pace.factor ** (1 - share) * (seconds / usual) ** share))
     timings = {**timings, config: (usual + seconds / pace.factor) / 2}
     if visit.gang:
         return timings, paces
