@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The package etcd3 wants an older protobuf than others do, torchx's nightly a newer urllib3: environments that
-# differ from .venv in that.
+# The package etcd3 and ortools want an older protobuf than others do, torchx's nightly a newer urllib3:
+# environments that differ from .venv in that.
 ETCD3 := .venv-etcd3
 NIGHTLY := .venv-nightly
 
@@ -17,6 +17,7 @@ test: $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(ETCD3)/bin/python -m pytest tests/store -k 'grpc and not TestEtcdClusterStore and not restored'
 	$(NIGHTLY)/bin/python -m pytest tests/test_torchx_component.py tests/store/test_etcd.py -k 'not outlives'
+	$(NIGHTLY)/bin/python -m pytest tests/schedulers/test_exact.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -53,6 +54,7 @@ $(ETCD3)/.installed: $(STAMP)
 $(NIGHTLY)/.installed: $(STAMP)
 	$(call derived,$(NIGHTLY))
 	$(NIGHTLY)/bin/python -m pip install --quiet --no-deps torchx-nightly==2026.10.26 urllib3==2.8.0
+	$(NIGHTLY)/bin/python -m pip install --quiet --no-deps ortools==9.15.6755 protobuf==6.33.6 immutabledict==4.3.1
 	touch $@
 
 clean:
