@@ -105,7 +105,7 @@ def _expected(state: State, offer: Offer) -> float | None:
     config, lead = offer.unit.config, offer.lead
     if offer.unit.phase is Phase.TRIAL:
         return None
-    seconds = expected_seconds(state.trials, config, offer.choice, lead.hardware)
+    seconds = expected_seconds(state, config, offer.choice, lead.hardware)
     if seconds is not None or config not in state.timings:
         return seconds
     return unit_seconds(state, config) * pace(state, lead.name)

@@ -4,7 +4,9 @@ Each choice is tried before it is used: a trial trains a few batches and tells s
 is not feasible (the Trial Runner of Saturn: cerebro-platform-thesis-2023, section 3.2.4). Of those that are
 feasible the fastest is used. Every visit refines what is known of its choice. A choice is refused on a kind
 of node for good when its trial says so, when a unit runs out of memory under it, or when its trials keep
-failing. With one choice in the plan nothing is tried, and nothing refused.
+failing. A config that goes on from another's checkpoint, whose tensors it has, begins with what was feasible
+there; what was refused there it tries itself. With one choice in the plan nothing is tried, and nothing
+refused.
 """
 
 from __future__ import annotations
@@ -48,12 +50,24 @@ def next_turn(config: Config, phase: Phase, node: Node, most: int, state: State,
         return Turn(fitting[0]) if fitting else None
     refused = refusals(config, hardware, state.trials, plan)
     feasible = [choice for choice in fitting if choice not in refused]
-    known = {e.choice: e for e in state.trials.get(config.id, ()) if e.hardware == hardware}
+    known = {e.choice: e for e in estimates_of(config, state) if e.hardware == hardware}
     untried = [choice for choice in feasible if choice not in known]
     if untried and phase is Phase.TRAIN:
         return Turn(untried[0], trial=True)
     seconds = {choice: known[choice].seconds if choice in known else math.inf for choice in feasible}
     return Turn(min(feasible, key=seconds.__getitem__)) if feasible else None
+
+
+def estimates_of(config: Config, state: State) -> list[Estimate]:
+    """What is known of the choices for a config: from its own trials, and of what it has not tried itself
+    from its nearest ancestor's that found it feasible."""
+    found = {(e.choice, e.hardware): e for e in state.trials.get(config.id, ())}
+    while config.parent is not None and config.parent.config in state.configs:
+        config = state.configs[config.parent.config]
+        for estimate in state.trials.get(config.id, ()):
+            if estimate.refusal is None:
+                found.setdefault((estimate.choice, estimate.hardware), estimate)
+    return list(found.values())
 
 
 def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[Choice, str]:
@@ -102,10 +116,11 @@ def counts(failure: Failure, plan: Plan) -> bool:
     return not failure.kind.of_node and not refuses
 
 
-def expected_seconds(trials: Trials, config: str, choice: Choice, hardware: str) -> float | None:
+def expected_seconds(state: State, config: str, choice: Choice, hardware: str) -> float | None:
     """What a unit of the config is expected to take by this choice, if that was tried."""
-    known = (e for e in trials.get(config, ()) if (e.choice, e.hardware) == (choice, hardware))
-    return next((estimate.seconds for estimate in known if estimate.refusal is None), None)
+    known = estimates_of(state.configs[config], state)
+    found = (e for e in known if (e.choice, e.hardware) == (choice, hardware))
+    return next((estimate.seconds for estimate in found if estimate.refusal is None), None)
 
 
 def tried(trials: Trials, trial: TrialResult) -> Trials:

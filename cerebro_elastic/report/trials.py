@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.choosing import chooses, refusals
+from cerebro_elastic.core.choosing import chooses, estimates_of, refusals
 from cerebro_elastic.core.lineage import in_order
 from cerebro_elastic.core.state import Estimate, State
 from cerebro_elastic.core.values import Choice, Config, Plan
@@ -41,7 +41,7 @@ def trial_rows(state: State) -> list[TrialRow]:
 
 
 def _rows(state: State, plan: Plan, config: Config) -> Iterator[TrialRow]:
-    estimates = state.trials.get(config.id, ())
+    estimates = estimates_of(config, state)
     kinds = [e.hardware for e in estimates] + [f.hardware for f in config.failures]
     for hardware in dict.fromkeys(kinds):
         refused = refusals(config, hardware, state.trials, plan)

@@ -7,10 +7,19 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.actions import Assign, EndConfig
-from cerebro_elastic.core.choosing import Trials, Turn, next_turn, refined, refusals, tried, verdict
+from cerebro_elastic.core.choosing import (
+    Trials,
+    Turn,
+    expected_seconds,
+    next_turn,
+    refined,
+    refusals,
+    tried,
+    verdict,
+)
 from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.ports import Outlook, Proposal
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.state import Estimate, State
 from cerebro_elastic.core.values import (
     CheckpointRef,
     Choice,
@@ -18,6 +27,7 @@ from cerebro_elastic.core.values import (
     Failure,
     FailureKind,
     Node,
+    Parent,
     Phase,
     Plan,
     Status,
@@ -120,6 +130,23 @@ def test_visits_refine_their_choice_alone() -> None:
         replace(visit, unit=Unit("c0", 0, 0, Phase.EVALUATE)),
     ):
         assert refined(trials, teaches_nothing)["c0"] == trials["c0"]
+
+
+def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
+    parent, mother = Config("c0", {}, head=REF), Parent("c0", REF, 1, "c0")
+    child = Config("c1", {}, head=REF, parent=mother)
+    grandchild = Config("c2", {}, head=REF, parent=Parent("c1", REF, 1, "c0"))
+    trials = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, refusal="too large"))
+    state = State(PLAN, {c.id: c for c in (parent, child, grandchild)}, trials=trials)
+    node = Node("a", "h", ranks=2)
+    for config in (child, grandchild):
+        assert next_turn(config, Phase.TRAIN, node, 1, state, PLAN) == Turn(DDP)
+        assert next_turn(config, Phase.TRAIN, node, 2, state, PLAN) == Turn(GANG, trial=True)
+        assert expected_seconds(state, config.id, DDP, "cpu") == 3.0
+    starved = replace(child, failures=(failure(FailureKind.OUT_OF_MEMORY, DDP),))
+    assert next_turn(starved, Phase.TRAIN, node, 1, state, PLAN) == Turn(SINGLE)
+    own = replace(state, trials={**trials, "c1": (Estimate(DDP, "cpu", 9.0, 100),)})
+    assert next_turn(grandchild, Phase.TRAIN, node, 1, own, PLAN) == Turn(SINGLE), "its parent knows better"
 
 
 def test_the_story_lists_each_choice_and_its_reason() -> None:
