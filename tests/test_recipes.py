@@ -234,6 +234,11 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"gang": 2, "nodes": 2}, "`gang` is 2, and nothing here trains on more than 1 nodes"),
         ({"gang": 2}, "the run has at most 1 nodes"),
         (
+            {"gang": 2, "nodes": "1:4", "parallelism": ["ddp", "fsdp"]},
+            "everything here takes 2 nodes, and the run may begin with 1 and wait: say "
+            "`nodes: 2:4`, or add a parallelism that takes fewer",
+        ),
+        (
             {"task": {"kind": "lightning", "module": "a:B", "callbacks": [3]}},
             "callbacks.0 is 3: expected a name",
         ),

@@ -49,12 +49,13 @@ def overdue(state: State, offers: Offers, nodes: int) -> str | None:
 
 def held(offers: Sequence[Offer], nodes: Mapping[str, Node], idle: Collection[str]) -> set[str]:
     """The idle nodes of the gang that lacks fewest."""
-    gangs = [
-        {node.name for node in (offer.lead, *_team(offer, nodes, idle))}
-        for offer in offers
-        if offer.choice.nodes > 1
-    ]
-    return max((gang & set(idle) for gang in gangs), key=len, default=set())
+    return {node.name for node in nearest(offers, nodes, idle)} & set(idle)
+
+
+def nearest(offers: Sequence[Offer], nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
+    """The gang that lacks fewest idle nodes, in the order of its ranks; none if no offer takes several."""
+    gangs = [(o.lead, *_team(o, nodes, idle)) for o in offers if o.choice.nodes > 1]
+    return max(gangs, key=lambda gang: sum(node.name in idle for node in gang), default=())
 
 
 def _team(offer: Offer, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:

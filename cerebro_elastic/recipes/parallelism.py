@@ -9,7 +9,7 @@ from pydantic import ConfigDict, ValidationInfo, WrapValidator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
-from cerebro_elastic.recipes.fields import Positive
+from cerebro_elastic.recipes.fields import NodeRange, Positive
 from cerebro_elastic.recipes.section import Section
 
 GROUP = "cerebro.parallel"
@@ -68,7 +68,8 @@ Parallelisms: TypeAlias = Annotated[
 
 
 def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
-    """That the nodes of a unit have the ranks that are asked for, and that all of a gang's nodes are used."""
+    """That the nodes of a unit have the ranks that are asked for, that all of a gang's nodes are used, and
+    that something can be trained on as many nodes as the run may begin with."""
     if not {"gang", "node"} <= info.data.keys():  # they are wrong themselves
         return value
     gang, ranks = info.data["gang"], info.data["node"].ranks
@@ -83,6 +84,12 @@ def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
         raise ValueError(
             f"`gang` is {gang}, and nothing here trains on more than {widest} nodes: name a parallelism that "
             "takes their ranks, such as ddp or fsdp, or remove `gang`"
+        )
+    fewest, nodes = min(nodes_of(section, gang, ranks) for section in value), info.data.get("nodes")
+    if nodes is not None and nodes.min < fewest:
+        raise ValueError(
+            f"everything here takes {fewest} nodes, and the run may begin with {nodes.min} and wait: "
+            f"say `nodes: {NodeRange(fewest, nodes.max)}`, or add a parallelism that takes fewer"
         )
     return value
 

@@ -15,6 +15,7 @@ from cerebro_elastic.core.estimates import unit_seconds
 from cerebro_elastic.core.progress import units_left
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Choice, Config, Plan, Status
+from cerebro_elastic.core.waits import Wait, waits
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import STYLES, bytes_text, clock_text, hparams_text, unit_text
 
@@ -31,7 +32,9 @@ def progress_view(
     was, as far as it is known."""
     if state.plan is None:
         return Text("waiting for the run to be opened")
-    room = None if lines is None else max(2, lines - 7)
+    waiting = waits(state, state.plan)
+    lacks = lacking(waiting)
+    room = None if lines is None else max(2, lines - 7 - len(lacks))
     nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
     configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
     shown_nodes = nodes[: None if room is None else max(1, room // 3)]
@@ -40,11 +43,21 @@ def progress_view(
         *([_nodes_table(state, sorted(shown_nodes), whence or {})] if nodes else []),
         *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
         *([""] if nodes else []),
-        _configs_table(state, state.plan, objective, sorted(shown, key=lambda config: config.id)),
+        _configs_table(state, state.plan, objective, sorted(shown, key=lambda config: config.id), waiting),
         *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
+        *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
         summary_line(state, objective, elapsed),
     )
+
+
+def lacking(waiting: Mapping[str, Wait]) -> list[str]:
+    """What configs lack that cannot be trained on the nodes that there are."""
+    lacks = Counter(wait.lacks for wait in waiting.values() if wait.lacks is not None)
+    return [
+        f"{count} config{'s wait' if count > 1 else ' waits'} for nodes: {what}"
+        for what, count in lacks.items()
+    ]
 
 
 def _calm(state: State, config: Config) -> tuple[int, str]:
@@ -97,7 +110,13 @@ def node_note(state: State, name: str) -> str:
     return f"set aside: {state.aside[name]}" if name in state.aside else ""
 
 
-def _configs_table(state: State, plan: Plan, objective: Objective, configs: Sequence[Config]) -> Table:
+def _configs_table(
+    state: State,
+    plan: Plan,
+    objective: Objective,
+    configs: Sequence[Config],
+    waiting: Mapping[str, Wait],
+) -> Table:
     """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
     table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
     table.add_column("hyper-parameters")  # the only one that gives way
@@ -114,7 +133,7 @@ def _configs_table(state: State, plan: Plan, objective: Objective, configs: Sequ
             f"{min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
             "-" if value is None else f"{value:.4f}",
             "best" if config.id == lead else behind,
-            Text(_doing(state, config), STYLES[config.status]),
+            Text(_doing(state, config, waiting), STYLES[config.status]),
             Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
         )
     return table
@@ -164,9 +183,12 @@ def summary_line(state: State, objective: Objective | None, elapsed: float | Non
     return ", ".join(told)
 
 
-def _doing(state: State, config: Config) -> str:
+def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:
     attempt = state.running(config.id)
-    return f"on {attempt.node}" if attempt else _phase(state, config)
+    if attempt:
+        return f"on {attempt.node}"
+    wait = waiting.get(config.id, Wait())
+    return f"waits for {' '.join(wait.nodes)}" if wait.nodes else _phase(state, config)
 
 
 def _phase(state: State, config: Config) -> str:

@@ -25,7 +25,8 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Visit
-from cerebro_elastic.report.progress import progress_view, summary_line
+from cerebro_elastic.core.waits import waits
+from cerebro_elastic.report.progress import lacking, progress_view, summary_line
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import hparams_text, unit_text
 from cerebro_elastic.runs.drain import A_DAY
@@ -47,6 +48,7 @@ class LiveView:
         self._began = time.monotonic()
         self._objective = objective
         self._whence: dict[str, str] = {}
+        self._lacks: list[str] = []
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -69,10 +71,19 @@ class LiveView:
                 self._say(line)
             if isinstance(event, UnitCommitted):
                 self._whence[event.visit.unit.config] = event.visit.node
+        self._tell_lacks(state)
         if self._live and self._objective:
             lines = self._console.height
             view = progress_view(state, self._objective, elapsed, lines, self._whence)
             self._live.update(view, refresh=True)
+
+    def _tell_lacks(self, state: State) -> None:
+        """What nothing can go on without is told when it changes."""
+        lacks = lacking(waits(state, state.plan)) if state.plan else []
+        for line in lacks:
+            if line not in self._lacks:
+                self._say(line)
+        self._lacks = lacks
 
     def _epoch(self, event: Event, state: State, elapsed: float) -> str | None:
         """With nothing moving on the screen, each config's epochs are worth a line, too."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from cerebro_elastic.cli.shown import state_json
 from cerebro_elastic.core.state import Point, State
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Unit
 from cerebro_elastic.recipes import Objective
@@ -106,6 +107,26 @@ def test_a_hop_is_told_by_where_it_comes_from() -> None:
     assert " 81.5 KB" in rows["node-2"]
     assert "node-1" not in rows["node-2"], "from where is not known"
     assert "new" in rows["node-3"]
+
+
+def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> None:
+    gang = replace(PLAN, choices=(Choice("ddp", 2, 2),), max_nodes=2)
+    both = replace(state(3, 2), plan=gang, attempts={})
+    shown = drawn(progress_view(both, ACCURACY, None), 120)
+    assert all("waits for node-0 node-1" in line for line in shown if line.startswith("c0"))
+    alone = replace(both, nodes={"node-0": both.nodes["node-0"]})
+    shown = drawn(progress_view(alone, ACCURACY, None, 24), 120)
+    assert any(
+        "3 configs wait for nodes: ddp x2 over 2 nodes takes 2 nodes of one kind" in li for li in shown
+    )
+    told = state_json("r", alone, True)["waits"]["c0001"]
+    assert told["lacks"].endswith("there are: 1 cpu of 1 rank")
+
+    file = io.StringIO()
+    with LiveView(ACCURACY, Console(file=file, width=100)) as view:
+        for now in (both, alone, alone, both, alone):
+            view.watcher.show([], now)
+    assert file.getvalue().count("3 configs wait for nodes: ") == 2, "when it changes"
 
 
 def played(past: Any, *, terminal: bool) -> str:

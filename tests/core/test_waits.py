@@ -1,0 +1,79 @@
+"""What configs wait for that are in no unit."""
+
+from __future__ import annotations
+
+import pytest
+
+from cerebro_elastic.core.state import Estimate, State
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Status, Unit
+from cerebro_elastic.core.waits import Wait, waits
+
+SINGLE, WIDE, GANG = Choice(), Choice("ddp", 2), Choice("fsdp", 2, 2)
+REF = CheckpointRef("u", "d", 1)
+
+
+def state(choices: tuple[Choice, ...], *nodes: Node, busy: str = "") -> State:
+    """Config ``x`` waits; ``y`` is in a unit on each node in ``busy``, ``z`` is stopped."""
+    unit = Unit("y", 0, 0)
+    return State(
+        plan=Plan("r", 1, 1, max_nodes=8, choices=choices),
+        configs={
+            "x": Config("x", {}, head=REF),
+            "y": Config("y", {}, head=REF),
+            "z": Config("z", {}, head=REF, status=Status.STOPPED),
+        },
+        nodes={node.name: node for node in nodes},
+        homes={0: nodes[0].name} if nodes else {},
+        attempts={name: Attempt(unit, name, 1, 1) for name in busy},
+    )
+
+
+def waited(state: State) -> dict[str, Wait]:
+    assert state.plan is not None
+    return waits(state, state.plan)
+
+
+A, B, C = (Node(name, "h", registration=1) for name in "abc")
+OTHER = Node("g", "h", hardware="A100", registration=1)
+
+
+def test_who_needs_one_node_waits_for_its_turn_only() -> None:
+    assert waited(state((SINGLE,), A, busy="a")) == {}
+    assert waited(state((SINGLE,))) == {}
+    assert waited(state((WIDE,), Node("a", "h", ranks=2), busy="a")) == {}
+
+
+def test_who_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
+    assert waited(state((GANG,), A, B, C, busy="b")) == {"x": Wait(("a", "c"))}
+    assert waited(state((GANG,), A, B, busy="ab"))["x"].nodes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("choices", "nodes", "lacks"),
+    [
+        (
+            (GANG,),
+            (A, OTHER),
+            "fsdp x2 over 2 nodes takes 2 nodes of one kind with 1 rank each; "
+            "there are: 1 A100 of 1 rank, 1 cpu of 1 rank",
+        ),
+        ((WIDE,), (A, B), "ddp x2 takes a node of 2 ranks; there are: 2 cpu of 1 rank"),
+        ((GANG, WIDE), (A,), "ddp x2 takes a node of 2 ranks; there are: 1 cpu of 1 rank"),
+        ((WIDE,), (), "ddp x2 takes a node of 2 ranks; there are: none"),
+    ],
+)
+def test_what_is_not_there_is_told(choices: tuple[Choice, ...], nodes: tuple[Node, ...], lacks: str) -> None:
+    told = waited(state(choices, *nodes))
+    assert told == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
+
+
+def test_what_is_refused_is_not_asked_for() -> None:
+    there = state((GANG, WIDE), A)
+    refused = Estimate(WIDE, "cpu", 0.0, 0, refusal="too large")
+    known = State(there.plan, there.configs, there.nodes, there.homes, trials={"x": (refused,)})
+    assert (waited(known)["x"].lacks or "").startswith("fsdp x2 over 2 nodes takes 2 nodes")
+
+
+def test_a_run_that_has_not_begun_waits_for_its_nodes_as_it_is_told_to() -> None:
+    plan = Plan("r", 1, 1, min_nodes=2, max_nodes=2, choices=(GANG,))
+    assert waits(State(plan, {"x": Config("x", {})}, {"a": A}), plan) == {}
