@@ -4,6 +4,7 @@ from cerebro_elastic.checkpoint.storage import (
     complete,
     is_divided,
     load,
+    put_back,
     remove,
     restore,
     save,
@@ -12,4 +13,15 @@ from cerebro_elastic.checkpoint.storage import (
 )
 from cerebro_elastic.checkpoint.tensors import Part
 
-__all__ = ["Part", "complete", "is_divided", "load", "remove", "restore", "save", "save_part", "verify"]
+__all__ = [
+    "Part",
+    "complete",
+    "is_divided",
+    "load",
+    "put_back",
+    "remove",
+    "restore",
+    "save",
+    "save_part",
+    "verify",
+]

@@ -31,6 +31,7 @@ from cerebro_elastic.files import (
     Chunk,
     Content,
     Place,
+    chunks,
     content,
     digest,
     exists,
@@ -87,14 +88,24 @@ def restore(state: Mapping[str, Any], ref: CheckpointRef) -> None:
     Raises ``CheckpointError`` and writes nothing if it held another; else as ``save``.
     """
     data = _data(state)
-    found = _ref(ref.url, {name: digest(file) for name, file in data.items()})
-    if found != ref:
-        raise CheckpointError(
-            f"{ref.url} cannot be put back: it held a state of digest {ref.digest} ({ref.bytes} bytes), this "
-            f"one has {found.digest} ({found.bytes} bytes)"
-        )
+    _check_same(_ref(ref.url, {name: digest(file) for name, file in data.items()}), ref)
     with _writing(ref.url) as folder:
         _completed(folder, _write(folder, data), ref.url)
+
+
+def put_back(made: CheckpointRef, ref: CheckpointRef) -> None:
+    """Move ``made``, which was written beside the damaged checkpoint ``ref``, to its place.
+
+    Raises ``CheckpointError`` and moves nothing if ``made`` holds another state than ``ref`` did.
+    """
+    _check_same(made, ref)
+    with _reading(made) as source, _writing(ref.url) as folder:
+        contents = _contents(source, made)
+        for name, expected in contents.items():
+            _check(source / name, expected, write(folder / name, _Copy(source / name)))
+        settle(folder)
+        _completed(folder, contents, ref.url)
+    remove(made)
 
 
 def load(ref: CheckpointRef, part: Part | None = None) -> Any:
@@ -269,6 +280,24 @@ def _contents(folder: Place, ref: CheckpointRef) -> dict[str, Content]:
             "use the cerebro-elastic that wrote it"
         )
     return {name: Content(**what) for name, what in manifest["files"].items()}
+
+
+class _Copy:
+    """A file's bytes, which can be gone over again."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chunks(self._place)
+
+
+def _check_same(made: CheckpointRef, ref: CheckpointRef) -> None:
+    if (made.digest, made.bytes) != (ref.digest, ref.bytes):
+        raise CheckpointError(
+            f"{ref.url} cannot be put back: it held a state of digest {ref.digest} ({ref.bytes} bytes), this "
+            f"one has {made.digest} ({made.bytes} bytes)"
+        )
 
 
 def _check(place: Place, expected: Content, found: Content) -> None:

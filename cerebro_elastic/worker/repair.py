@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic import checkpoint
@@ -103,17 +104,22 @@ class Repairs:
         return checkpoint.load(visit.output)
 
     def _again_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
-        """As ``_again``, in processes of this machine for as many ranks as the visit had."""
-        checkpoint.remove(visit.output)
+        """As ``_again``, in processes of this machine for as many ranks as the visit had: beside the damaged
+        one, of which parts may be whole. A name that is left there goes with the visit's own
+        (``worker/sweep.py``)."""
+        beside = replace(visit.output, url=f"{visit.output.url}-again")
+        checkpoint.remove(beside)
         with Again(self._spec, self._bench.cache.root) as again, ThreadPoolExecutor(1) as thread:
-            done = thread.submit(again, at, visit, visit.input, visit.output.url)
+            done = thread.submit(again, at, visit, visit.input, beside.url)
             while not wait([done], timeout=_BEAT_SECONDS).done:
                 self._beat()
             made = done.result()
-        if made != visit.output:
+        try:
+            checkpoint.put_back(made, visit.output)
+        except CheckpointError as error:
             checkpoint.remove(made)
-            raise _in_vain(visit, damage, f"it made {made}") from damage
-        return checkpoint.load(made)
+            raise _in_vain(visit, damage, str(error)) from error
+        return checkpoint.load(visit.output)
 
 
 def _in_vain(visit: Visit, damage: DamagedCheckpoint, why: str) -> CheckpointError:

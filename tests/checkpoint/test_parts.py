@@ -12,8 +12,20 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from cerebro_elastic.checkpoint import Part, complete, is_divided, load, save, save_part, verify
+from cerebro_elastic.checkpoint import (
+    Part,
+    complete,
+    is_divided,
+    load,
+    put_back,
+    remove,
+    save,
+    save_part,
+    verify,
+)
+from cerebro_elastic.core.values import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
+from cerebro_elastic.files import exists, locate, write
 from cerebro_elastic.parallel import group
 
 FULL = {"odd": torch.arange(14.0).reshape(7, 2), "few": torch.ones(1, 3), "none": torch.empty(0, 2)}
@@ -87,6 +99,31 @@ def test_a_part_that_is_damaged_is_found_by_who_reads_it(tmp_path: Path, mesh: A
     assert set(json.loads((tmp_path / "c" / "manifest.json").read_text())["files"]) == {
         "part-0.safetensors", "part-1.safetensors", "tensors.safetensors", "tree.json",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", ["", "memory:/"])
+def test_one_made_again_beside_the_damaged_takes_its_place_if_it_is_the_same(
+    tmp_path: Path, mesh: Any, protocol: str
+) -> None:
+    def made(name: str, other: float = 3.0) -> CheckpointRef:
+        url, contents = f"{protocol}{tmp_path}/{name}", {}
+        for part in (Part(0, 2), Part(1, 2)):
+            contents |= save_part({**state_of(part, mesh), "step": torch.tensor(other)}, url, part)
+        return complete(contents, url)
+
+    ref = made("c")
+    write(locate(ref.url) / "part-1.safetensors", [b"damaged"])
+    another = made("c-again", 4.0)
+    with pytest.raises(CheckpointError, match="cannot be put back: it held a state of digest"):
+        put_back(another, ref)
+    with pytest.raises(DamagedCheckpoint, match="cut short"):
+        load(ref)
+    load(ref, Part(0, 2))
+    remove(another)
+    again = made("c-again")
+    put_back(again, ref)
+    verify(ref)
+    assert not exists(locate(again.url))
 
 
 def test_what_is_divided_otherwise_or_saved_as_a_whole_is_refused(tmp_path: Path, mesh: Any) -> None:
