@@ -58,11 +58,16 @@ class Candidate:
         self._search = search
         self._journal = journal
         self._host = host
-        self._name = name or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
+        self.name = name or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
         self._clock = clock or SystemClock()
         self._afresh = False
         self._away: float | None = None
         self.state = State()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads the run, or has led it to its end, as far as it knows."""
+        return self.state.leader == self.name
 
     def run(self) -> None:
         """Until the run has ended. Raises ``StoreUnavailable`` when nothing could be done for ``PATIENCE``
@@ -121,21 +126,21 @@ class Candidate:
     def _stand(self, since: int) -> None:
         """Lead, if elected, to the run's end or until deposed."""
         with LeaseKeeper(self._ledger.store, LEASE_SECONDS) as keeper:
-            leader = self._ledger.lead(self._name, keeper.lease)
+            leader = self._ledger.lead(self.name, keeper.lease)
             if leader is None:
                 return
             with Controller(
                 self._ledger,
                 self._policy,
                 self._search,
-                name=self._name,
+                name=self.name,
                 leader=leader,
                 since=since,
                 observe=self._record,
             ) as controller:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():
-                        raise Deposed(f"the lease of controller {self._name} has ended")
+                        raise Deposed(f"the lease of controller {self.name} has ended")
                     controller.step(_STEP)
                     self._took(controller.state)
 

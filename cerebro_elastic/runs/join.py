@@ -21,12 +21,11 @@ from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
-from cerebro_elastic.runs.loggers import lightnings, loggers_of
+from cerebro_elastic.runs.loggers import Loggers
 from cerebro_elastic.runs.opening import keep_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
-from cerebro_elastic.runs.scribe import Scribe
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
@@ -91,14 +90,9 @@ def join(
 
         told = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
-        if lightnings(recipe):
-            watcher.say(
-                "note: of the recipe's loggers only tensorboard is written here; `cerebro run` writes all"
-            )
-        loggers = loggers_of(recipe, folder, opener=False)
-        stack.enter_context(Scribe(folder.history, folder.logged, loggers, watcher.say))
+        loggers = Loggers(recipe, spec, folder)
         try:
-            take_part(ledger, recipe, Journal(folder.history), agents, watcher, judge)
+            take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, judge)
         except Left:
             watcher.say(f"{told} left the run")
         result = RunResult(folder)
@@ -126,14 +120,11 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
 
 def _check_files(spec: Spec) -> None:
     """What lies in folders must be seen by all machines."""
-    needed = [("data", f"{spec.data}/manifest.json", "data.url")]
-    if spec.recipe.get("checkpoints") is None:
-        needed.append(("checkpoints", f"{spec.storage}/spec.json", "checkpoints"))
-    for what, url, key in needed:
+    for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
         place = locate_files(url)
-        if place.local and not Path(place.path).is_file():
+        if place.local and not Path(place.path).is_dir():
             raise RunError(
-                f"the {what} of run {spec.plan.run!r} lie in {Path(place.path).parent}, which is not on this "
+                f"the {what} of run {spec.plan.run!r} lie in {place.path}, which is not on this "
                 f"machine: give `{key}` in the recipe, a URL or folder that all machines of the run reach"
             )
 

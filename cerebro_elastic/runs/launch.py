@@ -18,12 +18,11 @@ from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.judge import Judge
-from cerebro_elastic.runs.loggers import loggers_of
+from cerebro_elastic.runs.loggers import Loggers
 from cerebro_elastic.runs.opening import check_again, check_store, keep_spec, new_spec, old_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
-from cerebro_elastic.runs.scribe import Scribe
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -116,9 +115,8 @@ def _go_on(
             since=ledger.now(),
             say=watcher.say,
         )
-        loggers = loggers_of(recipe, folder, opener=True)
-        stack.enter_context(Scribe(folder.history, folder.logged, loggers, watcher.say))
-        take_part(ledger, recipe, journal, agents, watcher, Judge(agents))
+        loggers = Loggers(recipe, spec, folder)
+        take_part(ledger, recipe, journal, agents, loggers, watcher, Judge(agents))
 
 
 def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:

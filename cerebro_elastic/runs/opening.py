@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
@@ -12,6 +13,7 @@ from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
+from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.folder import RunFolder
@@ -44,7 +46,8 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
     first = Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     url = recipe.data.url
-    found = preflight(recipe, hparams, url or str(folder.data), prepare=url is None)
+    data = str(folder.data) if url is None else recipe.rooted(url)
+    found = preflight(recipe, hparams, data, prepare=url is None)
     spec = Spec(
         plan=plan_of(recipe, folder.run, found.partitions, found.validations),
         recipe=recipe.resolved(),
@@ -53,11 +56,21 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
         data_digest=found.data_digest,
         root=str(recipe.root),
         code=found.code,
-        storage=(recipe.checkpoints or str(folder.path)).rstrip("/"),
+        storage=_storage(recipe, folder),
         version=__version__,
     )
     keep_spec(folder, spec)
     return spec
+
+
+def _storage(recipe: Recipe, folder: RunFolder) -> str:
+    """Where the run's checkpoints and logs go: the names below are the same in every run."""
+    if recipe.checkpoints is None:
+        return str(folder.path)
+    storage = f"{recipe.rooted(recipe.checkpoints)}/{folder.run}"
+    if (place := locate(storage)).local:  # machines that join look for it
+        Path(place.path).mkdir(parents=True, exist_ok=True)
+    return storage
 
 
 def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:

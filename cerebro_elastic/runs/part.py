@@ -15,6 +15,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.agents import LocalAgents
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.loggers import Loggers
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
@@ -34,13 +35,14 @@ def take_part(
     recipe: Recipe,
     journal: Journal,
     agents: LocalAgents,
+    loggers: Loggers,
     watcher: Watcher,
     judge: Callable[[list[Event], State], None],
 ) -> None:
     """Until the run has ended: keep this machine's nodes working, and lead the run whenever elected.
 
-    ``judge`` is called after each event and about twice a second, and ends the part by what it raises. What
-    the nodes do while they are stopped is in the ``journal``, too.
+    What is logged goes to the ``loggers``. ``judge`` is called after each event and about twice a second, and
+    ends the part by what it raises. What the nodes do while they are stopped is in the ``journal``, too.
     """
 
     def observe(events: list[Event], state: State) -> None:
@@ -57,14 +59,15 @@ def take_part(
     candidate = Candidate(
         ledger, policy, make_search(recipe), journal, Host(observe=observe, say=watcher.say, pause=pause)
     )
-    try:
-        with agents:
-            candidate.run()
-            agents.wait(_END_SECONDS)
-    except BaseException:  # Ctrl-C, too
-        with suppress(StoreError):
-            candidate.catch_up()
-        raise
+    with loggers.written(ledger, candidate, watcher.say):
+        try:
+            with agents:
+                candidate.run()
+                agents.wait(_END_SECONDS)
+        except BaseException:  # Ctrl-C, too
+            with suppress(StoreError):
+                candidate.catch_up()
+            raise
 
 
 @contextmanager

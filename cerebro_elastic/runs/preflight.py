@@ -105,7 +105,7 @@ def check(
         )
     manifest = _checked_data(recipe, data, prepare=prepare)
     if recipe.checkpoints is not None:
-        check_writable(recipe.checkpoints)
+        check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Choice() in allowed:
         # Of a grid these differ in all that there is to choose.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)

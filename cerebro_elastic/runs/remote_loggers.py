@@ -24,7 +24,8 @@ _END_SECONDS = 10.0
 
 
 class RemoteLoggers:
-    """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``), from the first rows on."""
+    """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``). Their process begins with the
+    first rows, also with the first ones after they were closed."""
 
     def __init__(self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path) -> None:
         self._asked = {"specs": list(specs), "run": run, "root": str(root), "folder": str(folder)}
@@ -43,13 +44,14 @@ class RemoteLoggers:
         self._ask(asdict(logged))
 
     def close(self) -> None:
-        if self._process is None:
+        process, self._process = self._process, None
+        if process is None:
             return
         try:
-            self._process.communicate(timeout=_END_SECONDS)
+            process.communicate(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
+            process.kill()
+            process.communicate()
 
     def _ask(self, value: Mapping[str, Any]) -> None:
         assert self._process is not None

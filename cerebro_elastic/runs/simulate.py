@@ -78,7 +78,7 @@ def forecast(
         plan=plan,
         recipe=recipe.resolved(),
         recipe_digest=given.digest,
-        data=recipe.data.url or "",
+        data=recipe.rooted(recipe.data.url) if recipe.data.url else "",
         data_digest="",
         root=str(recipe.root),
         code={},
@@ -102,7 +102,7 @@ def _partitions(recipe: Recipe) -> tuple[int, int]:
     """How many of training and of validation."""
     if recipe.data.url is None:
         return recipe.data.partitions, 1
-    manifest = read_manifest(recipe.data.url)
+    manifest = read_manifest(recipe.rooted(recipe.data.url))
     return len(manifest.train), len(manifest.valid)
 
 

@@ -67,6 +67,10 @@ class Keys:
     def assign(self, node: str) -> str:
         return f"{self.prefix}assign/{node}"
 
+    def saving(self, node: str) -> str:
+        """What the node has trained and saves behind its next unit."""
+        return f"{self.prefix}saving/{node}"
+
     def meeting(self, lead: str) -> str:
         """Where the ranks of the attempt that this node leads meet (``store/meetings.py``)."""
         return f"{self.prefix}meeting/{lead}"
@@ -78,6 +82,10 @@ class Keys:
     def judged(self, node: str) -> str:
         """The last failure for which the node was set aside."""
         return f"{self.prefix}judged/{node}"
+
+    def logged(self, config: str) -> str:
+        """How many of the config's visits the loggers have that the leader writes to."""
+        return f"{self.prefix}logged/{config}"
 
     def trial(self, config: str, attempt: int) -> str:
         return f"{self.prefix}trials/{config}/{attempt:012d}"

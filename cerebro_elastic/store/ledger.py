@@ -118,6 +118,16 @@ class Ledger:
         return node_of(item) if item else None
 
     def assignment(self, node: str) -> Attempt | None:
+    def leader(self) -> str | None:
+        """The name of who leads the run."""
+        item = self.store.get(self.keys.leader)
+        return item.value.decode() if item else None
+
+    def logged(self) -> dict[str, int]:
+        """How many visits of each config the loggers have that the leader writes to."""
+        prefix = self.keys.logged("")
+        return {item.key.removeprefix(prefix): int(item.value) for item in self.store.range(prefix).items}
+
         item = self.store.get(self.keys.assign(node))
         return attempt_of(item) if item else None
 
@@ -285,6 +295,15 @@ class Ledger:
         key = self.keys.config(config.id)
         after = replace(changed(config, event), revision=0)
         return [at_revision(key, config.revision)], [Put(key, _bytes(after))], event
+    def log(self, config: str, visits: int, controller: str) -> None:
+        """Note that the loggers have so many visits of the config, unless another than ``controller`` leads.
+        It is no event, for it says nothing about the run."""
+        leader = self.store.get(self.keys.leader)
+        if leader is None or leader.value == controller.encode():
+            guard = created_at(self.keys.leader, leader.create_revision if leader else 0)
+            with suppress(TxnUnknown):  # the config's next visit is noted, too
+                self.store.txn([guard], [Put(self.keys.logged(config), str(visits).encode())])
+
 
     # People. What they ask for happens at once, whoever leads the run.
 

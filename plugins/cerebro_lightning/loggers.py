@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import loggers as stock
+from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.loggers.logger import Logger
 
 from cerebro_elastic.errors import TaskError, did_you_mean
@@ -56,7 +58,18 @@ class LightningLoggers:
         made = factory(**{name: value for name, value in usual.items() if name in takes} | given)
         if not isinstance(made, Logger):
             raise TaskError(f"loggers: {factory} gives a {type(made).__name__}, expected a Lightning Logger")
+        if isinstance(made, stock.CSVLogger):
+            made._experiment = _Appending(made.log_dir)
         return made
+
+
+class _Appending(ExperimentWriter):
+    """Lightning's writer of CSV files, but that one that is there goes on, and is not deleted."""
+
+    def _check_log_dir_exists(self) -> None:
+        if self._fs.isfile(self.metrics_file_path):
+            with self._fs.open(self.metrics_file_path, "r", newline="") as file:
+                self.metrics_keys = next(csv.reader(file), [])
 
 
 def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[str, Any]]:

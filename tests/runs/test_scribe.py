@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import CheckpointRef, Config, Plan, Unit, Visit
+from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.report.logged import Logged, Logger
 from cerebro_elastic.report.tensorboard import TensorBoard
+from cerebro_elastic.runs.loggers import LeadersNote
 from cerebro_elastic.runs.remote_loggers import RemoteLoggers
-from cerebro_elastic.runs.scribe import Scribe
+from cerebro_elastic.runs.scribe import FileNote, Note, Scribe
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.store.base import KeyValue, Store
+from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.testing.world import FixedSearch
 
 HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}
 
@@ -75,8 +85,9 @@ class Record:
     def commit(self, config: str, place: int) -> None:
         self.tell(UnitCommitted(self.next(), self.visit(config, place)))
 
-    def scribe(self, **loggers: Logger) -> Scribe:
-        return Scribe(self.history, self.folder / "logged.json", loggers, self.said.append)
+    def scribe(self, logger: Logger, note: Note | None = None) -> Scribe:
+        note = note or FileNote(self.folder / "logged.json")
+        return Scribe(self.history, "kept", logger, note, self.said.append)
 
 
 @pytest.fixture
@@ -93,14 +104,14 @@ def steps(config: str, places: Sequence[int]) -> list[tuple[str, float]]:
 def test_what_was_there_before_and_what_comes_are_written_once(record: Record) -> None:
     record.commit("c0000", 0)
     kept = Kept()
-    with record.scribe(kept=kept):
+    with record.scribe(kept):
         record.commit("c0001", 0)
         record.commit("c0000", 1)
     assert kept.steps == [*steps("c0000", [0]), *steps("c0001", [0]), *steps("c0000", [1])]
     assert kept.closed
     record.commit("c0000", 2)
     again = Kept()
-    with record.scribe(kept=again):
+    with record.scribe(again):
         pass
     assert again.steps == steps("c0000", [2]), "a run that is started again logs on"
 
@@ -112,7 +123,7 @@ def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
     record.tell(StateRead(record.next(), state, visits))
     record.commit("c0000", 2)
     kept = Kept()
-    with record.scribe(kept=kept):
+    with record.scribe(kept):
         pass
     assert kept.steps == steps("c0000", [0, 1, 2])
 
@@ -120,7 +131,7 @@ def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
 def test_a_line_that_is_being_written_is_waited_for(record: Record) -> None:
     line = encode(UnitCommitted(record.next(), record.visit("c0000", 0))) + "\n"
     kept = Kept()
-    with record.scribe(kept=kept), record.history.open("a") as file:
+    with record.scribe(kept), record.history.open("a") as file:
         file.write(line[:40])
         file.flush()
         file.write(line[40:])
@@ -128,16 +139,18 @@ def test_a_line_that_is_being_written_is_waited_for(record: Record) -> None:
 
 
 def test_a_logger_that_fails_stops_nobody(record: Record) -> None:
-    broken, kept = Kept(fails_at=3), Kept()
+    broken, mended = Kept(fails_at=3), Kept()
     for place in range(3):
         record.commit("c0000", place)
-    with record.scribe(broken=broken, kept=kept):
+    with record.scribe(broken):
         pass
     assert broken.steps == [("c0000", 0), ("c0000", 1), ("c0000", 2)]
     assert broken.closed
-    assert kept.steps == steps("c0000", [0, 1, 2])
     (said,) = record.said
-    assert said == "the logger broken fails, and gets no more rows: ConnectionError: no route to host"
+    assert said == "the logger kept fails, and gets no more rows: ConnectionError: no route to host"
+    with record.scribe(mended):
+        pass
+    assert mended.steps == steps("c0000", [1, 2]), "what it had not taken it gets from the next start"
 
 
 def test_rows_that_are_gone_are_told(record: Record) -> None:
@@ -145,20 +158,98 @@ def test_rows_that_are_gone_are_told(record: Record) -> None:
     (record.folder / "c0000-0.jsonl").unlink()
     record.commit("c0000", 1)
     kept = Kept()
-    with record.scribe(kept=kept):
+    with record.scribe(kept):
         pass
     assert kept.steps == steps("c0000", [1])
     assert "c0000-0.jsonl cannot be read" in record.said[0]
+
+
+class Election:
+    """Candidates who keep the same record, one of whom leads."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.ledger = Ledger(store, "r")
+        self._folder = folder
+        self._lease = 0
+
+    def candidate(self, name: str) -> Candidate:
+        journal = Journal(self._folder / f"{name}.jsonl")
+        made = Candidate(self.ledger, LongestRemaining(), FixedSearch([]), journal, Host(), name=name)
+        made.state = State(leader=name)  # as when it was elected
+        return made
+
+    def elect(self, name: str) -> None:
+        if self._lease:
+            self.ledger.store.revoke(self._lease)
+        self._lease = self.ledger.store.grant(60)
+        assert self.ledger.lead(name, self._lease) is not None
+
+
+def test_who_takes_over_the_lead_writes_on_where_the_last_leader_stopped(
+    record: Record, tmp_path: Path
+) -> None:
+    election = Election(tmp_path, MemoryStore())
+    a, b = (LeadersNote(election.ledger, election.candidate(name)) for name in "ab")
+    by_a, by_b, late = Kept(), Kept(), Kept()
+    record.commit("c0000", 0)
+    election.elect("a")
+    with record.scribe(by_b, b):
+        with record.scribe(by_a, a):
+            record.commit("c0001", 0)
+        record.commit("c0000", 1)  # "a" was killed before it wrote this
+        election.elect("b")
+    with record.scribe(late, a):  # "a" was only paused: it does not know yet
+        pass
+    assert (by_a.steps, by_b.steps) == ([*steps("c0000", [0]), *steps("c0001", [0])], steps("c0000", [1]))
+    assert late.steps == []
+    assert election.ledger.logged() == {"c0000": 2, "c0001": 1}
+
+
+def test_a_leader_that_has_resigned_writes_its_last_rows(record: Record, tmp_path: Path) -> None:
+    """Its nodes end their units when it has let go; and a run that has ended has no leader."""
+    election = Election(tmp_path, MemoryStore())
+    record.commit("c0000", 0)
+    kept = Kept()
+    with record.scribe(kept, LeadersNote(election.ledger, election.candidate("a"))):
+        pass
+    assert kept.steps == steps("c0000", [0])
+    assert election.ledger.logged() == {"c0000": 1}
+
+
+class SometimesAway(MemoryStore):
+    """A store whose every third read gets no answer."""
+
+    reads = 0
+
+    def get(self, key: str) -> KeyValue | None:
+        self.reads += 1
+        if self.reads % 3 == 0:
+            raise StoreUnavailable("nobody answers")
+        return super().get(key)
+
+
+def test_a_store_that_is_away_costs_no_rows(record: Record, tmp_path: Path) -> None:
+    election = Election(tmp_path, SometimesAway())
+    note = LeadersNote(election.ledger, election.candidate("a"))
+    for place in range(3):
+        record.commit("c0000", place)
+    kept = Kept()
+    with record.scribe(kept, note):
+        deadline = time.monotonic() + 30
+        while len(kept.steps) < 6:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert kept.steps == steps("c0000", [0, 1, 2])
 
 
 def test_tensorboard_has_one_curve_for_each_config(record: Record, tmp_path: Path) -> None:
     for place in (0, 1):
         record.commit("c0000", place)
         record.commit("c0001", place)
-    with record.scribe(tensorboard=TensorBoard(tmp_path / "tb")):
+    with record.scribe(TensorBoard(tmp_path / "tb")):
         pass
     record.commit("c0001", 2)
-    with record.scribe(tensorboard=TensorBoard(tmp_path / "tb")):
+    with record.scribe(TensorBoard(tmp_path / "tb")):
         pass
     curves = {}
     for config in ("c0000", "c0001"):
@@ -188,12 +279,15 @@ def test_lightnings_loggers_work_in_a_process_of_their_own(record: Record, tmp_p
     for place in (0, 1):
         record.commit("c0000", place)
     loggers = RemoteLoggers(["CSVLogger", own], "a-run", tmp_path, tmp_path / "loggers")
-    with record.scribe(lightning=loggers):
+    with record.scribe(loggers):
+        pass
+    record.commit("c0000", 2)
+    with record.scribe(loggers):  # as when a run is started again
         pass
     assert record.said == []
     for file in (tmp_path / "loggers/a-run/c0000", tmp_path / "own/a-run-c0000"):
         with (file / "metrics.csv").open() as opened:
             rows = list(csv.DictReader(opened))
-        assert [int(row["step"]) for row in rows] == [0, 1, 2, 3]
+        assert [int(row["step"]) for row in rows] == [0, 1, 2, 3, 4, 5]
         assert float(rows[3]["loss"]) == pytest.approx(0.25)
         assert "lr: 0.1" in (file / "hparams.yaml").read_text()

@@ -1,0 +1,42 @@
+"""Where the spec of a new run says that things are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.folder import run_folder
+from cerebro_elastic.runs.opening import new_spec
+from cerebro_elastic.runs.prepare import prepare_dataset
+from cerebro_elastic.runs.watcher import Watcher
+
+RECIPE = """
+task: {kind: torch, model_fn: "torch.nn:Linear", args: {in_features: 2, out_features: 2},
+       loss: cross_entropy, optimizer: SGD}
+data: {url: digits/}
+checkpoints: kept/
+search: {space: {lr: [0.1]}}
+"""
+
+
+def test_paths_start_in_the_recipes_folder_and_runs_keep_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, elsewhere = tmp_path / "a project", tmp_path / "elsewhere"
+    project.mkdir()
+    elsewhere.mkdir()
+    np.savez(project / "rows.npz", x=np.zeros((8, 2), np.float32), y=np.zeros(8, np.int64))
+    prepare_dataset(
+        "rows.npz", str(project / "digits"), partitions=2, seed=0, valid=0.25, labels=(), root=project
+    )
+    (project / "recipe.yaml").write_text(RECIPE)
+    monkeypatch.chdir(elsewhere)
+    folder = run_folder("a-run", elsewhere / "runs")
+    with folder.locked():
+        spec = new_spec(folder, load_recipe(project / "recipe.yaml"), Watcher())
+    assert spec.data == str(project / "digits")
+    assert spec.storage == str(project / "kept" / "a-run"), "checkpoints have the same names in every run"
+    assert (project / "kept" / "a-run").is_dir()
