@@ -17,9 +17,10 @@ import gc
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -102,6 +103,19 @@ def sweep() -> None:
     Milliseconds in a rank that is ``warm``.
     """
     gc.collect()
+
+
+def together() -> None:
+    """All ranks are here; if one has left, this fails at once. To be asked before a further group is made,
+    which would wait for it as for one that is slow."""
+    dist.all_reduce(torch.zeros(()))
+
+
+def subgroup(members: Sequence[int]) -> Any:
+    """A group of some of the unit's ranks, as patient as theirs; every rank calls it."""
+    together()
+    every = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    return dist.new_group(members, timeout=every.options._timeout)
 
 
 def ranks() -> tuple[int, int]:

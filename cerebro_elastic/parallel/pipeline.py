@@ -15,7 +15,7 @@ from cerebro_elastic.errors import RecipeError, TaskError
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.gpipe import Pipe
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.group import ranks, subgroup
 from cerebro_elastic.parallel.holding import Holders, holders, keep, tied_over
 from cerebro_elastic.parallel.optimizer_state import check_groups, from_names, to_names
 from cerebro_elastic.parallel.share import collected, taken
@@ -75,7 +75,7 @@ class Pipeline:
         tied = tied_over(parts.model, self._holders)
         keep(parts, self._holders, rank, device)
         # Every rank takes part in making each group, also of those that it is not in.
-        groups = {some: dist.new_group(some) for some in tied}
+        groups = {some: subgroup(some) for some in tied}
         self._ties = [(shared, groups[some]) for some, shared in tied.items() if rank in some]
         self._pipe = Pipe(trains[rank], evaluates[rank], device, self._microbatches or 4 * size)
         return Parts(_Piped(parts.model, self._pipe), parts.optimizer, parts.scheduler)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cerebro_elastic.parallel import zero_library
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.group import ranks, together
 from cerebro_elastic.parallel.optimizer_state import check_groups, to_names
 from cerebro_elastic.parallel.share import Buffers, averaged_step, portion, taken
 from cerebro_elastic.parallel.weight import Spread
@@ -78,6 +78,7 @@ class Zero:
         parts = made(make, loaded=loaded)
         self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
         parts.optimizer.state.clear()
+        together()  # DeepSpeed makes groups of its own
         self._engine = zero_library.engine(
             package,
             device,

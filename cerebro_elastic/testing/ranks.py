@@ -39,6 +39,13 @@ def left_alone() -> str:
         return str(broken)
 
 
+def split_up() -> None:
+    """To be done together: rank 1 leaves by an exception, and rank 0 wants a further group with it."""
+    if dist.get_rank() == 1:
+        raise ValueError("rank 1's own")
+    group.subgroup([0, 1])
+
+
 def held() -> list[int]:
     """How many threads and open files the process has."""
     return [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
 from cerebro_elastic.parallel.team import RankFailed, Ranks
-from cerebro_elastic.testing.ranks import held, left_alone, see_forever, seen
+from cerebro_elastic.testing.ranks import held, left_alone, see_forever, seen, split_up
 
 CPU = torch.device("cpu")
 
@@ -65,6 +65,15 @@ def test_a_rank_that_does_not_come() -> None:
 def test_who_is_left_alone_while_the_group_is_formed_forms_the_next_one(ranks: Ranks) -> None:
     assert "rank 0 of 2" in ranks.alone(0, left_alone)
     assert ranks.together(seen, members=[0, 1]) == [[0, 1]] * 2
+
+
+@pytest.mark.cluster
+def test_a_further_group_does_not_wait_for_who_has_left(ranks: Ranks) -> None:
+    ranks.start(split_up, members=[0, 1])
+    with pytest.raises(RankFailed, match=r"GroupBroken: rank 0 of 2: a peer is gone"):
+        ranks.answer(0)
+    with pytest.raises(RankFailed, match="rank 1's own"):
+        ranks.answer(1)
 
 
 def test_nobody_listens() -> None:
