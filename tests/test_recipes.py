@@ -231,8 +231,8 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
             {"parallelism": ["ddp", {"use": "ddp", "ranks": 2}], "node": {"ranks": 2}},
             "ddp on 2 ranks is there twice",
         ),
-        ({"gang": 2, "nodes": 2}, "`gang` is 2, and nothing here trains on more than 1 nodes"),
-        ({"gang": 2}, "the run has at most 1 nodes"),
+        ({"gang": 2, "nodes": 2}, "`gang` is 2, and nothing here trains on more than 1 node:"),
+        ({"gang": 2}, "the run has at most 1 node "),
         (
             {"gang": 2, "nodes": "1:4", "parallelism": ["ddp", "fsdp"]},
             "everything here takes 2 nodes, and the run may begin with 1 and wait: say "

@@ -27,6 +27,7 @@ from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.words import counted
 
 app = typer.Typer(
     name="cerebro",
@@ -184,13 +185,14 @@ def status(
 def verify(
     run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
     home: Home = None,
+    etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
     """Check a run's recorded history and its checkpoints against the invariants."""
     from cerebro_elastic.runs.replay import verify as check
     from cerebro_elastic.runs.result import open_run
 
-    result = open_run(run, home=home)
+    result = open_run(run, home=home, store=store_of(etcd))
     violations = check(result)
     visits = sum(isinstance(event, UnitCommitted) for event in result.events)
     if as_json:
@@ -199,7 +201,9 @@ def verify(
         for violation in violations:
             typer.echo(f"{violation.invariant}: {violation.story}", err=True)
         if not violations:
-            typer.echo(f"{len(result.events)} events, {visits} visits: all invariants hold")
+            typer.echo(
+                f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold"
+            )
     if violations:
         raise typer.Exit(1)
 
@@ -209,12 +213,13 @@ def replay(
     run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
     config: Annotated[str, typer.Option(help="The config to train again; `best` for the leader.")],
     home: Home = None,
+    etcd: Etcd = None,
 ) -> None:
     """Train one config again, alone, in the order of its visit log, and compare every digest."""
     from cerebro_elastic.runs.replay import replay as again
     from cerebro_elastic.runs.result import open_run
 
-    result = open_run(run, home=home)
+    result = open_run(run, home=home, store=store_of(etcd))
     name = result.best.config if config == "best" else config
     differ = total = 0
     for done in again(result, name):
@@ -223,9 +228,9 @@ def replay(
         mark = "same" if done.same else f"DIFFERS: recorded {done.visit.output.digest[:12]}"
         typer.echo(f"{unit_text(done.visit.unit)} on {done.visit.node}: {done.digest[:12]} {mark}")
     if differ:
-        typer.echo(f"{differ} of {total} visits of {name} differ from their record", err=True)
+        typer.echo(f"{differ} of {counted(total, 'visit')} of {name} not as recorded", err=True)
         raise typer.Exit(1)
-    typer.echo(f"all {total} visits of {name} are bit-identical to their record")
+    typer.echo(f"bit-identical to the record: {counted(total, 'visit')} of {name}")
 
 
 @app.command()

@@ -16,6 +16,7 @@ from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.records import Progress
 from cerebro_elastic.data.share import Share
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
 
@@ -80,9 +81,9 @@ def prepare(
 def _told(manifest: Manifest) -> str:
     names = dict(zip(SPLITS, ("training", "validation", "test"), strict=True))
     counts = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
-    told = [f"{counts['train']} training rows in {len(manifest.train)} partitions"]
+    told = [f"{counted(counts['train'], 'training row')} in {counted(len(manifest.train), 'partition')}"]
     held = [split for split in SPLITS[1:] if split == "valid" or counts[split]]
-    told += [f"{counts[split]} {names[split]} rows" for split in held]
+    told += [counted(counts[split], f"{names[split]} row") for split in held]
     return ", ".join(told)
 
 
@@ -106,7 +107,7 @@ class _Shown:
 def progress_text(progress: Progress, seconds: float) -> str:
     """``1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go``; the rate is that of what is made now."""
     rate = (progress.done - progress.known) / seconds if seconds > 0 else 0.0
-    told = [f"{progress.done} of {progress.total} rows"]
+    told = [f"{progress.done} of {counted(progress.total, 'row')}"]
     if progress.bad:
         told.append(f"{progress.bad} bad")
     if rate > 0:

@@ -19,6 +19,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.tables import clock_text
 from cerebro_elastic.runs.simulate import Forecast, forecast
 from cerebro_elastic.sim import Times, read_times
+from cerebro_elastic.words import counted
 
 
 def simulate(
@@ -129,9 +130,10 @@ def _show(done: Forecast, report: str | None) -> None:
         present = share.present or 1.0
         table.add_row(share.node, str(share.visits), *(f"{part / present:.1%}" for part in parts))
     ended = ", ".join(f"{count} {status}" for status, count in _configs(done).items() if count)
+    took = f"{clock_text(done.simulation.seconds)} ({done.simulation.seconds:.1f} s)"
     console.print(
-        f"{clock_text(done.simulation.seconds)} ({done.simulation.seconds:.1f} s) for {_visits(done)} units; "
-        f"nodes idle {done.idle:.1%}; configs: {ended or 'none'}",
+        f"{took} for {counted(_visits(done), 'unit')}; nodes idle {done.idle:.1%}; "
+        f"configs: {ended or 'none'}",
         highlight=False,
         soft_wrap=True,
     )

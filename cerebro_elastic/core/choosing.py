@@ -28,6 +28,7 @@ from cerebro_elastic.core.values import (
     TrialResult,
     Visit,
 )
+from cerebro_elastic.words import counted
 
 Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
 """By config: what is known of the choices that were tried."""
@@ -86,7 +87,8 @@ def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[
     for choice in plan.choices:
         tries = [f for f in failed if f.choice == choice and _of_trial(f)]
         if len(tries) >= plan.tries or any(f.kind.of_config for f in tries):
-            told.setdefault(choice, f"its trial failed {len(tries)} times, at last with {tries[-1].story}")
+            times = counted(len(tries), "time")
+            told.setdefault(choice, f"its trial failed {times}, at last with {tries[-1].story}")
     return told
 
 

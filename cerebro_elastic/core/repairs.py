@@ -14,6 +14,7 @@ from cerebro_elastic.core.placement import rebalance
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Config, Failure, Plan, Status
+from cerebro_elastic.words import counted
 
 WORTH_MOVING = 0.75
 """Partitions move for speed alone if the busiest node's share gets at least a quarter shorter."""
@@ -66,7 +67,8 @@ def _hopeless(config: Config, plan: Plan) -> str | None:
             return f"{where} failed on {vain.node} with {_told(vain)}"
         if len(tries) >= plan.tries:
             nodes = ", ".join(f.node for f in tries)
-            return f"{where} failed {len(tries)} times (on {nodes}), at last with {_told(tries[-1])}"
+            times = counted(len(tries), "time")
+            return f"{where} failed {times} (on {nodes}), at last with {_told(tries[-1])}"
     return None
 
 

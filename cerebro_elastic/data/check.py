@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.words import counted
 
 LABELS = ("y", "label", "labels", "target")
 """Columns that may not hold NaN if none are named."""
@@ -96,6 +97,6 @@ def check_split(rows: int, partitions: int, what: str) -> None:
         raise DataError(f"{partitions} {what} partitions: there must be at least 1")
     if rows < partitions:
         raise DataError(
-            f"{rows} {what} rows for {partitions} partitions: each needs at least one; "
-            f"use at most {rows} partitions, or more data"
+            f"{counted(rows, f'{what} row')} for {counted(partitions, 'partition')}: each needs at least "
+            f"one; use at most {counted(rows, 'partition')}, or more data"
         )

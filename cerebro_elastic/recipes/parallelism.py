@@ -11,6 +11,7 @@ from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes.fields import NodeRange, Positive
 from cerebro_elastic.recipes.section import Section
+from cerebro_elastic.words import counted
 
 GROUP = "cerebro.parallel"
 AUTO: Literal["auto"] = "auto"
@@ -82,8 +83,8 @@ def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
     widest = max(nodes_of(section, gang, ranks) for section in value)
     if widest < gang:
         raise ValueError(
-            f"`gang` is {gang}, and nothing here trains on more than {widest} nodes: name a parallelism that "
-            "takes their ranks, such as ddp or fsdp, or remove `gang`"
+            f"`gang` is {gang}, and nothing here trains on more than {counted(widest, 'node')}: name a "
+            "parallelism that takes their ranks, such as ddp or fsdp, or remove `gang`"
         )
     fewest, nodes = min(nodes_of(section, gang, ranks) for section in value), info.data.get("nodes")
     if nodes is not None and nodes.min < fewest:

@@ -47,6 +47,7 @@ from cerebro_elastic.recipes.search import (
 )
 from cerebro_elastic.recipes.section import Section
 from cerebro_elastic.recipes.source import Source
+from cerebro_elastic.words import counted
 
 
 class TaskSection(Section):
@@ -194,7 +195,7 @@ class Recipe(Section):
         nodes = info.data.get("nodes")
         if nodes is not None and value > nodes.max:
             raise ValueError(
-                f"the run has at most {nodes.max} nodes (`nodes`): ask for more, or a smaller gang"
+                f"the run has at most {counted(nodes.max, 'node')} (`nodes`): ask for more, or a smaller gang"
             )
         return value
 

@@ -17,10 +17,10 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.core.lineage import history
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
 from cerebro_elastic.errors import RunError, TaskError
-from cerebro_elastic.files import locate, translated
+from cerebro_elastic.files import translated
 from cerebro_elastic.report.card import card
 from cerebro_elastic.report.results import ConfigResult, epoch_ends, gather
-from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.result import RunResult, check_here
 from cerebro_elastic.train.bench import make_task
 from cerebro_elastic.train.task import Exported, Exports
 
@@ -48,7 +48,7 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
     picked = _pick(result, result.config(config) if config is not None else result.best)
-    _check_here(result, picked)
+    check_here(result, modules=result.spec.root, checkpoint=picked.ref.url)
     exported = _exported(result, picked)
     with translated(RunError, f"cannot write to {folder}"):
         temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
@@ -74,18 +74,6 @@ def _pick(result: RunResult, row: ConfigResult) -> Picked:
         )
     steps = history(row.config, state.configs, visits, plan, until=ref)
     return Picked(row, at, ref, [visit for _, visit in steps])
-
-
-def _check_here(result: RunResult, picked: Picked) -> None:
-    """The record may be that of a shared etcd: modules and checkpoints must be in reach, too."""
-    state = locate(picked.ref.url)
-    needed = [("modules", result.spec.root), *([("checkpoint", state.path)] if state.local else [])]
-    for what, folder in needed:
-        if not Path(folder).is_dir():
-            raise RunError(
-                f"the {what} of run {result.run!r} should be in {folder}, which is not on this machine: put "
-                "it there as the run has it, or export on a machine of the run"
-            )
 
 
 def _exported(result: RunResult, picked: Picked) -> Exported:

@@ -29,6 +29,7 @@ from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import Journal, read_journal
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.words import counted
 
 
 def run(
@@ -98,13 +99,14 @@ def _go_on(
         stack.enter_context(published(folder, settings))
         ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run)
         if _open(ledger, spec, journal):
-            watcher.say(f"starting {recipe.nodes.min} nodes (importing torch takes a few seconds)")
+            nodes = counted(recipe.nodes.min, "node")
+            watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
         else:
             spec = check_again(spec, recipe, ledger.state(), watcher)
             ledger.renew(spec)
             keep_spec(folder, spec)
             ledger.forgive()
-            watcher.say(f"starting {recipe.nodes.min} nodes again")
+            watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
         agents = LocalAgents(
             folder.run,
             folder,

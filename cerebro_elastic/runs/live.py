@@ -31,6 +31,7 @@ from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import hparams_text, unit_text
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.words import counted
 
 
 class LiveView:
@@ -118,7 +119,8 @@ def _line(event: Event) -> str | None:
         case NodeForgiven(node=name):
             return f"{name} gets units again"
         case UnitCommitted(visit=visit) if not visit.whole:
-            return f"{unit_text(visit.unit)} was left by {visit.node} after {visit.batches} batches"
+            batches = counted(visit.batches, "batch", "batches")
+            return f"{unit_text(visit.unit)} was left by {visit.node} after {batches}"
         case UnitFailed(failure=failure):
             return (
                 f"{unit_text(failure.unit)} failed on {failure.node}, {failure.kind.value}: {failure.story}"

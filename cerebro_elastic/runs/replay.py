@@ -16,7 +16,7 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import CheckpointRef, Config, Visit
 from cerebro_elastic.errors import CheckpointError, IllegalEvent
 from cerebro_elastic.report.results import gather
-from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.result import RunResult, check_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,20 @@ def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
     """
     from cerebro_elastic.worker.again import Again
 
+    check_here(result, modules=result.spec.root, data=result.spec.data)
     with (
         tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch,
-        Again(result.spec, result.folder.cache) as again,
+        Again(result.spec, _cache(result, scratch)) as again,
     ):
         head: CheckpointRef | None = None
         for number, (at, visit) in enumerate(_in_one_go(result, config)):
             head = again(at, visit, head if number else at.head, str(Path(scratch, str(number))))
             yield ReplayedVisit(visit, head.digest)
+
+
+def _cache(result: RunResult, scratch: str) -> Path:
+    """The machine's, if it took part in the run."""
+    return result.folder.cache if result.folder.spec.exists() else Path(scratch, "cache")
 
 
 def _in_one_go(result: RunResult, config: str) -> Iterator[tuple[Config, Visit]]:
@@ -72,6 +78,7 @@ def _takes_up(visit: Visit, part: Visit) -> bool:
 
 def verify(result: RunResult, say: Callable[[str], None] = lambda _text: None) -> list[Violation]:
     """The invariants that the recorded history or the checkpoints at rest break (imports torch)."""
+    check_here(result, checkpoints=result.spec.storage)
     say("reading the history")
     events = list(result.events)
     violations = list(_foldable(events))
@@ -106,7 +113,7 @@ def _readable(ref: CheckpointRef) -> bool:
 
 def _given_up(result: RunResult, ref: CheckpointRef) -> bool:
     """Whether the run, which may go on while it is verified, keeps this checkpoint no more."""
-    rows = RunResult(result.folder).leaderboard
+    rows = result.now().leaderboard
     return all(ref not in (row.checkpoint, row.best_checkpoint) for row in rows)
 
 

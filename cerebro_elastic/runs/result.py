@@ -14,6 +14,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import records
 from cerebro_elastic.report.results import ConfigResult, leaderboard
@@ -21,6 +22,7 @@ from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.runs.attach import read_record
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.words import counted
 
 if TYPE_CHECKING:
     import optuna
@@ -40,10 +42,14 @@ class RunResult:
             return read_record(self.folder.run, self._store)
         return self.folder.read_spec(), read_journal(self.folder.history)
 
+    def now(self) -> RunResult:
+        """The run as it is now: this is as it was when it was read."""
+        return RunResult(self.folder, self._store)
+
     def __repr__(self) -> str:
         best = self.leaderboard[0] if self.leaderboard else None
         told = f", best {best.config} with {self.recipe.objective.metric} {best.best}" if best else ""
-        return f"<RunResult {self.run!r}: {len(self.leaderboard)} configs{told}>"
+        return f"<RunResult {self.run!r}: {counted(len(self.leaderboard), 'config')}{told}>"
 
     @property
     def run(self) -> str:
@@ -123,3 +129,15 @@ def open_run(
     if store is not None:
         return RunResult(run_folder(str(run), home), store)
     return RunResult(find_run(run, Path(home) if home is not None else None))
+
+
+def check_here(result: RunResult, **needed: str) -> None:
+    """Whether what is ``needed`` of the run, by URL, is in reach: the record may be that of a shared etcd.
+    Raises ``RunError`` for what should be in a folder that is not on this machine."""
+    for what, url in needed.items():
+        place = locate(url)
+        if place.local and not Path(place.path).is_dir():
+            raise RunError(
+                f"the {what} of run {result.run!r} should be in {place.path}, which is not on this machine: "
+                "put it there as the run has it, or do this on a machine of the run"
+            )

@@ -14,6 +14,7 @@ from cerebro_elastic.recipes.search import MedianSearch
 from cerebro_elastic.search.methods import make_sampler
 from cerebro_elastic.search.objective import Resource, epoch_ends
 from cerebro_elastic.search.procedure import Procedure, at_rest
+from cerebro_elastic.words import counted
 
 
 class MedianStopping(Procedure):
@@ -50,5 +51,5 @@ class MedianStopping(Procedure):
         own, median = self.objective.best(standing), statistics.median(losses)
         if own <= median:
             return None
-        told = (self.objective.told(own), self.objective.told(median), standing.epochs)
-        return "{} is worse than the others' median, {}, after {} epochs".format(*told)
+        told = (self.objective.told(own), self.objective.told(median), counted(standing.epochs, "epoch"))
+        return "{} is worse than the others' median, {}, after {}".format(*told)

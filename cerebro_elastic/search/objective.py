@@ -14,6 +14,7 @@ from cerebro_elastic.errors import SearchError, did_you_mean
 from cerebro_elastic.recipes import Objective as Section
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import SampledSearch
+from cerebro_elastic.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ class Resource:
     def told(self, amount: int, partitions: int) -> str:
         """The amount in words."""
         if self.unit == "epochs":
-            return f"{amount} epoch{'' if amount == 1 else 's'}"
+            return counted(amount, "epoch")
         epoch, done = divmod(amount, partitions)
-        return f"{done} of {partitions} partitions of epoch {epoch + 1}" if done else f"{epoch} epochs"
+        return f"{done} of {partitions} partitions of epoch {epoch + 1}" if done else counted(epoch, "epoch")
 
 
 def epoch_ends(standing: Standing) -> Sequence[Point]:

@@ -13,6 +13,7 @@ from cerebro_elastic.core.values import Config, Plan, Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import ReplaySearch
 from cerebro_elastic.search.procedure import at_rest
+from cerebro_elastic.words import counted
 
 
 class PbtReplay(Search):
@@ -31,7 +32,7 @@ class PbtReplay(Search):
         present, end = made[-1], self._stages[len(made)].units
         done = present.units - self._behind * outlook.partitions
         due = present.status is Status.LIVE and at_rest(present) and done >= end
-        return [Stop(present.config, f"the schedule goes on after {end} units")] if due else ()
+        return [Stop(present.config, f"the schedule goes on after {counted(end, 'unit')}")] if due else ()
 
     def propose(self, outlook: Outlook) -> Sequence[Proposal]:
         made = outlook.proposed

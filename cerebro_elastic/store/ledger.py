@@ -76,6 +76,7 @@ class Ledger:
     """One run's record in a store."""
 
     def __init__(self, store: Store, run: str) -> None:
+from cerebro_elastic.words import counted
         self.store = store
         self.keys = Keys(run)
 
@@ -337,8 +338,8 @@ class Ledger:
             at = start(parent)
             if at is not None and at.epoch >= state.plan.epochs:
                 raise RunError(
-                    f"config {name} has done all its {at.epoch} epochs there, nothing is left for a clone: "
-                    "clone it from the beginning or an earlier epoch, or another config"
+                    f"config {name} has done {counted(at.epoch, 'epoch')} there, all it has: nothing is left "
+                    "for a clone: clone it from the beginning or an earlier epoch, or another config"
                 )
             new, changed = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
             made = child(at, new, changed, BY_HAND) if at else Config(new, changed, origin=BY_HAND)

@@ -100,10 +100,17 @@ def test_what_needs_the_project_says_so(
     assert said.code == 1
     assert "/another/machine/checkpoints/1, which is not on this machine" in said.err
     assert not (project / "model").exists()
+    (project / "gone").rmdir()
+    for command in (["verify", run], ["replay", run, "--config", "best"]):
+        said = cerebro(*command, *at_etcd)
+        assert said.code == 1
+        assert "which is not on this machine: put it there as the run has it" in said.err
+    assert not (project / "runs").exists(), "no folder of a run was made"
 
 
 def test_a_run_that_the_etcd_does_not_know(elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
-    for command in (["report", "far"], ["export", "far", "model"]):
+    for command in (["report"], ["export", "model"], ["verify"], ["replay", "--config", "best"], ["trials"]):
+        command.insert(1, "far")
         said = cerebro(*command, *at_etcd)
         assert said.code == 1
         assert "knows no run 'far'" in said.err

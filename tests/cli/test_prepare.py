@@ -36,7 +36,7 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
     assert f"row 20 (train): ValueError: could not convert string to float: 'oops' (at {project}" in said.err
     said = cerebro(*words, "--bad", "5%", "--test", "0.1")
     assert said.code == 0, said
-    assert "15 training rows in 2 partitions, 4 validation rows, 1 test rows at out (digest " in said.out
+    assert "15 training rows in 2 partitions, 4 validation rows, 1 test row at out (digest " in said.out
     assert "21 of 21 rows, 1 bad" in said.err
     assert sum(part.rows for part in read_manifest("out").train) == 15
 

@@ -157,7 +157,11 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", *nodes}
     assert verify(result) == []
-    assert all(visit.same for visit in replay(result, result.best.config))
+    # From a machine that has nothing of the run but the address of its etcd, and storage in common.
+    told = cerebro_elastic.open_run(RUN, home=tmp_path / "nowhere", store=etcd.settings)
+    assert verify(told) == []
+    assert all(visit.same for visit in replay(told, told.best.config))
+    assert not (tmp_path / "nowhere").exists()
 
 
 def wasted(events: list[Event], node: str) -> int:

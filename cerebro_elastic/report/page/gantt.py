@@ -9,6 +9,7 @@ from itertools import groupby
 from cerebro_elastic.report.page.scale import Scale, Tick
 from cerebro_elastic.report.tables import unit_text
 from cerebro_elastic.report.timeline import Mark, Span, Timeline
+from cerebro_elastic.words import counted
 
 WIDTH = 1000
 LEFT, RIGHT, TOP = 110, 990, 26
@@ -103,12 +104,13 @@ def _bars(spans: Sequence[Span], x: Scale, begin: float) -> Iterator[Bar]:
 def _bar(spans: Sequence[Span], x: Scale, begin: float) -> Bar:
     start, end = x(spans[0].start - begin), x(max(span.end for span in spans) - begin)
     configs = {span.unit.config for span in spans}
+    several = f"{len(spans)} attempts at {counted(len(configs), 'config')}"
     return Bar(
         x=start,
         width=max(end - start - 0.4, 0.6),
         config=spans[0].unit.config if len(configs) == 1 else "",
         lost=any(span.lost for span in spans),
-        tip=_tip(spans[0], begin) if len(spans) == 1 else f"{len(spans)} attempts at {len(configs)} configs",
+        tip=_tip(spans[0], begin) if len(spans) == 1 else several,
     )
 
 
@@ -118,7 +120,7 @@ def _tip(span: Span, begin: float) -> str:
         return f"{what}: {span.why}"
     told = [f"{span.visit.choice}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
     if not span.visit.whole:
-        told.append(f"left after {span.visit.skip + span.visit.batches} batches")
+        told.append(f"left after {counted(span.visit.skip + span.visit.batches, 'batch', 'batches')}")
     return f"{what}: {', '.join(told)}"
 
 
