@@ -71,9 +71,8 @@ def main() -> None:
         (folder / "recipe.yaml").write_text(recipe)
         (folder / "functions.py").write_text(FUNCTIONS)
         hop = counted(proxy, lambda: run(folder))
-        places = {
-            pair for event in history(folder) if isinstance(event, Placed) for pair in event.homes.items()
-        }
+        placed = [event for event in history(folder) if isinstance(event, Placed)]
+        places = {(j, name) for event in placed for j, names in event.homes.items() for name in names}
         due = sum(bytes_of(manifest.train[partition]) for partition, _ in places)
         print(f"the run had {len(places)} (partition, machine) pairs, of {due} bytes")
         every = counted(proxy, lambda: read_all(manifest, given.configs * given.epochs))

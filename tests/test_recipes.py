@@ -214,6 +214,8 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"scheduler": "longest-remains"}, "did you mean 'longest-remaining'?"),
         ({"name": "a/b"}, "string should match pattern"),
         ({"seed": -1}, "greater than or equal to 0"),
+        ({"replicas": 0}, "replicas is 0: input should be greater than or equal to 1"),
+        ({"replicas": "two"}, "replicas is 'two': expected a whole number"),
         ({"data": None}, "data is None"),
         ({"parallelism": "dpp"}, "unknown name; did you mean 'ddp'? choices: auto, ddp, deepspeed, fsdp"),
         ({"parallelism": [{"ranks": 2}]}, "{use: name, ranks: 2, ...}, a list of these, or auto; choices:"),

@@ -37,9 +37,9 @@ class ResumeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Give every partition a home."""
+    """Give every partition its homes."""
 
-    homes: Mapping[int, str]
+    homes: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from cerebro_elastic.core.offers import Offer, Offers, offers
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Member, Node, Phase, Plan, Prefetch, Status, Unit
+from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Prefetch, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +122,37 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str]) -> In
     seconds = {c: unit_seconds(state, c) for c in state.configs}
     paces = {name: pace(state, name) for name in nodes}
     eligible: dict[str, list[Unit]] = {name: [] for name in idle}
-    load = dict.fromkeys(nodes, 0.0)
     for config in state.configs.values():
         for offer in moment.offers[config.id]:
-            name = offer.lead.name
-            load[name] += seconds[config.id] * paces[name]
-            may = name in eligible and config.id not in busy
+            may = offer.lead.name in eligible and config.id not in busy
             if may and companions(offer, nodes, idle) is not None:
-                eligible[name].append(offer.unit)
-        for name, units in _later_units(state, config, plan, nodes).items():
-            load[name] += units * seconds[config.id] * paces[name]
+                eligible[offer.lead.name].append(offer.unit)
     return Instance(
         eligible=eligible,
         remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
-        load=load,
+        load=_load(moment, seconds, paces),
         seconds=lambda unit, node: seconds[unit.config] * paces[node],
         seed=(plan.seed, state.revision),
     )
 
 
-def _later_units(state: State, config: Config, plan: Plan, nodes: Mapping[str, Node]) -> dict[str, int]:
-    """How many units of the config's epochs to come each node is the home of."""
-    later = plan.epochs - config.epoch - 1 if config.status is Status.LIVE else 0
-    at_home = [home for home in state.homes.values() if home in nodes]
-    return {name: later * at_home.count(name) for name in at_home}
+def _load(moment: _Moment, seconds: Mapping[str, float], paces: Mapping[str, float]) -> dict[str, float]:
+    """Each node's expected seconds, if those that may lead a unit share all such units by their speeds."""
+    load = dict.fromkeys(moment.nodes, 0.0)
+
+    def share(names: Collection[str], work: float) -> None:
+        each = work / sum(1 / paces[name] for name in names)
+        for name in names:
+            load[name] += each
+
+    homes = [there for names in moment.state.homes.values() if (there := [n for n in names if n in load])]
+    for config in moment.state.configs.values():
+        leads: dict[Unit, list[str]] = {}
+        for offer in moment.offers[config.id]:
+            leads.setdefault(offer.unit, []).append(offer.lead.name)
+        for names in leads.values():
+            share(names, seconds[config.id])
+        if config.status is Status.LIVE and (later := moment.plan.epochs - config.epoch - 1):
+            for names in homes:
+                share(names, later * seconds[config.id])
+    return load

@@ -114,10 +114,10 @@ class StateRead:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Which node is the home of which partition."""
+    """On which nodes each partition is at home."""
 
     revision: int
-    homes: Mapping[int, str]
+    homes: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)

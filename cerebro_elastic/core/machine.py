@@ -28,7 +28,7 @@ NodeDraining    it is registered and not draining               it has so many s
 NodeSetAside    it is idle and not aside, and the failure is    it is aside, the failure is answered
                 the last of its streak
 NodeForgiven    it is aside                                     it is not
-Placed          every partition has a home                      homes are as told
+Placed          every partition has a home, none a node twice   homes are as told
 UnitAssigned    its nodes are registered as the attempt says    the nodes are busy with the attempt
                 and idle, and as many as its choice asks for;
                 config live, at the attempt's revision and
@@ -188,6 +188,8 @@ def _placed(state: State, event: Placed) -> State:
     assert state.plan is not None
     wanted = set(range(state.plan.partitions))
     _require(set(event.homes) == wanted, event, f"the partitions are 0 to {state.plan.partitions - 1}")
+    each = all(homes and len(set(homes)) == len(homes) for homes in event.homes.values())
+    _require(each, event, "a partition is at home on one node or several")
     return replace(state, homes=dict(event.homes))
 
 

@@ -56,15 +56,15 @@ def kind_of(node: Node) -> tuple[str, int]:
 
 
 def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
-    """Of the nodes that are ``able`` those that may lead the unit: the partition's home, or any for an
-    evaluation, but after a failure one where it has not failed, as long as there is one. (A node's own
+    """Of the nodes that are ``able`` those that may lead the unit: the partition's homes, or any for an
+    evaluation, but after a failure those where it has not failed, as long as there is one. (A node's own
     trouble is over when it gets units again.)"""
-    home = state.homes.get(unit.partition, "")
-    at_home = unit.phase is Phase.TRAIN and home in able
-    if at_home and home not in failed:
-        return [home]
-    fresh = [name for name in able if name not in failed]
-    return fresh or ([home] if at_home else able)
+    homes = state.homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
+    at_home = [name for name in homes if name in able]
+    for some in (at_home, able):
+        if fresh := [name for name in some if name not in failed]:
+            return fresh
+    return at_home or able
 
 
 def _tried_in_vain(config: Config, unit: Unit, able: Mapping[str, Turn], plan: Plan) -> frozenset[str]:

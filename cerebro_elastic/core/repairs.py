@@ -10,7 +10,7 @@ from cerebro_elastic.core.actions import EndConfig, Place, Withdraw
 from cerebro_elastic.core.choosing import counts, verdict
 from cerebro_elastic.core.estimates import pace
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.placement import rebalance
+from cerebro_elastic.core.placement import Homes, rebalance
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Config, Failure, Plan, Status
@@ -41,15 +41,15 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
 
 
 def placements(state: State, plan: Plan) -> Iterator[Place]:
-    """New homes, if a partition has none on a node in use, if a node has come that should be home to some,
-    or if the nodes' speeds make it worth while."""
+    """New homes, if a partition has one on a node that is not in use, if a node has come that should be
+    home to some, or if the nodes' speeds make it worth while."""
     nodes = used_nodes(state, plan)
     if not nodes or waiting(state, plan):
         return
     paces = {n.name: pace(state, n.name) for n in nodes}
     held = {n.name: n.cached for n in nodes}
-    balanced = rebalance(state.homes, nodes, held, plan.partitions, paces)
-    before, after = set(state.homes.values()), set(balanced.values())
+    balanced = rebalance(state.homes, nodes, held, plan.partitions, paces, plan.replicas)
+    before, after = set(_count(state.homes)), set(_count(balanced))
     homeless = before - set(paces) or len(state.homes) < plan.partitions
     newcomer = after - before and len(after) > len(before)
     worth = homeless or newcomer or _longest(balanced, paces) <= WORTH_MOVING * _longest(state.homes, paces)
@@ -76,6 +76,11 @@ def _told(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.story}"
 
 
-def _longest(homes: Mapping[int, str], paces: Mapping[str, float]) -> float:
+def _longest(homes: Homes, paces: Mapping[str, float]) -> float:
     """The busiest node's share: how long it takes for one visit of all its partitions."""
-    return max(count * paces[name] for name, count in Counter(homes.values()).items())
+    return max(count * paces[name] for name, count in _count(homes).items())
+
+
+def _count(homes: Homes) -> Counter[str]:
+    """To how many partitions each node is a home."""
+    return Counter(name for names in homes.values() for name in names)

@@ -74,7 +74,7 @@ class Spent:
 class State:
     """Everything that the history up to ``revision`` says.
 
-    ``homes`` says which node is the home of which partition; ``attempts`` is by node, a gang's under each of
+    ``homes`` says on which nodes each partition is at home; ``attempts`` is by node, a gang's under each of
     its nodes. ``streaks`` has the nodes whose last units failed; ``aside`` those that are set aside, and why;
     ``judged`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
     three are by the node's name: a new registration of it makes no new machine.) ``timings`` has each
@@ -87,7 +87,7 @@ class State:
     plan: Plan | None = None
     configs: Mapping[str, Config] = field(default_factory=dict)
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    homes: Mapping[int, str] = field(default_factory=dict)
+    homes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)

@@ -86,7 +86,8 @@ class Plan:
     ``min_nodes`` before its first unit and uses at most ``max_nodes``; a unit is tried ``tries``
     times. ``choices`` are those that a unit may be trained by, the preferred one first: if they are several,
     trials tell which is the fastest for a config. ``start`` is the checkpoint from outside the run with which
-    the search's configs begin, if there is one.
+    the search's configs begin, if there is one. Each partition is at home on ``replicas`` nodes, or on all if
+    there are fewer.
     """
 
     run: str
@@ -99,6 +100,7 @@ class Plan:
     seed: int = 0
     choices: tuple[Choice, ...] = (Choice(),)
     start: Parent | None = None
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)

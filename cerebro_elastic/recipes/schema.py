@@ -183,6 +183,7 @@ class Recipe(Section):
     scheduler: Annotated[str, registered("cerebro.schedulers")] = "longest-remaining"
     limits: Limits = Limits()
     node: NodeSection = NodeSection()
+    replicas: Positive = 1
     gang: Annotated[int, Field(ge=1, le=32)] = 1
     parallelism: Parallelisms = Field(default="single", validate_default=True)
     checkpoints: str | None = None

@@ -78,7 +78,7 @@ def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) 
     table.add_column("home of partitions")  # gives way
     for name in names:
         attempt = state.attempts.get(name)
-        homes = " ".join(str(j) for j, home in state.homes.items() if home == name)
+        homes = " ".join(str(j) for j, names in state.homes.items() if name in names)
         note = node_note(state, name)
         told = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
         told.stylize("yellow", len(homes))

@@ -87,6 +87,7 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         seed=recipe.seed,
         choices=choices(recipe),
         start=start_of(recipe),
+        replicas=recipe.replicas,
     )
 
 

@@ -245,7 +245,7 @@ from cerebro_elastic.words import counted
     def resume_config(self, config: Config, reason: str, leader: int) -> int | None:
         return self._lead(leader, *self._changed(config, ConfigResumed(0, config.id, reason)))
 
-    def place(self, homes: Mapping[int, str], leader: int) -> int | None:
+    def place(self, homes: Mapping[int, tuple[str, ...]], leader: int) -> int | None:
         event = Placed(0, homes)
         return self._lead(leader, [], [Put(self.keys.homes, _bytes(event))], event)
 

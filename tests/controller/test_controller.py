@@ -84,11 +84,11 @@ def test_nodes_beyond_the_most_stand_by_and_take_a_lost_ones_place() -> None:
         run.join(name)
     settle(run)
     assert set(assigned(run)) == {"a", "b"}
-    assert set(run.ledger.state().homes.values()) == {"a", "b"}
+    assert set(run.ledger.state().homes.values()) == {("a",), ("b",)}
     run.lose("a")
     settle(run)
     assert set(assigned(run)) == {"b", "c"}
-    assert set(run.ledger.state().homes.values()) == {"b", "c"}
+    assert set(run.ledger.state().homes.values()) == {("b",), ("c",)}
 
 
 def test_a_join_takes_over_few_homes_and_a_loss_moves_the_lost_ones_only() -> None:
@@ -102,11 +102,11 @@ def test_a_join_takes_over_few_homes_and_a_loss_moves_the_lost_ones_only() -> No
     second = run.ledger.state().homes
     moved = {j for j in first if first[j] != second[j]}
     assert len(moved) == 2
-    assert {second[j] for j in moved} == {"c"}
+    assert {second[j] for j in moved} == {("c",)}
     run.lose("a")
     settle(run)
     third = run.ledger.state().homes
-    assert {j for j in second if second[j] != third[j]} == {j for j in second if second[j] == "a"}
+    assert {j for j in second if second[j] != third[j]} == {j for j in second if second[j] == ("a",)}
 
 
 def test_the_unit_of_a_lost_node_is_withdrawn_and_done_elsewhere() -> None:

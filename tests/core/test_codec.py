@@ -44,7 +44,7 @@ VALUES = [
     TrialResult(UNIT, CHOICE, "A100", "n", 9, refusal="out of memory"),
     Config("c0", {"lr": 0.1, "act": "relu"}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
     Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
-    Placed(7, {0: "a", 1: "b"}),
+    Placed(7, {0: ("a", "b"), 1: ("b",)}),
     UnitCommitted(8, VISIT),
     StateRead(
         9,
@@ -52,7 +52,7 @@ VALUES = [
             Plan("r", 2, 1),
             {"c0": Config("c0", {"lr": 0.1}, begun=Begun(1, 3), parts=1, revision=8)},
             {"n": Node("n", "h", registration=3, drain=2.5)},
-            {0: "n", 1: "n"},
+            {0: ("n", "m"), 1: ("n",)},
             {"n": Attempt(UNIT, "n", 3, 8, REF, skip=3, expected=1.5, token=9)},
             {"n": Streak(2, 7, FailureKind.STORAGE, "boom")},
             {"n": "why"},

@@ -49,7 +49,7 @@ def state(
         plan=Plan("r", partitions, 2, max_nodes=most),
         configs={"c0": Config("c0", {}, head=REF, revision=9)},
         nodes={name: Node(name, "h", registration=at + 1) for at, name in enumerate(names)},
-        homes=even if homes is None else homes,
+        homes={j: tuple(names) for j, names in (even if homes is None else homes).items()},
         revision=20,
     )
     return replace(known, **more)  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ def test_a_units_next_node_may_have_been_in_trouble_of_its_own_before() -> None:
 def moved(given: State) -> Counter[str] | None:
     """How many partitions each node is home to afterwards, if any move."""
     placed = [a for a in decided(given) if isinstance(a, Place)]
-    return Counter(placed[0].homes.values()) if placed else None
+    return Counter(name for names in placed[0].homes.values() for name in names) if placed else None
 
 
 def paced(**factors: float) -> dict[str, Pace]:

@@ -84,7 +84,7 @@ def moment(
             for name, revision in revisions.items()
         },
         nodes=there,
-        homes=dict(enumerate(homes)),
+        homes={j: (home,) for j, home in enumerate(homes)},
         attempts={name: made for attempts in running for name, made in attempts.items()},
         trials=known,
         revision=90,

@@ -56,7 +56,7 @@ HISTORY: list[Event] = [
     NodeJoined(4, Node("b", "h", registration=4)),
     ConfigCreated(5, Config("c0", {})),
     ConfigCreated(6, Config("c1", {})),
-    Placed(7, {0: "a", 1: "b"}),
+    Placed(7, {0: ("a",), 1: ("b", "a")}),
     UnitAssigned(8, Attempt(UNIT, "b", registration=4, config_revision=5)),
 ]
 
@@ -240,7 +240,9 @@ IMPOSSIBLE: dict[str, Event] = {
     "an end that is no end": ConfigEnded(9, "c0", Status.FINISHED, "why"),
     "a node that is there": NodeJoined(9, Node("a", "h", registration=9)),
     "a node that is not there": NodeLeft(9, "z"),
-    "a partition without home": Placed(9, {0: "a"}),
+    "an unknown partition": Placed(9, {0: ("a",)}),
+    "a partition without home": Placed(9, {0: ("a",), 1: ()}),
+    "a partition twice on a node": Placed(9, {0: ("a",), 1: ("b", "b")}),
     "a busy node": UnitAssigned(9, Attempt(Unit("c1", 0, 1), "b", 4, 6)),
     "a busy config": UnitAssigned(9, Attempt(Unit("c0", 0, 0), "a", 3, 5)),
     "an old registration": UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 2, 6)),

@@ -46,6 +46,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         max_nodes=st.integers(2, 3),
         search=st.sampled_from([FixedSearch, RestlessSearch]),
         choices=choices,
+        replicas=st.integers(1, 3),
     )
     def open(
         self,
@@ -56,6 +57,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         max_nodes: int,
         search: type[FixedSearch],
         choices: tuple[Choice, ...],
+        replicas: int,
     ) -> None:
         plan = Plan(
             "r",
@@ -66,6 +68,7 @@ class RunUnderFaults(RuleBasedStateMachine):
             max_nodes=max_nodes,
             tries=2,
             choices=choices,
+            replicas=replicas,
         )
         self.world = World(plan, configs, FirstFit(), search=search)
         self.world.elect()

@@ -23,7 +23,7 @@ def state(choices: tuple[Choice, ...], *nodes: Node, busy: str = "") -> State:
             "z": Config("z", {}, head=REF, status=Status.STOPPED),
         },
         nodes={node.name: node for node in nodes},
-        homes={0: nodes[0].name} if nodes else {},
+        homes={0: (nodes[0].name,)} if nodes else {},
         attempts={name: Attempt(unit, name, 1, 1) for name in busy},
     )
 

@@ -83,7 +83,7 @@ class Past:
 
     def place(self) -> None:
         nodes = sorted(self.state.nodes)
-        self.tell(Placed, homes={j: nodes[j % len(nodes)] for j in range(self.plan.partitions)})
+        self.tell(Placed, homes={j: (nodes[j % len(nodes)],) for j in range(self.plan.partitions)})
 
     def assign(self, config: str, node: str) -> Attempt:
         held = self.state.configs[config]

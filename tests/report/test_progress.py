@@ -40,7 +40,7 @@ def state(configs: int, nodes: int) -> State:
         plan=PLAN,
         configs=made,
         nodes={f"node-{i}": Node(f"node-{i}", "here") for i in range(nodes)},
-        homes={j: f"node-{j % nodes}" for j in range(4)},
+        homes={j: (f"node-{j % nodes}",) for j in range(4)},
         attempts={
             f"node-{i}": Attempt(
                 Unit(f"c{configs - 1 - i:04d}", 0, i % 4), f"node-{i}", registration=1, config_revision=1

@@ -131,7 +131,9 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         wait_for(lambda: ledger.node("by-hand") is None, "the node to leave")
         hand.wait(DEADLINE)
         assert guest.wait(DEADLINE) == 0, (tmp_path / "guest.log").read_text()
-        wait_for(lambda: set(ledger.state().homes.values()) == {"node-0", "other"}, "its partitions to move")
+        wait_for(
+            lambda: set(ledger.state().homes.values()) == {("node-0",), ("other",)}, "its partitions to move"
+        )
 
         # Whoever joined takes over from the one that is killed, whose nodes end with it.
         first.kill()

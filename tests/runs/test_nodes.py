@@ -124,7 +124,7 @@ def test_nodes_come_before_and_after_the_controller(
         wait_for(lambda: visits("early") > 2 and visits("node-0") > 2, "units on both nodes")
         late = node("late")
         wait_for(lambda: visits("late") > 2, "units on the node that came late")
-        everybody = {"early", "node-0", "late"}
+        everybody = {("early",), ("node-0",), ("late",)}
         wait_for(lambda: set(ledger.state().homes.values()) == everybody, "a share of the data for each")
 
         # A dead rank is seen at once, not by a lease's end; its unit is tried again.

@@ -59,7 +59,7 @@ def history(losses: dict[str, Sequence[float]]) -> list[Event]:
     events: list[Event] = [
         told.RunOpened(1, Plan("r", 1, 2)),
         told.NodeJoined(2, Node("n", "h", registration=2)),
-        told.Placed(3, {0: "n"}),
+        told.Placed(3, {0: ("n",)}),
     ]
     for name, values in losses.items():
         created = len(events) + 1
