@@ -220,11 +220,11 @@ class Recipe(Section):
         """The folder that users' modules are imported from and relative paths start from."""
         return self._root
 
-    def placed(self, root: Path, source: Source) -> Self:
     def rooted(self, url: str) -> str:
         """A URL as it is; a path from the recipe's folder on."""
         return (url if "://" in url else str(self.root / url)).rstrip("/")
 
+    def placed(self, root: Path, source: Source) -> Self:
         """This recipe with its folder, and with the places of its values for messages."""
         self._root, self._source = root.resolve(), source
         return self

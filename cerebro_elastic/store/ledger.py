@@ -67,6 +67,7 @@ from cerebro_elastic.store.base import (
 )
 from cerebro_elastic.store.history import attempt_of, config_of, events_of, node_of, state_of, visits_in
 from cerebro_elastic.store.keys import Keys
+from cerebro_elastic.words import counted
 
 Change: TypeAlias = tuple[Sequence[Compare], Sequence[Op], Event]
 """A transaction: its guard, what it does, the event that it is."""
@@ -76,7 +77,6 @@ class Ledger:
     """One run's record in a store."""
 
     def __init__(self, store: Store, run: str) -> None:
-from cerebro_elastic.words import counted
         self.store = store
         self.keys = Keys(run)
 
@@ -110,15 +110,6 @@ from cerebro_elastic.words import counted
         """Whether the run has ended."""
         return self.store.get(self.keys.outcome) is not None
 
-    def config(self, config: str) -> Config | None:
-        item = self.store.get(self.keys.config(config))
-        return config_of(item) if item else None
-
-    def node(self, name: str) -> Node | None:
-        item = self.store.get(self.keys.node(name))
-        return node_of(item) if item else None
-
-    def assignment(self, node: str) -> Attempt | None:
     def leader(self) -> str | None:
         """The name of who leads the run."""
         item = self.store.get(self.keys.leader)
@@ -129,6 +120,15 @@ from cerebro_elastic.words import counted
         prefix = self.keys.logged("")
         return {item.key.removeprefix(prefix): int(item.value) for item in self.store.range(prefix).items}
 
+    def config(self, config: str) -> Config | None:
+        item = self.store.get(self.keys.config(config))
+        return config_of(item) if item else None
+
+    def node(self, name: str) -> Node | None:
+        item = self.store.get(self.keys.node(name))
+        return node_of(item) if item else None
+
+    def assignment(self, node: str) -> Attempt | None:
         item = self.store.get(self.keys.assign(node))
         return attempt_of(item) if item else None
 
@@ -282,6 +282,15 @@ from cerebro_elastic.words import counted
         guard = [absent(key), at_revision(self.keys.control, asked)]
         return self._lead(leader, guard, [Put(key, _bytes(event))], event)
 
+    def log(self, config: str, visits: int, controller: str) -> None:
+        """Note that the loggers have so many visits of the config, unless another than ``controller`` leads.
+        It is no event, for it says nothing about the run."""
+        leader = self.store.get(self.keys.leader)
+        if leader is None or leader.value == controller.encode():
+            guard = created_at(self.keys.leader, leader.create_revision if leader else 0)
+            with suppress(TxnUnknown):  # the config's next visit is noted, too
+                self.store.txn([guard], [Put(self.keys.logged(config), str(visits).encode())])
+
     def _created(self, config: Config, parent: int) -> Change:
         key, edge = self.keys.config(config.id), config.parent
         guard: list[Compare] = [absent(key)]
@@ -296,15 +305,6 @@ from cerebro_elastic.words import counted
         key = self.keys.config(config.id)
         after = replace(changed(config, event), revision=0)
         return [at_revision(key, config.revision)], [Put(key, _bytes(after))], event
-    def log(self, config: str, visits: int, controller: str) -> None:
-        """Note that the loggers have so many visits of the config, unless another than ``controller`` leads.
-        It is no event, for it says nothing about the run."""
-        leader = self.store.get(self.keys.leader)
-        if leader is None or leader.value == controller.encode():
-            guard = created_at(self.keys.leader, leader.create_revision if leader else 0)
-            with suppress(TxnUnknown):  # the config's next visit is noted, too
-                self.store.txn([guard], [Put(self.keys.logged(config), str(visits).encode())])
-
 
     # People. What they ask for happens at once, whoever leads the run.
 
