@@ -1,7 +1,7 @@
 """The schedulers against their lower bounds: the papers' figures again, and what lies beyond them.
 
-    python benchmarks/schedulers.py [--seeds 5] [--seconds 1] [fig5 fig6 hard noise replicas deaths thesis
-    scale]
+    python benchmarks/schedulers.py [--seeds 5] [--seconds 1] [fig5 fig6 hard noise replicas deaths
+    halving thesis scale]
 
 Prints, for each setting, the mean and the largest ratio of the makespan to the lower bound over fresh seeds,
 the target that it is judged by, and the CPU seconds of one schedule. ``scale`` takes a minute and is left out
@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.schedulers import Outage, Surprises, instance, lower_bound, schedule
-from cerebro_elastic.schedulers.joint_problem import joint
+from cerebro_elastic.schedulers import Halving, Outage, Surprises, instance, joint, lower_bound, schedule
 
 CNNS = {
     "alexnet": 727, "caffenet": 724, "squeezenet1-0": 837, "squeezenet1-1": 360, "vgg-f": 727, "vgg-m": 2000,
@@ -156,6 +156,47 @@ def deaths(seeds: int, seconds: float) -> Iterator[Row]:
             )
 
 
+RUNGS = ((16, 8, (1, 2, 4, 8), 2), (32, 8, (1, 2, 4, 8), 2), (64, 8, (1, 2, 4, 8), 2), (81, 16, (1, 3, 9), 3))
+"""Configs, nodes, rungs (epochs) and reduction factor."""
+
+
+def halving(seeds: int, _seconds: float) -> Iterator[Row]:
+    """Who survives is told when it is decided; against the pipelined bound: no schedule that knows all
+    survivors from the start, and lets them go on without a barrier, is shorter."""
+
+    def ratio(seed: int, rung: tuple[int, int, tuple[int, ...], int], policy: str, rule: str) -> float:
+        configs, nodes, rungs, factor = rung
+        losses = np.random.default_rng(seed + 1000).random(configs)
+        survivors = Surprises(halving=Halving(rungs, losses, factor, rule))
+        return 1 + schedule(durations(configs, nodes, seed), policy, seed, surprises=survivors).gap
+
+    def barrier(seed: int, rung: tuple[int, int, tuple[int, ...], int]) -> float:
+        configs, nodes, rungs, factor = rung
+        best = np.argsort(np.random.default_rng(seed + 1000).random(configs))
+        times, epochs, makespan = durations(configs, nodes, seed), np.zeros(configs, int), 0.0
+        for low, high in pairwise((0, *rungs)):
+            makespan += schedule(instance(times[best], epochs=high - low), seed=seed).makespan
+            epochs[best] = high
+            best = best[: len(best) // factor]
+        return makespan / lower_bound(instance(times, epochs=epochs))
+
+    for rung in RUNGS:
+        name = f"{rung[0]} x {rung[1]}, {'-'.join(map(str, rung[2]))}"
+        yield measured(f"{name} with a barrier", "", seeds, lambda seed, r=rung: barrier(seed, r))
+        for policy, rule in (
+            ("random", "each"),
+            ("auto", "each"),
+            ("auto", "asynchronous"),
+            ("auto", "synchronous"),
+        ):
+            yield measured(
+                f"{name} {policy}, {rule}",
+                "1.10" if (policy, rule) == ("auto", "each") else "",
+                seeds,
+                lambda seed, a=rung, p=policy, k=rule: ratio(seed, a, p, k),
+            )
+
+
 def thesis(seeds: int, seconds: float) -> Iterator[Row]:
     """Figs 4.1 to 4.3: data sharded by the nodes' GPUs, and a unit may take any number of its node's."""
 
@@ -192,7 +233,7 @@ def scale(_seeds: int, _seconds: float) -> Iterator[Row]:
         )
 
 
-PARTS = {part.__name__: part for part in (fig5, fig6, hard, noise, replicas, deaths, thesis, scale)}
+PARTS = {part.__name__: part for part in (fig5, fig6, hard, noise, replicas, deaths, halving, thesis, scale)}
 
 
 def main() -> None:
@@ -207,7 +248,7 @@ def main() -> None:
         print(f"\n{part}: {PARTS[part].__doc__}")
         for name, ratios, target, cpu in PARTS[part](asked.seeds, asked.seconds):
             print(
-                f"  {name:32} mean {np.mean(ratios):.4f}  max {max(ratios):.4f}  {target:22} {cpu:6.2f} s",
+                f"  {name:38} mean {np.mean(ratios):.4f}  max {max(ratios):.4f}  {target:22} {cpu:6.2f} s",
                 flush=True,
             )
 

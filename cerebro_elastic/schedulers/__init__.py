@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cerebro_elastic.schedulers.bounds import lower_bound
+    from cerebro_elastic.schedulers.halving import Halving
     from cerebro_elastic.schedulers.instances import Instance, instance
     from cerebro_elastic.schedulers.joint_problem import JointSchedule, joint
     from cerebro_elastic.schedulers.online import Outage, Surprises
     from cerebro_elastic.schedulers.scheduling import Schedule, schedule
 
 __all__ = [
+    "Halving",
     "Instance",
     "JointSchedule",
     "Outage",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Halving": "halving",
     "Instance": "instances",
     "JointSchedule": "joint_problem",
     "Outage": "online",

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.schedulers.bounds import lower_bound
+from cerebro_elastic.schedulers.halving import Halving, Ladder
 from cerebro_elastic.schedulers.instances import Instance, numbers
 from cerebro_elastic.schedulers.rehearsal import Manner, adopt, plan, rehearse
 from cerebro_elastic.schedulers.shop import Seconds, Shop, Tables, Visit
@@ -38,10 +39,16 @@ class Outage:
 @dataclass(frozen=True, slots=True)
 class Surprises:
     """What a scheduler learns only as it happens. ``durations``: the seconds that units really take, in the
-    shape of the instance's."""
+    shape of the instance's. ``halving``: who is trained on after the instance's epochs."""
 
     durations: ArrayLike | None = None
     outages: Sequence[Outage] = ()
+    halving: Halving | None = None
+
+    @property
+    def none(self) -> bool:
+        """Whether all is known beforehand."""
+        return self.durations is None and not self.outages and self.halving is None
 
 
 @dataclass(slots=True)
@@ -79,6 +86,7 @@ class _Run:
         self._manners, self._seed, self._shared = manners, seed, shared
         self._actual = _actual(instance, surprises)
         self._happenings = _happenings(instance, surprises)
+        self._ladder = Ladder(surprises.halving, instance) if surprises.halving is not None else None
         noisy = self._actual is not None and not (shared and len(manners) == 1)
         self._replans = (REPLANS_WITH_REPLICAS if instance.replicated else REPLANS) if noisy else 1
         self._decisions = decisions // (self._replans + len(self._happenings) + 1)
@@ -96,7 +104,11 @@ class _Run:
         while True:
             coming = self._happenings[0][0] if self._happenings else inf
             until = min(coming, wake)
-            shop.run(self._manner.rule, self._actual, until=until, record=self._story.visits.append)
+            arrived: list[int] | None = None if self._ladder is None else []
+            shop.run(self._manner.rule, self._actual, until, inf, self._story.visits.append, arrived)
+            if arrived:
+                self._promote(arrived)
+                continue
             if shop.finished:
                 return self._story
             if until == inf:
@@ -121,6 +133,15 @@ class _Run:
         if lost is not None:
             self._story.visits.remove(lost)
             self._story.lost.append(lost)
+
+    def _promote(self, arrived: Sequence[int]) -> None:
+        """Who goes on from the rungs that were come to does so at once."""
+        assert self._ladder is not None
+        promoted = [promotion for config in arrived for promotion in self._ladder.arrive(config)]
+        for config, epochs in promoted:
+            self._shop.extend(config, epochs)
+        if promoted and self._shop.tables.spare:
+            self._replan()
 
     def _replan(self) -> None:
         shop = self._shop

@@ -51,6 +51,25 @@ class Longest:
         self._idle = [entry for entry in self._idle if entry[1] != config]
 
 
+class Furthest(Longest):
+    """Successive halving: the config that has been given most work comes first, done or not.
+
+    That is who has survived most rungs, and who costs most: if it survives again, it is the tail. So it never
+    waits, while those that nobody knows anything of yet fill the nodes."""
+
+    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+        """The idle configs, kept sorted: whoever has been given most comes first."""
+        super().begin(shop, ())
+        self._shop, self._length = shop, [sum(row) for row in shop.tables.least]
+        for i in idle:
+            self.add(i)
+
+    def add(self, config: int) -> None:
+        """To its place among the others."""
+        epochs = self._shop.epoch[config] + 1 + self._shop.later[config]
+        insort(self._idle, (-epochs * self._length[config], config))
+
+
 class Random:
     """A random config for a random node: Algorithm 1 of the paper (section 5.3)."""
 

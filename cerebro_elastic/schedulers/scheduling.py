@@ -17,7 +17,7 @@ from cerebro_elastic.schedulers.instances import Array, Instance, instance, numb
 from cerebro_elastic.schedulers.online import Story, Surprises, follow
 from cerebro_elastic.schedulers.rearrangement import rearranged
 from cerebro_elastic.schedulers.rehearsal import Manner
-from cerebro_elastic.schedulers.rules import InOrder, Longest, Random
+from cerebro_elastic.schedulers.rules import Furthest, InOrder, Longest, Random
 from cerebro_elastic.schedulers.shop import Visit
 
 DECISIONS_PER_SECOND = 60_000
@@ -125,13 +125,15 @@ def _target(request: _Request) -> Schedule:
 
 
 def _auto(request: _Request) -> Schedule:
-    if request.instance.units >= MANY and suits(request.instance) and request.surprises == Surprises():
+    if request.surprises.halving is not None:
+        return request.followed([Manner(Furthest())], shared=False)
+    if request.instance.units >= MANY and suits(request.instance) and request.surprises.none:
         return _bulk(request)
     return request.followed(_cheap(request.instance), shared=False, search=True)
 
 
 def _exact(request: _Request) -> Schedule:
-    if request.surprises != Surprises():
+    if not request.surprises.none:
         raise ScheduleError("the policy exact plans what is known; give it no surprises, or take auto")
     start = request.followed(_cheap(request.instance), shared=False, search=True)
     visits = exact(request.instance, start.source, request.seed, request.seconds)
@@ -157,6 +159,8 @@ def _cheap(problem: Instance) -> list[Manner]:
 def _told(story: Story, problem: Instance, surprises: Surprises) -> Schedule:
     if surprises.durations is not None:
         problem = replace(problem, durations=numbers(surprises.durations, "surprises.durations"))
+    if surprises.halving is not None:
+        problem = replace(problem, epochs=_trained(story, problem))
     visits = sorted(story.visits, key=lambda v: (v.start, v.node))
     return Schedule(
         makespan=max((v.end for v in visits), default=0.0),
@@ -164,6 +168,14 @@ def _told(story: Story, problem: Instance, surprises: Surprises) -> Schedule:
         source=lambda: _visits(visits),
         lost=tuple(story.lost),
     )
+
+
+def _trained(story: Story, problem: Instance) -> NDArray[np.int64]:
+    """``[C]``: the epochs that each config came to be trained for."""
+    epochs = np.zeros(problem.configs, np.int64)
+    for visit in story.visits:
+        epochs[visit.config] = max(epochs[visit.config], visit.epoch + 1)
+    return epochs
 
 
 def _visits(visits: Sequence[Visit]) -> Visits:

@@ -242,9 +242,13 @@ class Shop:
         """The config is to be trained for so many epochs more."""
         self.later[config] += epochs
         self.fastest[config] += epochs * sum(self.tables.least[config])
+        for j, seconds in enumerate(self.tables.seconds[config]):
+            takers = self._owners(config, j) if self.shared else (self._plan[config][j],)
+            for n in takers:
+                self.load[n] += epochs * seconds[n] / len(takers)
+                self.rest[config] += epochs * seconds[n] / len(takers)
         if not self.undone[config]:
             self._next_epoch(config)
-        self._deal()
 
     def _next_epoch(self, i: int) -> bool:
         """Begin the config's next epoch, if there is one."""
@@ -267,12 +271,14 @@ class Shop:
         until: float = inf,
         cutoff: float = inf,
         record: Callable[[Visit], None] | None = None,
+        arrived: list[int] | None = None,
     ) -> float:
         """Dispatch by ``rule`` up to and including what happens at ``until``; the time of the last event.
 
         ``actual`` are the seconds that units really take, known when they have ended; ``record`` is called
-        with each visit as it starts. If it turns out that nothing can be done before ``cutoff``, the answer
-        is infinity, and the shop is of no further use."""
+        with each visit as it starts; ``arrived`` gets the configs that have nothing left to do, and the
+        dispatch pauses there. If it turns out that nothing can be done before ``cutoff``, the answer is
+        infinity, and the shop is of no further use."""
         seconds = actual or self.tables.seconds
         reserved, reserving = self.reserved, self.guard >= 0 and not self.shared
         left, load, fastest, running = self.left, self.load, self.fastest, self.running
@@ -322,6 +328,10 @@ class Shop:
                     if self.undone[i] or self._next_epoch(i):
                         rule.add(i)
                         self.resting |= 1 << i
+                    elif arrived is not None and n >= 0:
+                        arrived.append(i)
+            if arrived:
+                return self.time
 
     def _reserve(self, visit: Visit) -> None:
         """Have a node free when the visit ends, if its config must then go on at once."""
