@@ -7,6 +7,7 @@ from typing import Any
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config
 from cerebro_elastic.core.waits import Wait, waits
+from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.tables import unit_text
 from cerebro_elastic.runs.result import RunResult
 
@@ -22,6 +23,7 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "aside": dict(state.aside),
         "configs": {name: _config_json(c) for name, c in state.configs.items()},
+        "gap": _gap(state),
         "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},
     }
 
@@ -59,6 +61,11 @@ def _config_json(config: Config) -> dict[str, Any]:
 
 def _wait(wait: Wait) -> dict[str, Any]:
     return {"nodes": wait.nodes, "lacks": wait.lacks}
+
+
+def _gap(state: State) -> dict[str, float] | None:
+    found = gap(state)
+    return found and {"forecast": found.forecast, "bound": found.bound, "share": found.share}
 
 
 def _unit(attempt: Attempt | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from cerebro_elastic.core.lineage import born
 from cerebro_elastic.core.progress import advance, units_done
-from cerebro_elastic.core.state import Point, Spent
+from cerebro_elastic.core.state import Busy, Point, Spent
 from cerebro_elastic.core.values import Config, Phase, Plan, Visit
 
 Curves: TypeAlias = Mapping[str, tuple[Point, ...]]
@@ -35,7 +35,16 @@ def spend(spent: Spent, visit: Visit) -> Spent:
         seconds=spent.seconds + seconds * len(visit.nodes),
         began=began,
         until=max(spent.until, visit.started + seconds),
+        nodes=_busier(spent.nodes, visit.nodes, visit),
+        configs=_busier(spent.configs, (visit.unit.config,), visit),
     )
+
+
+def _busier(busy: Mapping[str, Busy], names: Iterable[str], visit: Visit) -> Mapping[str, Busy]:
+    ended = visit.started + visit.hop_seconds + visit.seconds
+    before = {name: busy.get(name, Busy()) for name in names}
+    after = {name: Busy(b.seconds + visit.seconds, max(b.until, ended)) for name, b in before.items()}
+    return {**busy, **after}
 
 
 def retell(configs: Iterable[Config], visits: Iterable[Visit], plan: Plan | None) -> tuple[Curves, Spent]:

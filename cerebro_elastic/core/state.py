@@ -55,14 +55,26 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """What the visits of one node, or of one config, have cost: ``seconds`` in the task; the last of them
+    ended at ``until``."""
+
+    seconds: float = 0.0
+    until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
     """What the visits so far have cost: whole training ``units``, ``seconds`` of nodes, and the time from the
-    beginning of the first (``began``) to the latest end of one (``until``), by the nodes' wall clocks."""
+    beginning of the first (``began``) to the latest end of one (``until``), by the nodes' wall clocks; and
+    the same of each of the ``nodes`` and ``configs``."""
 
     units: int = 0
     seconds: float = 0.0
     began: float | None = None
     until: float = 0.0
+    nodes: Mapping[str, Busy] = field(default_factory=dict)
+    configs: Mapping[str, Busy] = field(default_factory=dict)
 
     @property
     def elapsed(self) -> float:

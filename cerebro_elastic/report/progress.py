@@ -16,6 +16,7 @@ from cerebro_elastic.core.progress import units_left
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Choice, Config, Plan, Status
 from cerebro_elastic.core.waits import Wait, waits
+from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import STYLES, bytes_text, clock_text, hparams_text, unit_text
 
@@ -165,7 +166,8 @@ def _leader(best: Mapping[str, float], objective: Objective) -> str:
 
 
 def summary_line(state: State, objective: Objective | None, elapsed: float | None) -> str:
-    """Units done, the time that the rest will take, and, if there is an ``objective``, the best so far."""
+    """Units done, the time that the rest will take, by how much the run is behind the best schedule, and, if
+    there is an ``objective``, the best so far."""
     assert state.plan is not None
     plan = state.plan
     total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
@@ -177,6 +179,8 @@ def summary_line(state: State, objective: Objective | None, elapsed: float | Non
     eta = _eta(state, plan)
     if eta is not None and left:
         told.append(f"about {clock_text(eta)} to go")
+    if behind := gap(state):
+        told.append(f"optimality gap {behind.share:.1%}")
     if objective is not None and (best := best_so_far(state, objective)):
         lead = _leader(best, objective)
         told.append(f"best so far {lead}: {objective.metric} {best[lead]:.4g}")

@@ -13,6 +13,7 @@ from cerebro_elastic.core.events import Event, NodeJoined, StateRead
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Node, Spec
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.page import curves, gantt, parallel
 from cerebro_elastic.report.page.scale import number
 from cerebro_elastic.report.results import gather, leaderboard
@@ -62,6 +63,7 @@ def render(subject: Subject) -> str:
             marks=line.marks[:_MOST_MARKS],
             chart=gantt.gantt(line),
             gantt=gantt,
+            gap=gap(state),
             traffic=traffic(visits, subject.manifest, {name: node.host for name, node in nodes.items()}),
             nodes=nodes,
             recipe=yaml.safe_dump(dict(subject.spec.recipe), sort_keys=False, allow_unicode=True, width=100),

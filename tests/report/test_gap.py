@@ -1,0 +1,116 @@
+"""The optimality gap, while a run goes on and at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.events import Event, UnitCommitted
+from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Node, Plan
+from cerebro_elastic.report.gap import Gap, gap
+from cerebro_elastic.report.progress import summary_line
+from cerebro_elastic.report.results import gather
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.sim import Simulation, Times, Toy, read_faults, simulate
+from cerebro_elastic.testing.world import FixedSearch
+
+PLAN = Plan("a-run", partitions=4, epochs=2, min_nodes=4, max_nodes=5)
+UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(7)})
+
+
+def played(times: Times = UNEVEN, faults: str = "", plan: Plan = PLAN, configs: int = 7) -> Simulation:
+    nodes = [Node(f"node-{i}", "host") for i in range(plan.min_nodes)]
+    told = read_faults(faults, [node.name for node in nodes])
+    search = FixedSearch([{"lr": float(i)} for i in range(configs)])
+    return simulate(plan, nodes, LongestRemaining(), search, times, Toy({}, 8), faults=told)
+
+
+def gaps(events: Sequence[Event]) -> list[Gap]:
+    """After each visit."""
+    state, found = State(), []
+    for event in events:
+        state = fold(state, event)
+        if isinstance(event, UnitCommitted) and (known := gap(state)):
+            found.append(known)
+    return found
+
+
+def test_equal_units_without_costs_reach_the_bound() -> None:
+    done = played(Times(usual=10.0), configs=8)
+    assert gap(done.state) == Gap(160.0, 160.0)
+    assert {round(known.share, 9) for known in gaps(done.events)} == {0.0}
+
+
+def test_before_the_first_visit_there_is_none() -> None:
+    done = played()
+    first = next(i for i, event in enumerate(done.events) if isinstance(event, UnitCommitted))
+    assert gap(gather(done.events[:first])[0]) is None
+    assert gap(State()) is None
+
+
+def test_hops_and_decisions_are_in_the_gap() -> None:
+    """Seven configs of 5 to 11 s on 4 nodes with one partition each: a node has 2 x 56 s to train."""
+    found = gap(played(replace(UNEVEN, hop=0.5, dispatch=0.25)).state)
+    assert found is not None
+    assert found.bound == pytest.approx(112.0)
+    assert found.forecast >= 112.0 + 14 * 0.75 - 0.25
+
+
+def test_the_forecast_is_what_comes_once_units_are_known() -> None:
+    """Once each node and config has done one. It does not foresee the pauses between units to come."""
+    done = played(replace(UNEVEN, hop=0.5, dispatch=0.25))
+    told = gaps(done.events)
+    assert all(known.forecast == pytest.approx(done.seconds, rel=0.06) for known in told[8:])
+    assert told[-1].forecast == pytest.approx(done.seconds)
+
+
+def test_who_is_lost_leaves_its_work_to_the_others_and_is_no_gap() -> None:
+    """What is lost is a unit and the wait for its lease, not the node's speed."""
+    alone = gap(played().state)
+    lost = gap(played(faults="kill node-1 at 50").state)
+    assert alone is not None
+    assert lost is not None
+    assert lost.bound > 1.2 * alone.bound
+    assert lost.share < 0.1
+
+
+def test_who_joins_late_is_not_missed_before() -> None:
+    plan = replace(PLAN, min_nodes=1, max_nodes=2)
+    joined = gap(played(Times(usual=10.0), "join node-9 at 165", plan, configs=8).state)
+    assert joined is not None
+    assert joined.share < 0.05
+
+
+def test_a_run_that_stands_still_has_none() -> None:
+    done = played(faults="\n".join(f"kill node-{i} at 30" for i in range(4)))
+    assert done.state.outcome is None
+    assert gap(done.state) is None
+
+
+def test_replicas_spread_what_is_left() -> None:
+    """Of two nodes the second is as fast; all that is left may go to either."""
+    done = played(plan=replace(PLAN, min_nodes=2, max_nodes=2))
+    middle = gather(done.events[: len(done.events) // 2])[0]
+    both = tuple(sorted(middle.nodes))
+    spread = replace(middle, homes=dict.fromkeys(range(4), both))
+    alone, shared = gap(middle), gap(spread)
+    assert alone is not None
+    assert shared is not None
+    assert shared.bound <= alone.bound * (1 + 1e-9)
+    assert shared.bound == pytest.approx(alone.bound, rel=0.1)
+
+
+def test_a_run_in_which_much_went_wrong(past: Any) -> None:
+    """Nine seconds; node-0 has trained in seven units for 0.8 s each."""
+    found = gap(past.state)
+    assert found is not None
+    assert (found.forecast, round(found.bound, 6)) == (9.0, 5.6)
+
+
+def test_it_is_told_while_the_run_goes_on(past: Any) -> None:
+    assert summary_line(past.state, None, None).endswith(", optimality gap 60.7%")
