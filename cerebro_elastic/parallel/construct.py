@@ -12,8 +12,9 @@ from torch.overrides import TorchFunctionMode
 from cerebro_elastic.parallel.base import Make, Parts
 
 
-def made(make: Make, *, loaded: bool) -> Parts:
-    """What ``make`` makes; if ``loaded``, with parameters whose values are whatever lay in memory.
+def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
+    """What ``make`` makes; if ``loaded``, with parameters whose values are whatever lay in memory, or if they
+    shall be ``hollow``, that have no memory: they are on the meta device.
 
     Only where that makes no difference once a state is loaded: all else is as ever. If anything else is
     random (the generator was drawn from), or a tensor is kept that no state has and that may come from a
@@ -25,9 +26,25 @@ def made(make: Make, *, loaded: bool) -> Parts:
     with _NoInitialValues():
         parts = make()
     if torch.equal(torch.get_rng_state(), before) and not keeps_tensors(parts.model):
-        return parts
+        return _emptied(parts) if hollow else parts
     torch.set_rng_state(before)
     return make()
+
+
+def _emptied(parts: Parts) -> Parts:
+    """The parts with parameters on the meta device, tied ones as before."""
+    empty: dict[nn.Parameter, nn.Parameter] = {}
+    for module in parts.model.modules():
+        for name, own in module._parameters.items():
+            if own is not None and own not in empty:
+                empty[own] = nn.Parameter(torch.empty_like(own, device="meta"), own.requires_grad)
+            if own is not None:
+                module._parameters[name] = empty[own]
+    for group in parts.optimizer.param_groups:
+        group["params"] = [empty.get(own, own) for own in group["params"]]
+    for own in [own for own in parts.optimizer.state if own in empty]:
+        parts.optimizer.state[empty[own]] = parts.optimizer.state.pop(own)
+    return parts
 
 
 class _NoInitialValues(TorchFunctionMode):

@@ -101,10 +101,15 @@ class SeveralRanks(NamedStateStrategy):
         if refusal := self.by.refusal(parts, self.world_size):
             raise TaskError(f"{type(module).__name__} cannot be trained by {self._name}: {refusal}")
         with self._marks_hidden(module):
-            self._parts = self.by.build(lambda: parts, self.root_device, loaded=self._state is not None)
+            self._parts = self.by.build(lambda: parts, self.root_device, loaded=self._loaded)
         self.model = self._parts.model
         _place(module, self.root_device)
         self._trained = _flags(module)
+
+    @property
+    def _loaded(self) -> bool:
+        """Whether all ranks get a state later, so that their parameters need not agree before."""
+        return self._state is not None
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         module, model = self.lightning_module, self.model
@@ -198,6 +203,11 @@ class Sharded(SeveralRanks):
         super().__init__(device, name, by, state, room)
         self._model_state: Mapping[str, Any] = {}
         self._optimizer_state: dict[str, Any] = {}
+
+    @property
+    def _loaded(self) -> bool:
+        """Hooks may look at parameters before their state comes, so there have to be some."""
+        return False
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """On every rank its shards, if the next unit may want just these; else of use on rank 0 alone."""
