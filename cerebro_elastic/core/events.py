@@ -129,6 +129,15 @@ class UnitAssigned:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitTrained:
+    """An attempt is trained, and its save goes on behind what its node does next."""
+
+    revision: int
+    node: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnitCommitted:
     """An attempt became a visit."""
 
@@ -184,6 +193,7 @@ Event: TypeAlias = (
     | StateRead
     | Placed
     | UnitAssigned
+    | UnitTrained
     | UnitCommitted
     | UnitFailed
     | TrialDone

@@ -34,17 +34,20 @@ UnitAssigned    its nodes are registered as the attempt says    the nodes are bu
                 config live, at the attempt's revision and
                 idle, unit (or what it tries) is one of its
                 next, skip is what is done of it
+UnitTrained     the attempt is the node's alone and no trial,   the node is idle, and saves the
+                its registration stands, the config is where    attempt behind what it does next; the
+                the attempt began; the node saves no other      config stays busy with it
 UnitCommitted   the attempt is the node's, all registrations    the config has advanced, the nodes
-                stand, the config is where the attempt began;   are idle, their streaks are over
-                input, skip, choice and nodes are the
+                stand, the config is where the attempt began;   are done with the attempt, their
+                input, skip, choice and nodes are the           streaks up to it are over
                 attempt's; if not whole: it trained at least
                 one batch
 UnitFailed      the attempt is the node's, all registrations    the config remembers, its nodes are
-                stand, the config is where the attempt began    idle, the streak of the one that
-                                                                failed is longer
+                stand, the config is where the attempt began    done with it, the streak of the one
+                                                                that failed is longer
 TrialDone       as UnitFailed, and it is a trial of the choice  what it told is known, its nodes are
                                                                 idle
-UnitWithdrawn   the attempt is the node's                       its nodes are idle
+UnitWithdrawn   the attempt is the node's                       its nodes are done with it
 RunEnded        no config is live                               the run has ended
 StateRead       always, if the plan is the same or there is     all is as read; what was before is as
                 none                                            if it had not been
@@ -54,6 +57,10 @@ StateRead       always, if the plan is the same or there is     all is as read; 
 its own, and until it is withdrawn nobody else may have the config (isolation). It cannot commit,
 since its registration is gone (fencing). So it is with a gang, whose attempt has a key for each of its
 nodes: they come and go together, and if one node is gone the attempt cannot commit.
+
+An attempt is a node's in training (``State.attempts``) or, from ``UnitTrained`` on, being saved
+(``State.saving``), one at a time in each: it ends from there as it would have from the first. So a node has
+two configs' states at most, and a config is in one attempt at a time wherever that is (isolation).
 """
 
 from __future__ import annotations
@@ -84,12 +91,14 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.lineage import born, changed, edge_from, may_end
 from cerebro_elastic.core.progress import advance, is_next, skipped
-from cerebro_elastic.core.state import State, Streak
-from cerebro_elastic.core.values import Attempt, Config, Failure, Phase, Status, Unit
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.streaks import lengthen, streaks_of
+from cerebro_elastic.core.values import Attempt, Config, Phase, Status, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 
@@ -103,15 +112,6 @@ def fold(state: State, event: Event) -> State:
         raise IllegalEvent(f"{event} comes before the run was opened")
     after = _TABLE[type(event)](state, event)
     return replace(after, revision=event.revision)
-
-
-def lengthen(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str, Streak]:
-    """``streaks`` after one more failure. One that is the config's own says nothing of the node."""
-    if failure.kind.of_config:
-        return streaks
-    before = streaks[failure.node].failures if failure.node in streaks else 0
-    streak = Streak(before + 1, failure.attempt, failure.kind, failure.story)
-    return {**streaks, failure.node: streak}
 
 
 def _run_opened(state: State, event: RunOpened) -> State:
@@ -209,6 +209,21 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
     return replace(state, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
 
 
+def _unit_trained(state: State, event: UnitTrained) -> State:
+    attempt = state.attempts.get(event.node)
+    if attempt is None or attempt.token != event.token:
+        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
+    _require_standing(state, event, attempt)
+    _require(attempt.nodes == (event.node,), event, "a gang's attempt is saved by all of its nodes")
+    _require(attempt.unit.phase is not Phase.TRIAL, event, "a trial saves nothing")
+    _require(event.node not in state.saving, event, f"it saves {state.saving.get(event.node)}")
+    return replace(
+        state,
+        attempts=_without(state.attempts, event.node),
+        saving={**state.saving, event.node: replace(attempt, trained=event.revision)},
+    )
+
+
 def _unit_committed(state: State, event: UnitCommitted) -> State:
     assert state.plan is not None
     visit = event.visit
@@ -222,12 +237,16 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     _require(visit.whole or left_early, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
     timings, paces = learn(state.timings, state.paces, visit)
+    committed = {**state.committed}
+    for name in visit.nodes:
+        committed[name] = max(committed.get(name, 0), visit.attempt)
+    failed = any(name in state.streaks for name in visit.nodes)
     return replace(
-        state,
+        _over(state, attempt),
         configs={**state.configs, config.id: config},
-        attempts=_without(state.attempts, *visit.nodes),
-        streaks=_without(state.streaks, *visit.nodes),
-        judged=_without(state.judged, *visit.nodes),
+        committed=committed,
+        streaks=streaks_of(state.configs.values(), committed) if failed else state.streaks,
+        judged={name: token for name, token in state.judged.items() if token > committed.get(name, 0)},
         timings=timings,
         paces=paces,
         curves=extend(state.curves, config, visit, state.plan),
@@ -241,11 +260,11 @@ def _unit_failed(state: State, event: UnitFailed) -> State:
     attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
     remembers = replace(config, failures=(*config.failures, failure), revision=event.revision)
+    counts = failure.attempt > state.committed.get(failure.node, 0)
     return replace(
-        state,
+        _over(state, attempt),
         configs={**state.configs, config.id: remembers},
-        attempts=_without(state.attempts, *attempt.nodes),
-        streaks=lengthen(state.streaks, failure),
+        streaks=lengthen(state.streaks, failure) if counts else state.streaks,
     )
 
 
@@ -255,18 +274,11 @@ def _trial_done(state: State, event: TrialDone) -> State:
     _require(trial.unit.phase is Phase.TRIAL, event, "its unit is no trial")
     same = (trial.choice, trial.hardware) == (attempt.choice, attempt.hardware)
     _require(same, event, f"it was to try {attempt.choice} on {attempt.hardware}")
-    return replace(
-        state,
-        attempts=_without(state.attempts, *attempt.nodes),
-        trials=tried(state.trials, trial),
-    )
+    return replace(_over(state, attempt), trials=tried(state.trials, trial))
 
 
 def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
-    attempt = state.attempts.get(event.node)
-    if attempt is None or attempt.token != event.token:
-        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt}")
-    return replace(state, attempts=_without(state.attempts, *attempt.nodes))
+    return _over(state, _attempt(state, event, event.node, event.token))
 
 
 def _run_ended(state: State, event: RunEnded) -> State:
@@ -295,6 +307,7 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     NodeForgiven: _node_forgiven,
     Placed: _placed,
     UnitAssigned: _unit_assigned,
+    UnitTrained: _unit_trained,
     UnitCommitted: _unit_committed,
     UnitFailed: _unit_failed,
     TrialDone: _trial_done,
@@ -323,11 +336,29 @@ def _with(state: State, config: Config, asked: bool) -> State:
 
 def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
     """The attempt named, if it may still report a result."""
-    attempt = state.attempts.get(node)
-    if attempt is None or attempt.token != token or attempt.unit != unit:
-        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
-    _require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
+    attempt = _attempt(state, event, node, token)
+    _require(attempt.unit == unit, event, f"the node's attempt is {attempt} (fencing)")
+    _require_standing(state, event, attempt)
     return attempt
+
+
+def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
+    attempt = state.attempt(node, token)
+    if attempt is None:
+        both = [state.attempts.get(node), state.saving.get(node)]
+        raise IllegalEvent(f"{event} cannot be: the node's attempts are {both} (fencing)")
+    return attempt
+
+
+def _over(state: State, attempt: Attempt) -> State:
+    """Without the attempt."""
+    if attempt.trained:
+        return replace(state, saving=_without(state.saving, attempt.node))
+    return replace(state, attempts=_without(state.attempts, *attempt.nodes))
+
+
+def _require_standing(state: State, event: Event, attempt: Attempt) -> None:
+    _require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
 
 
 def _require(holds: bool, event: Event, why: str) -> None:

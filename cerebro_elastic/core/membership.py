@@ -29,7 +29,7 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
 def waiting(state: State, plan: Plan) -> bool:
     """Before its first unit a run waits for its least number of nodes; after it, never."""
     configs = state.configs.values()
-    begun = state.attempts or state.trials or any(c.head is not None or c.failures for c in configs)
+    begun = state.underway() or state.trials or any(c.head is not None or c.failures for c in configs)
     return not begun and sum(n.drain is None for n in state.nodes.values()) < plan.min_nodes
 
 

@@ -15,7 +15,7 @@ from cerebro_elastic.core.values import Config, Plan, Status
 
 def observe(state: State, plan: Plan) -> Outlook:
     """The run as a search sees it."""
-    busy = {attempt.unit.config for attempt in state.attempts.values()}
+    busy = {attempt.unit.config for attempt in state.underway()}
     standings = [
         Standing(
             config=config.id,

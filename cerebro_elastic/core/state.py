@@ -20,8 +20,9 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """A node's failures since it last committed: how many, and the last one's token, kind and story. Those
-    that are the config's own (``FailureKind.of_config``) do not count."""
+    """A node's failures since it last committed, in the order of their attempts' tokens: how many, and the
+    last one's token, kind and story. Those that are the config's own (``FailureKind.of_config``) do not
+    count."""
 
     failures: int
     last: int
@@ -87,7 +88,9 @@ class State:
     """Everything that the history up to ``revision`` says.
 
     ``homes`` says on which nodes each partition is at home; ``attempts`` is by node, a gang's under each of
-    its nodes. ``streaks`` has the nodes whose last units failed; ``aside`` those that are set aside, and why;
+    its nodes. ``saving`` has by node the attempt that is trained and is being saved: the node is free for
+    another, the config is not. ``committed`` has the token of each node's last attempt that became a visit.
+    ``streaks`` has the nodes whose last units failed; ``aside`` those that are set aside, and why;
     ``judged`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
     three are by the node's name: a new registration of it makes no new machine.) ``timings`` has each
     config's expected seconds of a unit on a node of factor 1, ``paces`` the nodes' factors. ``trials`` has
@@ -113,14 +116,22 @@ class State:
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
     asked: int = 0
+    saving: Mapping[str, Attempt] = field(default_factory=dict)
+    committed: Mapping[str, int] = field(default_factory=dict)
 
     def running(self, config: str) -> Attempt | None:
-        """The attempt that the config is in, if any."""
-        return next((a for a in self.attempts.values() if a.unit.config == config), None)
+        """The attempt that the config is in, if any: in training, or being saved."""
+        return next((a for a in self.underway() if a.unit.config == config), None)
 
     def underway(self) -> list[Attempt]:
-        """All attempts, a gang's once."""
-        return [attempt for name, attempt in self.attempts.items() if name == attempt.node]
+        """All attempts, a gang's once, and what is being saved."""
+        training = [attempt for name, attempt in self.attempts.items() if name == attempt.node]
+        return [*training, *self.saving.values()]
+
+    def attempt(self, node: str, token: int) -> Attempt | None:
+        """The node's attempt of this ``token``, in training or being saved, if it is there."""
+        both = (self.attempts.get(node), self.saving.get(node))
+        return next((attempt for attempt in both if attempt is not None and attempt.token == token), None)
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether the attempt could commit: all its registrations stand, its config is live and at the

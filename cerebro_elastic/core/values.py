@@ -185,7 +185,9 @@ class Attempt:
     ``token`` is the fencing token: the store's revision at which the assignment was written.
     ``registration`` and ``config_revision`` are what the commit compares (design, section 5).
     ``skip`` is how many batches of the partition earlier visits have trained (see ``Visit.whole``);
-    ``expected`` the seconds that the unit will probably take, if that is known.
+    ``expected`` the seconds that the unit will probably take, if that is known. ``trained`` is the store's
+    revision at which its node told that only the save is left, which goes on behind the node's next unit
+    (``State.saving``); 0 until then, and for most attempts, whose node waits for their end.
     """
 
     unit: Unit
@@ -200,6 +202,7 @@ class Attempt:
     token: int = 0
     gang: tuple[Member, ...] = ()
     hardware: str = "cpu"
+    trained: int = 0
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -218,9 +221,10 @@ class Visit:
 
     A node that has to leave in the middle of a unit commits what it has done of it, up to a batch
     boundary: a visit that is not ``whole``. The next visit of the config takes up the same unit after
-    ``skip`` batches. ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it;
-    ``started`` is wall-clock time, for people. ``done`` says that the task itself ended the
-    config's training (early stopping).
+    ``skip`` batches. ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it:
+    the node's time. ``save_seconds`` is that of a save, or the rest of one, behind the node's next unit: the
+    config's time alone. ``started`` is wall-clock time, for people. ``done`` says that the task itself ended
+    the config's training (early stopping).
 
     ``node`` is the one that led, ``gang`` the others; ``hardware`` is their kind of node.
     """
@@ -244,6 +248,7 @@ class Visit:
     whole: bool = True
     gang: tuple[str, ...] = ()
     hardware: str = "cpu"
+    save_seconds: float = 0.0
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -25,8 +25,8 @@ from cerebro_elastic.core.events import (
     Placed,
     RunEnded,
 )
-from cerebro_elastic.core.machine import lengthen
-from cerebro_elastic.core.state import Pace, State, Streak
+from cerebro_elastic.core.state import Pace, State
+from cerebro_elastic.core.streaks import streaks_of
 from cerebro_elastic.core.values import Attempt, Config, Node, Spec, TrialResult, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.keys import Keys
@@ -69,10 +69,11 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     spec, homes, outcome, leader = (kinds.get(k, {}).get("") for k in ("spec", "homes", "outcome", "leader"))
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
     attempts = {name: attempt_of(item) for name, item in kinds.get("assign", {}).items()}
+    saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
     visits = visits_in(kinds.get("visits", {}).values())
     aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
-    committed = {name: visit.attempt for visit in visits for name in visit.nodes}
+    committed = _committed(visits)
     trials = [decode(item.value, TrialResult) for item in kinds.get("trials", {}).values()]
     timings, paces = _learned(visits)
     plan = decode(spec.value, Spec).plan if spec else None
@@ -84,7 +85,9 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         nodes={n.name: n for n in sorted(nodes, key=lambda n: n.registration)},
         homes=dict(decode(homes.value, Placed).homes) if homes else {},
         attempts=attempts,
-        streaks=_streaks(configs.values(), committed),
+        saving=saving,
+        committed=committed,
+        streaks=streaks_of(configs.values(), committed),
         aside={a.node: a.why for a in aside},
         judged={j.node: j.failure for j in judged if j.failure > committed.get(j.node, 0)},
         timings=timings,
@@ -114,6 +117,11 @@ def attempt_of(item: KeyValue) -> Attempt:
     return replace(decode(item.value, Attempt), token=item.mod_revision)
 
 
+def saving_of(item: KeyValue) -> Attempt:
+    """An attempt that is trained, since the revision that wrote it here."""
+    return replace(decode(item.value, Attempt), trained=item.mod_revision)
+
+
 def _set_aside(item: KeyValue) -> NodeSetAside:
     return decode(item.value, NodeSetAside)
 
@@ -123,13 +131,12 @@ def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
     return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
 
 
-def _streaks(configs: Iterable[Config], committed: Mapping[str, int]) -> Mapping[str, Streak]:
-    """Each node's failures since the attempt that it last ``committed``; its tokens grow."""
-    failures = [f for config in configs for f in config.failures if f.attempt > committed.get(f.node, 0)]
-    streaks: Mapping[str, Streak] = {}
-    for failure in sorted(failures, key=lambda failure: failure.attempt):
-        streaks = lengthen(streaks, failure)
-    return streaks
+def _committed(visits: Iterable[Visit]) -> Mapping[str, int]:
+    """The token of each node's last attempt that became a visit."""
+    last: dict[str, int] = {}
+    for visit in visits:
+        last |= {name: max(visit.attempt, last.get(name, 0)) for name in visit.nodes}
+    return last
 
 
 def _known(trials: Iterable[TrialResult], visits: Iterable[Visit]) -> Trials:

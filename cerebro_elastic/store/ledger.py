@@ -33,6 +33,7 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.lineage import born, changed, child, fresh_names, may_end
@@ -65,7 +66,15 @@ from cerebro_elastic.store.base import (
     at_revision,
     created_at,
 )
-from cerebro_elastic.store.history import attempt_of, config_of, events_of, node_of, state_of, visits_in
+from cerebro_elastic.store.history import (
+    attempt_of,
+    config_of,
+    events_of,
+    node_of,
+    saving_of,
+    state_of,
+    visits_in,
+)
 from cerebro_elastic.store.keys import Keys
 from cerebro_elastic.words import counted
 
@@ -131,6 +140,11 @@ class Ledger:
     def assignment(self, node: str) -> Attempt | None:
         item = self.store.get(self.keys.assign(node))
         return attempt_of(item) if item else None
+
+    def saving(self, node: str) -> Attempt | None:
+        """What the node has trained and saves behind its next unit."""
+        item = self.store.get(self.keys.saving(node))
+        return saving_of(item) if item else None
 
     def children(self, config: str) -> dict[str, Parent]:
         """The configs that began with a checkpoint that ``config`` wrote, and with which."""
@@ -258,7 +272,7 @@ class Ledger:
 
     def withdraw(self, attempt: Attempt, leader: int) -> int | None:
         event = UnitWithdrawn(0, attempt.node, attempt.token)
-        return self._lead(leader, self._assigned(attempt), self._cleared(attempt), event)
+        return self._lead(leader, self._held(attempt), self._cleared(attempt), event)
 
     def set_aside(self, node: str, why: str, failure: int, seconds: float, leader: int) -> int | None:
         """Give the idle node no units until ``seconds`` are over, which the store counts, not we. Each
@@ -371,6 +385,26 @@ class Ledger:
 
     # The worker.
 
+    def trained(self, attempt: Attempt) -> Attempt | None:
+        """Free the node of the attempt but for its save: the attempt as it is to be committed, or failed, from
+        now on. ``None`` if it may not commit any more, or if the node saves another."""
+        key = self.keys.saving(attempt.node)
+        guard = [*self._held(attempt), *self._as_begun(attempt), absent(key)]
+        ops = [*self._cleared(attempt), Put(key, _bytes(attempt))]
+        event = UnitTrained(0, attempt.node, attempt.token)
+        while True:
+            refused = False
+            with suppress(TxnUnknown):
+                revision = self._do(guard, ops, event)
+                if revision is not None:
+                    return replace(attempt, trained=revision)
+                refused = True
+            saving = self.saving(attempt.node)  # perhaps by an earlier try of ours
+            if saving is not None and saving.token == attempt.token:
+                return saving
+            if refused or not self._stands(attempt):
+                return None
+
     def commit(self, attempt: Attempt, config: Config, visit: Visit, plan: Plan) -> bool:
         """Make the attempt a visit; ``False`` if it may no longer commit."""
         key = self.keys.visit(visit.unit, visit.k)
@@ -406,13 +440,12 @@ class Ledger:
     def _report(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
         """Sent again while the assignment stands, which is safe: the same guard lets it through
         once. ``False`` means refused, or done by a transaction whose answer was lost."""
-        guard = [*self._assigned(attempt), *self._as_begun(attempt)]
+        guard = [*self._held(attempt), *self._as_begun(attempt)]
         while True:
             try:
                 return self._do(guard, [*ops, *self._cleared(attempt)], event) is not None
             except TxnUnknown:
-                assigned = self.assignment(attempt.node)
-                if assigned is None or assigned.token != attempt.token:
+                if not self._stands(attempt):
                     return False
 
     def _as_begun(self, attempt: Attempt) -> list[Compare]:
@@ -421,11 +454,22 @@ class Ledger:
         registered = [created_at(keys.node(m.node), m.registration) for m in attempt.members]
         return [*registered, at_revision(keys.config(attempt.unit.config), attempt.config_revision)]
 
-    def _assigned(self, attempt: Attempt) -> list[Compare]:
-        return [at_revision(self.keys.assign(name), attempt.token) for name in attempt.nodes]
+    def _stands(self, attempt: Attempt) -> bool:
+        """Whether it is still its node's, in training or being saved, whichever it says."""
+        at = self.saving(attempt.node) if attempt.trained else self.assignment(attempt.node)
+        return at is not None and at.token == attempt.token
+
+    def _held(self, attempt: Attempt) -> list[Compare]:
+        """Its nodes train it or, once it is trained, its node saves it."""
+        return [at_revision(key, attempt.trained or attempt.token) for key in self._keys_of(attempt)]
 
     def _cleared(self, attempt: Attempt) -> list[Op]:
-        return [Delete(self.keys.assign(name)) for name in attempt.nodes]
+        return [Delete(key) for key in self._keys_of(attempt)]
+
+    def _keys_of(self, attempt: Attempt) -> list[str]:
+        if attempt.trained:
+            return [self.keys.saving(attempt.node)]
+        return [self.keys.assign(name) for name in attempt.nodes]
 
     def _lead(self, leader: int, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
         return self._do([created_at(self.keys.leader, leader), *guard], ops, event)

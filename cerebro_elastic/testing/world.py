@@ -212,6 +212,15 @@ class World:
         if config is not None and config.revision == attempt.config_revision:
             self.workers.append(Worker(attempt, config))
 
+    def trained(self, which: int) -> None:
+        """A worker has trained its unit and saves it behind what its node does next, if it may."""
+        if not self.workers:
+            return
+        worker = self.workers[which % len(self.workers)]
+        attempt = worker.attempt
+        if attempt.choice.nodes == 1 and attempt.unit.phase is not Phase.TRIAL and not attempt.trained:
+            worker.attempt = self.ledger.trained(attempt) or attempt
+
     def commit(self, which: int, *, keep: bool = False) -> None:
         """A worker ends and commits; with ``keep`` it will try to do so once more."""
         if not self.workers:

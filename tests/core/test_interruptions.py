@@ -119,6 +119,28 @@ def drain_idle(world: World) -> None:
     world.lose("c")
 
 
+def save_behind(world: World) -> None:
+    """a's next unit begins while its first is being saved, and is committed after it."""
+    world.trained(of(world, "a"))
+    settle(world)
+    commit(world)
+    world.start("a")
+    settle(world)
+
+
+def lose_what_is_saved(world: World) -> None:
+    world.trained(of(world, "a"))
+    settle(world)
+    world.lose("a")
+    settle(world)
+
+
+def fail_to_save(world: World) -> None:
+    world.trained(of(world, "a"))
+    settle(world)
+    fail(world)
+
+
 def follow_a_drain(world: World) -> None:
     """The controller's part: homes move, and the rest of the unit goes elsewhere."""
     world.drain("a")
@@ -182,6 +204,7 @@ GANG = Choice("ddp", 2, 2)
 SINGLE: list[Script] = [
     *(commit, fail, take_over, drain_and_split, drain_and_finish, drain_and_give_up, drain_idle),
     *(follow_a_drain, join, join_again, follow_a_join),
+    *(save_behind, lose_what_is_saved, fail_to_save),
 ]
 PLANS: dict[Script, tuple[Choice, ...]] = {
     **dict.fromkeys(SINGLE, (Choice(),)),

@@ -15,6 +15,7 @@ from cerebro_elastic.core import assigning, choosing, decide, gangs, lineage, ma
 from cerebro_elastic.core.actions import Withdraw
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.ports import Instance
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     CheckpointRef,
     Choice,
@@ -66,6 +67,7 @@ STEPS: Steps = {
     "forget": (1, lambda world, rng, _: world.forget(rng.randrange(4))),
     "time": (2, lambda world, _rng, _name: world.pass_time(60.0)),
 }
+SAVING: Steps = {**STEPS, "trained": (12, lambda world, rng, _: world.trained(rng.randrange(4)))}
 TRYING: Steps = {**STEPS, "refuse": (6, lambda world, rng, _: world.refuse(rng.randrange(4)))}
 
 
@@ -90,6 +92,12 @@ def searching_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     for seed in range(60):
         world, rng = World(PLAN, 2, policy, search=RestlessSearch), random.Random(seed)
         yield [*walk(world, rng, 40), *ask(world, rng), *walk(world, rng, 20)]
+
+
+def saving_walks(policy: FirstFit) -> Iterator[list[Violation]]:
+    """Units are saved behind the next ones."""
+    for seed in range(60):
+        yield walk(World(PLAN, 3, policy), random.Random(seed), 80, SAVING)
 
 
 def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
@@ -197,6 +205,24 @@ def commits_unfenced(patch: Patch) -> None:
     patch.setattr(
         ledger.Ledger, "_report", lambda self, _attempt, ops, event: bool(self._do([], ops, event)) or True
     )
+
+
+def saves_two_at_once(patch: Patch) -> None:
+    permissive(patch)
+    absent = ledger.absent
+    patch.setattr(ledger, "absent", lambda key: absent("/nothing") if "/saving/" in key else absent(key))
+
+
+def goes_on_before_it_is_saved(patch: Patch) -> None:
+    permissive(patch)
+    underway = State.underway
+    patch.setattr(State, "underway", lambda self: [a for a in underway(self) if not a.trained])
+
+
+def trains_unfenced(patch: Patch) -> None:
+    permissive(patch)
+    patch.setattr(ledger.Ledger, "_as_begun", lambda *_: [])
+    patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 
 def clones_another_state(patch: Patch) -> None:
@@ -308,6 +334,9 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("completeness", "says it is visit"): clones_begin_at_the_beginning,
     ("fencing", "had no open assignment"): commits_unfenced,
     ("fencing", "was gone at revision"): commits_unfenced,
+    ("exclusive access", "while it saves attempt"): saves_two_at_once,
+    ("isolation", "open on a"): goes_on_before_it_is_saved,
+    ("fencing", "was trained, but is not open"): trains_unfenced,
     ("durability", "cannot be read whole"): commits_before_saving,
     ("durability", "is lost"): acknowledges_what_is_lost,
     ("purity", "done again"): depends_on_the_moment,
@@ -322,6 +351,7 @@ MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {
     ("boundedness", "which was refused on"): tries_what_was_refused,
 }
 
+OF_SAVES = (saves_two_at_once, goes_on_before_it_is_saved, trains_unfenced)
 OF_SEARCHES = (clones_another_state, clones_begin_at_the_beginning)
 OF_CHOICES = (
     forgets_the_companions,
@@ -335,6 +365,7 @@ def test_the_true_machine_breaks_none() -> None:
     assert all(violations == [] for violations in walks(FirstFit()))
     assert all(violations == [] for violations in searching_walks(FirstFit()))
     assert all(violations == [] for violations in choosing_walks(FirstFit()))
+    assert all(violations == [] for violations in saving_walks(FirstFit()))
 
 
 @pytest.mark.parametrize(("invariant", "story"), MUTATIONS)
@@ -342,6 +373,7 @@ def test_a_mutation_breaks(invariant: str, story: str, monkeypatch: Patch) -> No
     mutate = MUTATIONS[invariant, story]
     mutate(monkeypatch)
     policy = FirstFit(greedy=mutate is forgets_who_is_busy)
-    tries = searching_walks if mutate in OF_SEARCHES else choosing_walks if mutate in OF_CHOICES else walks
+    kinds = {searching_walks: OF_SEARCHES, choosing_walks: OF_CHOICES, saving_walks: OF_SAVES}
+    tries = next((walks_ for walks_, mutations in kinds.items() if mutate in mutations), walks)
     found = (v for violations in tries(policy) for v in violations)
     assert any(v.invariant == invariant and story in v.story for v in found)

@@ -23,6 +23,7 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.machine import fold
@@ -166,6 +167,48 @@ def test_a_state_read_afresh_takes_the_place_of_all_before() -> None:
     assert fold(restored, NodeLeft(4, "a")).revision == 4
 
 
+SAVING = [*HISTORY, UnitTrained(9, "b", 8)]
+NEXT = Attempt(Unit("c1", 0, 1), "b", registration=4, config_revision=6)
+
+
+def test_what_is_trained_is_saved_behind_its_nodes_next_unit() -> None:
+    saving = state(SAVING)
+    assert (saving.attempts, saving.saving["b"].trained) == ({}, 9)
+    assert saving.running("c0") == saving.saving["b"], "the config stays busy"
+    both = fold(saving, UnitAssigned(10, NEXT))
+    assert both.underway() == [both.attempts["b"], both.saving["b"]]
+    ends = [UnitCommitted(11, visit()), UnitFailed(11, failed()), UnitWithdrawn(11, "b", 8)]
+    for end in ends:
+        after = fold(both, end)
+        assert (after.saving, after.attempts) == ({}, both.attempts), end
+    with pytest.raises(IllegalEvent, match="it saves"):
+        fold(both, UnitTrained(11, "b", 10))
+    assert fold(fold(both, ends[0]), UnitTrained(12, "b", 10)).saving["b"].token == 10
+    with pytest.raises(IllegalEvent, match="isolation"):
+        fold(saving, UnitAssigned(10, Attempt(Unit("c0", 0, 0), "a", 3, 5)))
+
+
+def test_a_streak_goes_by_the_order_of_attempts_not_of_their_ends() -> None:
+    both = state([*SAVING, UnitAssigned(10, NEXT)])
+    newer = replace(failed(10), unit=NEXT.unit, kind=FailureKind.STORAGE)
+    streak = Streak(1, 10, FailureKind.STORAGE, "boom")
+    assert fold(fold(both, UnitFailed(11, newer)), UnitCommitted(12, visit())).streaks == {"b": streak}
+    failing = fold(fold(both, UnitFailed(11, newer)), UnitFailed(12, failed()))
+    assert failing.streaks == {"b": replace(streak, failures=2)}
+    done = fold(both, UnitCommitted(11, visit(NEXT.unit, attempt=10)))
+    assert fold(done, UnitFailed(12, failed())).streaks == {}, "what it did since went well"
+
+
+def test_what_is_saved_stands_as_long_as_its_node_and_config() -> None:
+    lost = state([*SAVING, NodeLeft(10, "b"), NodeJoined(11, Node("b", "h", registration=11))])
+    ended = state([*SAVING, ConfigEnded(10, "c0", Status.STOPPED, "why")])
+    for after in (lost, ended):
+        assert not after.stands(after.saving["b"])
+        with pytest.raises(IllegalEvent, match="fencing"):
+            fold(after, UnitCommitted(12, visit()))
+        assert fold(after, UnitWithdrawn(12, "b", 8)).saving == {}
+
+
 GANG = Choice("ddp", 2, 2)
 CHOOSING = replace(PLAN, choices=(Choice(), GANG))
 TOGETHER = Attempt(UNIT, "b", 4, 5, choice=GANG, gang=(Member("a", 3),), hardware="A100")
@@ -225,6 +268,8 @@ def test_a_trial_ends_as_a_trial_and_a_unit_as_a_unit() -> None:
         (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("a", 2),)))),
         (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, choice=Choice("fsdp", 2, 2)))),
         (HISTORY, UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, choice=GANG))),
+        (GANG_HISTORY, UnitTrained(9, "b", 8)),
+        ([*GANG_HISTORY[:-1], UnitAssigned(8, Attempt(TRIAL, "b", 4, 5))], UnitTrained(9, "b", 8)),
     ]
     for history, event in impossible:
         with pytest.raises(IllegalEvent):
@@ -263,6 +308,8 @@ IMPOSSIBLE: dict[str, Event] = {
     "setting aside a node that did not fail": NodeSetAside(9, "a", "why", 8, 60.0),
     "forgiving a node that is not aside": NodeForgiven(9, "a"),
     "a state of another run": StateRead(9, State(plan=Plan("other", 2, 2))),
+    "trained by nobody": UnitTrained(9, "a", 8),
+    "an old attempt that is trained": UnitTrained(9, "b", 7),
     "a withdrawal of an old attempt": UnitWithdrawn(9, "b", 7),
     "an end with live configs": RunEnded(9, "finished"),
 }

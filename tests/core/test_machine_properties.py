@@ -91,6 +91,23 @@ class RunUnderFaults(RuleBasedStateMachine):
     def commit(self, which: int, keep: bool) -> None:
         self.world.commit(which, keep=keep)
 
+    @rule(which=which)
+    def trained(self, which: int) -> None:
+        self.world.trained(which)
+
+    @rule(name=names, ends=st.sampled_from(["commit", "fail", "lost", "goes on"]))
+    def save_behind(self, name: str, ends: str) -> None:
+        """A unit is saved while its node does the next; either may end first."""
+        self._begin(name)
+        self.world.trained(-1)
+        self._begin(name)
+        if ends == "commit":
+            self.world.commit(-1)
+        elif ends == "fail":
+            self.world.fail(-1)
+        elif ends == "lost":
+            self.world.lose(name)
+
     @rule(at=st.lists(names, min_size=1, unique=True), steps=st.integers(1, 12))
     def work(self, at: list[str], steps: int) -> None:
         for _ in range(steps):

@@ -28,6 +28,7 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.lineage import child
@@ -363,6 +364,80 @@ def test_a_node_is_asked_to_leave_once_and_its_attempt_still_stands(stage: Stage
     stage.store.revoke(stage.node_lease)
     assert stage.ledger.node("n") is None, "it leaves with its lease"
     assert not stage.ledger.drain("n", 1.0)
+
+
+def saved_behind(stage: Stage, partition: int = 0) -> Attempt:
+    saving = stage.ledger.trained(stage.assigned(partition))
+    assert saving is not None
+    return saving
+
+
+def test_what_is_trained_frees_its_node_and_keeps_its_config(stage: Stage) -> None:
+    """One at a time: until it is committed, the node's next unit cannot follow it."""
+    ledger, saving = stage.ledger, saved_behind(stage)
+    assert (ledger.assignment("n"), ledger.saving("n")) == (None, saving)
+    assert saving.trained > saving.token
+    assert ledger.create_config(Config("c1", {}), stage.leader)
+    other = replace(stage.attempt(1), unit=Unit("c1", 0, 1), config_revision=ledger.config("c1").revision)  # type: ignore[union-attr]
+    token = ledger.assign(other, stage.leader)
+    assert token is not None, "the node is free"
+    other = replace(other, token=token)
+    with stage.unchanged():
+        assert ledger.trained(other) is None
+        assert not ledger.commit(replace(saving, trained=0), stage.config, stage.visit(saving), stage.plan)
+    assert ledger.commit(saving, stage.config, stage.visit(saving), stage.plan)
+    after = ledger.trained(other)
+    assert after is not None
+    assert ledger.fail(after, ledger.config("c1"), replace(stage.failure(other), unit=other.unit))  # type: ignore[arg-type]
+    assert ledger.give_up(saved_behind(stage, 1))
+    stage.register_anew()
+    lost = saved_behind(stage, 1)
+    stage.store.revoke(stage.node_lease)
+    assert ledger.withdraw(lost, stage.leader)
+    assert (ledger.state().attempts, ledger.state().saving) == ({}, {})
+    told = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
+    assert told == [
+        *(UnitAssigned, UnitTrained, UnitAssigned, UnitCommitted, UnitTrained, UnitFailed),
+        *(UnitAssigned, UnitTrained, UnitWithdrawn) * 2,
+    ]
+
+
+@pytest.mark.parametrize("fence", ["withdrawn", "registered anew", "gone", "config ended"])
+def test_a_fenced_attempt_is_not_trained_nor_saved(stage: Stage, fence: str) -> None:
+    def strike(attempt: Attempt) -> None:
+        if fence == "registered anew":
+            stage.register_anew()
+        elif fence == "gone":
+            stage.store.revoke(stage.node_lease)
+        elif fence == "config ended":
+            assert stage.ledger.end_config(stage.config, Status.STOPPED, "enough", stage.leader)
+        else:
+            assert stage.ledger.withdraw(attempt, stage.leader)
+
+    attempt, config = saved_behind(stage), stage.config
+    strike(attempt)
+    with stage.unchanged():
+        assert not stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
+        assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+        assert not stage.ledger.give_up(attempt)
+    if fence == "withdrawn":
+        attempt = stage.assigned()
+        strike(attempt)
+        with stage.unchanged():
+            assert stage.ledger.trained(attempt) is None
+
+
+@pytest.mark.parametrize("faults", SEQUENCES, ids=str)
+def test_that_it_is_trained_is_told_once(faults: tuple[Lost, ...]) -> None:
+    stage = Stage(MemoryStore())
+    attempt, config = stage.assigned(), stage.config
+    stage.faults = list(faults)
+    saving = stage.ledger.trained(attempt)
+    assert saving is not None
+    assert stage.ledger.commit(saving, config, stage.visit(attempt), stage.plan)
+    stage.faults = []
+    told = [type(event) for event in stage.events()[-3:]]
+    assert told == [UnitAssigned, UnitTrained, UnitCommitted]
 
 
 def test_a_node_may_give_its_unit_up(stage: Stage) -> None:

@@ -85,7 +85,7 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
     """At most one attempt of a config can ever commit at a time; its checkpoints form one chain, which begins
     with nothing or with the checkpoint at which its parent stood."""
     head = {name: ref for name, config in read.state.configs.items() if (ref := _heritage(config))}
-    open_: dict[int, Attempt] = {a.token: a for a in read.state.attempts.values()}
+    open_: dict[int, Attempt] = {a.token: a for a in read.state.underway()}
     for event in [*_led_to(read), read, *events]:
         match event:
             case StateRead(state=state):

@@ -12,6 +12,7 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.invariants.accounts import Roll, Trace, told
@@ -19,9 +20,10 @@ from cerebro_elastic.core.values import Attempt, Unit, Visit
 
 
 def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
-    """A node runs at most one attempt at a time; a gang has as many nodes as its choice asks for, and all of
-    them run its attempt alone."""
+    """A node runs at most one attempt at a time, and besides saves at most one that it has trained; a gang
+    has as many nodes as its choice asks for, and all of them run its attempt alone."""
     busy = {name: attempt.token for name, attempt in read.state.attempts.items()}
+    saving = {name: attempt.token for name, attempt in read.state.saving.items()}
     for event in events:
         match event:
             case UnitAssigned(attempt=attempt):
@@ -33,15 +35,23 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
                 if len({*attempt.nodes}) != attempt.choice.nodes:
                     yield f"{told(attempt.unit)} by {attempt.choice} was given to {attempt.nodes}"
                 busy |= dict.fromkeys(attempt.nodes, event.revision)
+            case UnitTrained(node=name, token=trained):
+                if busy.get(name) != trained or list(busy.values()).count(trained) > 1:
+                    yield f"node {name} told of attempt {trained}, but {busy} are open"
+                if name in saving:
+                    yield f"node {name} saves attempt {trained} while it saves attempt {saving[name]}"
+                busy.pop(name, None)
+                saving[name] = trained
             case _ if over := _over(event):
                 busy = {name: token for name, token in busy.items() if token != over}
+                saving = {name: token for name, token in saving.items() if token != over}
 
 
 def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
     """A started unit is not stopped for another unit's sake: an assignment is withdrawn only when a node's
     registration is gone, its config has ended since it began, or a node was asked to leave; and only then a
     unit is left before its end."""
-    open_ = {attempt.token: attempt for attempt in read.state.attempts.values()}
+    open_ = {attempt.token: attempt for attempt in read.state.underway()}
     doomed = {token for token, attempt in open_.items() if not read.state.stands(attempt)}
     roll = Roll(read.state)
     for event in events:
@@ -62,8 +72,8 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
 
 def fencing(read: StateRead, events: Trace) -> Iterator[str]:
     """An attempt of which a node lost its registration, or whose assignment was withdrawn, cannot
-    commit or fail a unit, nor tell of a trial."""
-    open_ = {attempt.token: attempt for attempt in read.state.attempts.values()}
+    commit or fail a unit, nor tell of a trial, nor that it is trained."""
+    open_ = {attempt.token: attempt for attempt in read.state.underway()}
     roll = Roll(read.state)
     for event in events:
         roll.read(event)
@@ -71,6 +81,10 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
         match event:
             case UnitAssigned(attempt=assigned):
                 open_[event.revision] = assigned
+            case UnitTrained(node=name, token=token):
+                trained = open_.get(token)
+                if trained is None or not roll.stands(trained):
+                    yield f"attempt {token} on {name} was trained, but is not open at revision {event.revision}"
             case UnitCommitted(visit=visit):
                 yield from _fenced(attempt, roll, visit.unit, visit.nodes, event)
             case UnitFailed(failure=failure):

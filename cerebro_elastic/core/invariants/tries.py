@@ -42,14 +42,14 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
                 yield from rows.assigned(attempt, roll)
             case UnitCommitted(visit=visit):
                 for name in visit.nodes:
-                    rows.end(name)
+                    rows.end(name, visit.attempt)
             case TrialDone(trial=trial) if trial.refusal is not None:
                 units.refused.add((trial.unit.config, trial.choice, trial.hardware))
             case UnitFailed(failure=failure):
                 units.failed(failure, roll)
                 rows.lengthen(failure, roll)
-            case NodeSetAside(node=name):
-                rows.answer(name)
+            case NodeSetAside(node=name, failure=token):
+                rows.answer(name, token)
             case ConfigEnded(config=name, status=Status.FAILED, reason=reason) if not reason:
                 yield f"config {name} failed without a story"
 
@@ -113,50 +113,64 @@ def _what(unit: Unit, choice: Choice) -> _Try:
 
 @dataclass
 class _Row:
-    """A node's failures in a row. It is ``due`` to be set aside if the last is its own trouble, if they are
-    many, or if it was set aside in this row before. ``open``: it was not aside when it failed last, and was
-    not set aside since. (If it was, whoever decides may not know yet that it is forgiven.)"""
+    """A node's failures in a row, by their attempts' tokens. It is ``due`` to be set aside if the last is its
+    own trouble, if they are many, or if it was set aside in this row before. ``open``: it was not aside when
+    it failed last, and was not set aside since. (If it was, whoever decides may not know yet that it is
+    forgiven.) ``answered`` is the failure for which it was. A node may save one attempt behind the next: the order is that of their tokens."""
 
-    failures: int
+    tokens: list[int]
     own: bool
-    probation: bool
+    answered: int
     open: bool
 
     @property
     def due(self) -> bool:
-        return self.open and (self.own or self.probation or self.failures >= _IN_A_ROW)
+        return self.open and (self.own or self.answered > 0 or len(self.tokens) >= _IN_A_ROW)
 
 
 class _Rows:
     def __init__(self, start: State) -> None:
         judged = start.judged
+        failures = [failure for config in start.configs.values() for failure in config.failures]
+        self._committed = dict(start.committed)
         self._rows = {
             name: _Row(
-                failures=streak.failures,
+                tokens=[f.attempt for f in failures if f.node == name and self._counts(f)],
                 own=streak.kind.of_node,
-                probation=name in judged,
+                answered=judged.get(name, 0),
                 open=streak.last > judged.get(name, 0) and name not in start.aside,
             )
             for name, streak in start.streaks.items()
         }
 
     def lengthen(self, failure: Failure, roll: Roll) -> None:
-        if not failure.kind.of_config:
-            row = self._rows.setdefault(failure.node, _Row(0, own=False, probation=False, open=True))
-            row.failures += 1
-            row.own, row.open = failure.kind.of_node, failure.node not in roll.aside
+        if self._counts(failure):
+            row = self._rows.setdefault(failure.node, _Row([], own=False, answered=0, open=True))
+            if failure.attempt > max(row.tokens, default=0):
+                row.own, row.open = failure.kind.of_node, failure.node not in roll.aside
+            row.tokens.append(failure.attempt)
 
-    def answer(self, node: str) -> None:
+    def answer(self, node: str, failure: int) -> None:
         if node in self._rows:
-            self._rows[node].open, self._rows[node].probation = False, True
+            self._rows[node].open, self._rows[node].answered = False, failure
 
-    def end(self, node: str) -> None:
-        self._rows.pop(node, None)
+    def end(self, node: str, token: int) -> None:
+        """It has committed this attempt: what counts is what failed later."""
+        self._committed[node] = max(token, self._committed.get(node, 0))
+        row = self._rows.get(node)
+        if row is not None:
+            row.tokens = [later for later in row.tokens if later > token]
+            row.answered = row.answered if row.answered > token else 0
+            if not row.tokens:
+                del self._rows[node]
+
+    def _counts(self, failure: Failure) -> bool:
+        return not failure.kind.of_config and failure.attempt > self._committed.get(failure.node, 0)
 
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
         for name in set(attempt.nodes) & set(self._rows):
             row, aside = self._rows[name], name in roll.aside
             if row.due and not aside:
-                yield f"{name} got {told(attempt.unit)} after {row.failures} failures in a row"
+                yield f"{name} got {told(attempt.unit)} after {len(row.tokens)} failures in a row"
             if row.own and aside:
                 yield f"{name} got {told(attempt.unit)} while it was set aside for its own trouble"
