@@ -21,7 +21,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -167,14 +167,14 @@ def measure(ranks: Ranks, kind: str, parameters: float, rounds: int, folder: str
         answers = together(ranks, size, unit, kind, parameters, ref, url, port)
         if ref is not None:
             checkpoint.remove(ref)
-            seen.append({what: max(a[0].get(what, 0.0) for a in answers) for what in (*BLOCKING, *BEHIND)})
+            seen.append([times for times, _ in answers])
         ref = answers[0][1]
         assert ref is not None
         own = ref.bytes // (size if kind == "fsdp" else 1)
         floors.append(max(together(ranks, size, copying, own)))
     checkpoint.remove(ref)
-    middle = {what: statistics.median(times[what] for times in seen) for what in (*BLOCKING, *BEHIND)}
-    blocked = statistics.median(sum(times[what] for what in BLOCKING) for times in seen)
+    middle = {what: statistics.median(slower(each, what) for each in seen) for what in (*BLOCKING, *BEHIND)}
+    blocked = statistics.median(slower(each, *BLOCKING) for each in seen)
     floor = statistics.median(floors)
     columns = [*(middle[what] for what in BLOCKING), blocked, floor]
     print(
@@ -184,6 +184,11 @@ def measure(ranks: Ranks, kind: str, parameters: float, rounds: int, folder: str
         + "".join(f"{1e3 * middle[what]:10.0f}" for what in BEHIND),
         flush=True,
     )
+
+
+def slower(ranks: Sequence[Mapping[str, float]], *what: str) -> float:
+    """The seconds of the slower rank for all of this together: who is behind, others wait for."""
+    return max(sum(times.get(each, 0.0) for each in what) for times in ranks)
 
 
 def main() -> None:

@@ -111,3 +111,26 @@ def test_a_state_is_handed_over_where_nothing_else_looks_at_the_models_memory(
     assert_same(made_parts.model.state_dict(), model)
     if copied:
         assert torch.equal(made_parts.model.row, weight[0])
+
+
+@pytest.mark.parametrize(("kind", "hollow"), [(Plain, True), (View, False), (HiddenDraw, False)])
+def test_what_will_be_replaced_has_no_memory_where_nothing_else_looks_at_it(
+    kind: type[nn.Module], hollow: bool
+) -> None:
+    def half_frozen() -> Parts:
+        made_parts = parts(kind)
+        made_parts.model.head.bias.requires_grad_(False)
+        for parameter in made_parts.model.parameters():
+            made_parts.optimizer.state[parameter] = {"sum": torch.ones(3)}
+        return made_parts
+
+    lean = made(half_frozen, loaded=True, hollow=True)
+    parameters = dict(lean.model.named_parameters())
+    assert {parameter.is_meta for parameter in parameters.values()} == {hollow}
+    assert {name: p.requires_grad for name, p in parameters.items()} == {
+        "embed.weight": True, "head.bias": False
+    }  # fmt: skip
+    assert lean.model.head.weight is lean.model.embed.weight
+    assert lean.optimizer.param_groups[0]["params"] == [*parameters.values()]
+    assert lean.optimizer.state.keys() == {*parameters.values()}
+    assert not lean.model.mask.is_meta
