@@ -14,6 +14,7 @@ from rich.table import Table
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, people, results
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import outcome_json, state_json
 from cerebro_elastic.cli.simulate import simulate
@@ -256,6 +257,7 @@ app.command()(people.clone)
 app.command()(results.export)
 app.command()(results.report)
 app.command()(trials)
+app.command()(plan)
 app.command()(simulate)
 
 

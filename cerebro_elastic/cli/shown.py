@@ -65,7 +65,7 @@ def _wait(wait: Wait) -> dict[str, Any]:
 
 def _gap(state: State) -> dict[str, float] | None:
     found = gap(state)
-    return found and {"forecast": found.forecast, "bound": found.bound, "share": found.share}
+    return {"forecast": found.forecast, "bound": found.bound, "share": found.share} if found else None
 
 
 def _unit(attempt: Attempt | None) -> str | None:

@@ -27,10 +27,11 @@ class RankFailed(CerebroError):
 
 class Ranks:
     """``size`` processes, started once; what they are to do are functions of importable modules. A call may
-    take ``seconds`` (``None``: as long as it likes)."""
+    take ``seconds`` (``None``: as long as it likes). With ``gpus`` each has one for its groups' tensors."""
 
-    def __init__(self, size: int, seconds: float | None = None) -> None:
+    def __init__(self, size: int, seconds: float | None = None, *, gpus: bool = False) -> None:
         self._seconds = seconds
+        self._gpus = gpus
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []
@@ -84,7 +85,8 @@ class Ranks:
         first, *others = members
         port = self.alone(first, _listen)
         for rank, member in enumerate((first, *others)):
-            self.ask(member, _in_group, port, rank, len(members), function, args)
+            device = f"cuda:{rank}" if self._gpus else "cpu"
+            self.ask(member, _in_group, port, rank, len(members), device, function, args)
 
     def ask(self, rank: int, function: Callable[..., Any], *args: Any) -> None:
         """Let one process begin."""
@@ -127,9 +129,11 @@ def _listen() -> int:
     return port
 
 
-def _in_group(port: int, rank: int, size: int, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+def _in_group(
+    port: int, rank: int, size: int, device: str, function: Callable[..., Any], args: Sequence[Any]
+) -> Any:
     store = _kept.pop() if rank == 0 else group.connect(_HOST, port)
-    with group.formed(store, rank, size, torch.device("cpu")):
+    with group.formed(store, rank, size, torch.device(device)):
         made = function(*args)
     group.sweep()
     return made

@@ -35,7 +35,7 @@ def progress_view(
         return Text("waiting for the run to be opened")
     waiting = waits(state, state.plan)
     lacks = lacking(waiting)
-    room = None if lines is None else max(2, lines - 7 - len(lacks))
+    room = None if lines is None else max(2, lines - 8 - len(lacks))
     nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
     configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
     shown_nodes = nodes[: None if room is None else max(1, room // 3)]

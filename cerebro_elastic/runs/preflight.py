@@ -7,9 +7,6 @@ and writes an answer, both one JSON object.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -17,14 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic import errors, registry
+from cerebro_elastic import registry
 from cerebro_elastic.core.values import Choice
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
-from cerebro_elastic.errors import CerebroError, RecipeError, RunError
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.runs.apart import ask, serve
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.first_batch import check_start
 from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
@@ -60,21 +58,7 @@ def preflight(
         "data": data,
         "prepare": prepare,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "cerebro_elastic.runs.preflight"],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError) as exc:
-        tail = "\n".join(done.stderr.splitlines()[-15:])
-        raise RunError(f"the check of recipe and data died with status {done.returncode}:\n{tail}") from exc
-    if "error" in answer:
-        raise getattr(errors, answer["kind"], RunError)(answer["error"])
-    return Findings(**answer)
+    return Findings(**ask(__name__, "the check of recipe and data", request))
 
 
 def check(
@@ -164,26 +148,16 @@ def _code(root: Path) -> dict[str, str]:
     return {str(file.relative_to(root.resolve())): content_digest(file) for file in own}
 
 
-def _asked(request: Mapping[str, Any]) -> Findings:
-    return check(
-        load_recipe(request["recipe"], root=request["root"]),
-        request["hparams"],
-        request["data"],
-        prepare=request["prepare"],
-    )
-
-
-def _main() -> None:
-    # Users' modules may print; the answer alone goes to the real stdout.
-    answer_to = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    try:
-        with in_a_hurry():
-            answer = asdict(_asked(json.load(sys.stdin)))
-    except CerebroError as error:
-        answer = {"error": str(error), "kind": type(error).__name__}
-    print(json.dumps(answer), file=answer_to, flush=True)
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+    with in_a_hurry():
+        found = check(
+            load_recipe(request["recipe"], root=request["root"]),
+            request["hparams"],
+            request["data"],
+            prepare=request["prepare"],
+        )
+    return asdict(found)
 
 
 if __name__ == "__main__":
-    _main()
+    serve(_asked)

@@ -19,7 +19,17 @@ from cerebro_elastic.runs.opening import plan_of
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.warm import written_out
-from cerebro_elastic.sim import Learning, Recorded, Simulation, Times, Toy, measured, read_faults, simulate
+from cerebro_elastic.sim import (
+    Learning,
+    Recorded,
+    Simulation,
+    Sizes,
+    Times,
+    Toy,
+    measured,
+    read_faults,
+    simulate,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +67,11 @@ def forecast(
     """
     given, recipe = recipe, written_out(recipe, home or default_home())
     plan = _plan(recipe, like)
-    toy = _toy(recipe, plan)
-    learning: Learning = Recorded(like.events, like.spec.plan, toy) if like else toy
+    curves = toy(recipe, plan)
+    learning: Learning = Recorded(like.events, like.spec.plan, curves) if like else curves
     if times is None:
         times = measured(like.events, like.spec.plan) if like else Times()
-    there = [Node(f"node-{i}", "simulated", ranks=recipe.node.ranks) for i in range(plan.min_nodes)]
-    policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
-    done = simulate(
-        plan,
-        there,
-        policy,
-        make_search(recipe),
-        times,
-        learning,
-        faults=read_faults(faults, [node.name for node in there]),
-        spread=spread,
-        start=start,
-    )
+    done = simulated(recipe, plan, times, learning, faults=faults, spread=spread, start=start)
     spec = Spec(
         plan=plan,
         recipe=recipe.resolved(),
@@ -88,8 +86,46 @@ def forecast(
     return Forecast(spec, done, timeline(done.events).shares)
 
 
+def simulated(
+    recipe: Recipe,
+    plan: Plan,
+    times: Times,
+    learning: Learning,
+    *,
+    faults: str = "",
+    spread: float = 0.0,
+    start: float = 0.0,
+    sizes: Sizes | None = None,
+) -> Simulation:
+    """The run of ``plan``, by the scheduler and search of ``recipe``, on its least number of nodes."""
+    there = [Node(f"node-{i}", "simulated", ranks=recipe.node.ranks) for i in range(plan.min_nodes)]
+    policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
+    return simulate(
+        plan,
+        there,
+        policy,
+        make_search(recipe),
+        times,
+        learning,
+        faults=read_faults(faults, [node.name for node in there]),
+        spread=spread,
+        start=start,
+        sizes=sizes or Sizes(),
+    )
+
+
+def toy(recipe: Recipe, plan: Plan) -> Toy:
+    """Curves for what the recipe's search looks at."""
+    objective = recipe.objective
+    metrics: Mapping[str, str] = {objective.metric: objective.mode}
+    also = getattr(recipe.search, "metric", None)
+    if also is not None:
+        metrics = {also: objective.mode, **metrics}
+    return Toy(metrics, plan.epochs * plan.partitions, plan.seed)
+
+
 def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
-    partitions, validations = _partitions(recipe)
+    partitions, validations = partitions_of(recipe)
     if like is not None and like.spec.plan.partitions != partitions:
         raise RecipeError(
             f"run {like.run!r} has {like.spec.plan.partitions} partitions, the recipe {partitions}: units of "
@@ -98,19 +134,9 @@ def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
     return plan_of(recipe, recipe.name, partitions, validations)
 
 
-def _partitions(recipe: Recipe) -> tuple[int, int]:
+def partitions_of(recipe: Recipe) -> tuple[int, int]:
     """How many of training and of validation."""
     if recipe.data.url is None:
         return recipe.data.partitions, 1
     manifest = read_manifest(recipe.rooted(recipe.data.url))
     return len(manifest.train), len(manifest.valid)
-
-
-def _toy(recipe: Recipe, plan: Plan) -> Toy:
-    """Curves for what the recipe's search looks at."""
-    objective = recipe.objective
-    metrics: Mapping[str, str] = {objective.metric: objective.mode}
-    also = getattr(recipe.search, "metric", None)
-    if also is not None:
-        metrics = {also: objective.mode, **metrics}
-    return Toy(metrics, plan.epochs * plan.partitions, plan.seed)

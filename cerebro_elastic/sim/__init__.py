@@ -6,6 +6,7 @@ from cerebro_elastic.sim.learning import Learning, Recorded, Toy
 from cerebro_elastic.sim.measured import measured
 from cerebro_elastic.sim.redecide import divergence
 from cerebro_elastic.sim.simulation import Simulation, simulate
+from cerebro_elastic.sim.sizes import Sizes
 from cerebro_elastic.sim.times import Times, read_times
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Learning",
     "Recorded",
     "Simulation",
+    "Sizes",
     "Times",
     "Toy",
     "divergence",

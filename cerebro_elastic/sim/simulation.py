@@ -46,13 +46,13 @@ from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.sim.effects import effect
 from cerebro_elastic.sim.faults import Fault
 from cerebro_elastic.sim.learning import Learning
+from cerebro_elastic.sim.sizes import Sizes
 from cerebro_elastic.sim.times import Times, ends_epoch, noise
 
 LEASE = 5.0
 """Seconds after which a node that has died is noticed: its lease's."""
-BATCHES = 100
-"""Batches of a unit, for the record; none is left before its end."""
 _A_DAY = 86400.0
+_SIZES = Sizes()
 
 Happening: TypeAlias = Callable[[], object]
 
@@ -79,10 +79,12 @@ def simulate(
     spread: float = 0.0,
     lease: float = LEASE,
     start: float = 0.0,
+    sizes: Sizes = _SIZES,
 ) -> Simulation:
     """The run of ``plan`` on ``nodes``, which are there from the beginning. Units take what ``times`` says,
-    with noise of ``spread`` by the plan's seed. ``start`` is what the wall clocks show at the beginning."""
-    course = _Course(plan, policy, search, times, learning, spread, lease, start)
+    with noise of ``spread`` by the plan's seed. ``start`` is what the wall clocks show at the beginning,
+    ``sizes`` what the record tells besides."""
+    course = _Course(plan, policy, search, times, learning, spread, lease, start, sizes)
     for node in nodes:
         course.at(0.0, partial(course.join, node))
     known = {node.name: node for node in nodes}
@@ -105,9 +107,10 @@ class _Course:
         spread: float,
         lease: float,
         start: float,
+        sizes: Sizes,
     ) -> None:
         self.plan, self.policy, self.search = plan, policy, search
-        self.times, self.learning = times, learning
+        self.times, self.learning, self.sizes = times, learning, sizes
         self.spread, self.lease, self.start = spread, lease, start
         self.now = 0.0
         self.state = State()
@@ -242,7 +245,11 @@ class _Course:
         trains = unit.phase is Phase.TRAIN
         logged = self.learning.after(config, units_done(config, self.plan) + trains)
         name = f"{unit.config}/{unit.epoch:04d}-{position(config):04d}-{attempt.token}"
-        output = CheckpointRef(f"simulated:{name}", name, 0) if trains else attempt.input
+        output = (
+            CheckpointRef(f"simulated:{name}", name, self.sizes.state(unit.config))
+            if trains
+            else attempt.input
+        )
         assert output is not None, "what is evaluated has been trained"
         return Visit(
             unit=unit,
@@ -251,8 +258,8 @@ class _Course:
             attempt=attempt.token,
             input=attempt.input,
             output=output,
-            samples=BATCHES,
-            batches=BATCHES,
+            samples=self.sizes.samples,
+            batches=self.sizes.batches,
             seconds=seconds,
             hop_seconds=hop,
             started=self.start + started,

@@ -18,7 +18,7 @@ from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.parallel import agree
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import Stopped
+from cerebro_elastic.train.task import State, Stopped, UnitJob
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.hop import Hopper
@@ -47,7 +47,6 @@ class Trials:
         self._clock = clock
         self._beat = beat
         self._limit = limit
-        self._device = torch.device(bench.device)
 
     def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
         """What the attempt's trial tells, on the rank that leads, and on whichever finds that it cannot be;
@@ -63,32 +62,47 @@ class Trials:
     def _tried(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
         wait = self._gathering.waiting(attempt, seat, self._beat)
         state = self._hopper.load(attempt.input, wait=wait)
-        meter, room = memory.Meter(self._device), memory.room(self._device, self._limit)
-        watch = _Watch(self._clock, self._device, meter)
-        job = self._bench.job(
-            config,
-            attempt.unit,
-            state,
-            choice=attempt.choice,
-            beat=self._beat,
-            stop=watch.stop,
-        )
+        meter = memory.Meter(torch.device(self._bench.device))
+        job = self._bench.job(config, attempt.unit, state, choice=attempt.choice, beat=self._beat)
         with self._gathering.group(attempt, seat, hang):
-            watch.begin(job.skip)
-            with suppress(Stopped):  # of a task that does not split: it has seen as many batches
-                # What one rank refuses all do: none is left waiting for it.
-                self._bench.perform(replace(job, room=agree.least(room)))
-            watch.end(feed.unit_batches(job))
-            highest = agree.gathered(watch.highest)
+            tried = try_out(self._bench, job, self._clock, meter, self._limit)
         if not seat.leads:
             return None
-        if self._limit is not None and max(highest) > self._limit:
-            return _result(
-                attempt,
-                refusal=f"it took {max(highest) / 1e6:.3g} MB on a rank, which may take "
-                f"{self._limit / 1e6:.3g} MB ({memory.LIMIT})",
-            )
-        return _result(attempt, seconds=watch.per_batch * feed.unit_batches(job), bytes=max(highest))
+        if why := too_much(tried.bytes, self._limit):
+            return _result(attempt, refusal=why)
+        return _result(attempt, seconds=tried.per_batch * feed.unit_batches(job), bytes=tried.bytes)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a few batches of a unit have told: seconds ``per_batch``, the highest number of ``bytes`` that one
+    of the ranks had in use (known on the one that leads), and the ``state`` after them (``None`` of a task
+    that does not split)."""
+
+    per_batch: float
+    bytes: int
+    state: State | None
+
+
+def try_out(bench: Bench, job: UnitJob, clock: Clock, meter: memory.Meter, limit: int | None) -> Tried:
+    """Train a few batches of the job on this rank, in the group that its choice needs. A unit may take
+    ``limit`` bytes (``None``: what there is)."""
+    room = memory.room(torch.device(bench.device), limit)
+    watch = _Watch(clock, torch.device(bench.device), meter)
+    watch.begin(job.skip)
+    state = None
+    with suppress(Stopped):  # of a task that does not split: it has seen as many batches
+        # What one rank refuses all do: none is left waiting for it.
+        state = bench.perform(replace(job, stop=watch.stop, room=agree.least(room))).state
+    watch.end(feed.unit_batches(job))
+    return Tried(watch.per_batch, max(agree.gathered(watch.highest), default=0), state)
+
+
+def too_much(taken: int, limit: int | None) -> str | None:
+    """Why a choice is refused under which a rank had so many bytes in use, if it is."""
+    if limit is None or taken <= limit:
+        return None
+    return f"it took {taken / 1e6:.3g} MB on a rank, which may take {limit / 1e6:.3g} MB ({memory.LIMIT})"
 
 
 @dataclass

@@ -1,0 +1,122 @@
+"""Trials on this machine, without a run: what a plan is made from.
+
+As in a run (``trials.py``), a few batches tell how a choice does for a config. Besides, the state that they
+leave is saved and loaded once, as a hop does, and removed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.codec import decode, encode
+from cerebro_elastic.core.progress import next_units
+from cerebro_elastic.core.values import Attempt, Choice, Config, Spec, Unit
+from cerebro_elastic.errors import DataError, GroupBroken, StorageError
+from cerebro_elastic.parallel.group import ranks, sweep
+from cerebro_elastic.parallel.team import RankFailed, Ranks
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.train.measure import Measure
+from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.failure import failure_of
+from cerebro_elastic.worker.meeting import needs_group
+from cerebro_elastic.worker.saving import part_of, save, save_part
+from cerebro_elastic.worker.trials import refusal_of, too_much, try_out
+
+
+class Alone:
+    """Tries configs of ``spec``, whose partitions come through the cache at ``cache``, and whose states are
+    saved under ``scratch``, a URL. Rank processes are started when they are needed, and end with the
+    context."""
+
+    def __init__(self, spec: Spec, cache: Path, scratch: str) -> None:
+        self._spec = spec
+        self._told = (encode(spec), str(cache), scratch)
+        self._stack = ExitStack()
+        self._team: Ranks | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __call__(self, config: Config, choice: Choice) -> Measure:
+        """The trial of ``choice`` for the config's next unit. What the user's code raises is a refusal, too;
+        what is wrong with the data is raised."""
+        if why := _beyond(choice):
+            return Measure(config.id, choice, refusal=why)
+        asked = (encode(config), encode(choice))
+        if not needs_group(choice):
+            return decode(try_here(*self._told, *asked), Measure)
+        if self._team is None:
+            most = max(c.ranks for c in self._spec.plan.choices if not _beyond(c))
+            self._team = self._stack.enter_context(Ranks(most, gpus=torch.cuda.is_available()))
+        try:
+            told, *_ = self._team.together(try_here, *self._told, *asked, members=range(choice.ranks))
+        except RankFailed as failed:
+            return Measure(config.id, choice, refusal=f"its trial failed: {str(failed).splitlines()[-1]}")
+        return decode(told, Measure)
+
+
+def _beyond(choice: Choice) -> str | None:
+    """Why this machine cannot try the choice, if it cannot: it has not as many devices."""
+    gpus = torch.cuda.device_count()
+    there, what = (gpus, "GPUs") if gpus else (os.cpu_count() or 1, "cores")
+    if choice.ranks <= there:
+        return None
+    return f"was not tried: it takes {choice.ranks} ranks, and this machine has {there} {what}"
+
+
+_benches: dict[str, Bench] = {}
+"""Of this process."""
+
+
+def try_here(spec: str, cache: str, scratch: str, config: str, choice: str) -> str:
+    """On each of the choice's ranks; what the one that leads returns is of use."""
+    if spec not in _benches:
+        importlib.import_module("torch._dynamo")  # as the first optimizer would, in the first trial
+        device = f"cuda:{ranks()[0]}" if torch.cuda.is_available() else "cpu"
+        _benches[spec] = Bench(decode(spec, Spec), Path(cache), device)
+        _benches[spec].use_threads()
+    bench, tried, how = _benches[spec], decode(config, Config), decode(choice, Choice)
+    unit = next_units(tried, decode(spec, Spec).plan)[0]
+    try:
+        return encode(_measured(bench, tried, unit, how, scratch))
+    except (DataError, StorageError, GroupBroken):
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        attempt = Attempt(unit, "here", 0, 0, choice=how)
+        why = refusal_of(attempt, error) or f"its trial failed: {failure_of(attempt, 'here', error).story}"
+        return encode(Measure(tried.id, how, refusal=why))
+    finally:
+        if not needs_group(how):
+            sweep()
+
+
+def _measured(bench: Bench, config: Config, unit: Unit, choice: Choice, scratch: str) -> Measure:
+    clock, limit = SystemClock(), memory.limit_of(os.environ)
+    meter = memory.Meter(torch.device(bench.device))
+    state = checkpoint.load(config.head) if config.head else None
+    tried = try_out(bench, bench.job(config, unit, state, choice=choice), clock, meter, limit)
+    if why := too_much(tried.bytes, limit):
+        return Measure(config.id, choice, refusal=why)
+    if tried.state is None:
+        return Measure(config.id, choice, tried.per_batch, tried.bytes)
+    began, part = clock.now(), part_of(choice, ranks()[0])
+    url = f"{scratch}/{config.id}-{choice.parallelism}-{choice.ranks}"
+    parts = save_part(tried.state, url, part)
+    if ranks()[0] > 0:
+        return Measure(config.id, choice)
+    saved = save(tried.state, url, parts)
+    checkpoint.load(saved, part)
+    hop = clock.now() - began
+    checkpoint.remove(saved)
+    return Measure(config.id, choice, tried.per_batch, tried.bytes, hop, saved.bytes)

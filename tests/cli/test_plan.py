@@ -1,0 +1,90 @@
+"""``cerebro plan``, as users type it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cerebro = Callable[..., Any]
+
+TORCH = """\
+epochs: 3
+task: {kind: torch, model_fn: "a_torch_net:model", loss: cross_entropy, optimizer: SGD}
+data: {source: "a_users_data:load", partitions: 2, valid: 0.2, batch_size: 4}
+search: {space: {lr: [0.01, 0.001], width: [16, 64]}}
+"""
+
+MODEL = """
+from torch import nn
+
+
+def model(width):
+    return nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2))
+"""
+
+
+@pytest.fixture
+def planned(cerebro: Cerebro, project: Path) -> Cerebro:
+    (project / "a_torch_net.py").write_text(MODEL)
+    (project / "torch.yaml").write_text(TORCH)
+    return lambda *words: cerebro("plan", "torch.yaml", *words)
+
+
+def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One trial for both: what is printed are two views of one forecast."""
+    from cerebro_elastic.cli import plan as command
+
+    found: list[Any] = []
+    forecast = command.forecast
+    monkeypatch.setattr(command, "forecast", lambda *a, **k: found.append(forecast(*a, **k)) or found[0])
+    said = planned("--nodes", "1,2,8", "--price", "2")
+    assert said.code == 0, said.err
+    assert "trying 4 of 4 configs on this machine" in said.err
+    assert "torch: 4 configs, up to 3 epochs of 16 rows" in said.out
+    assert "single" in said.out
+    assert "nodes would be idle: 2 partitions for 8 units at a time" in said.out
+    assert "Decentralized fine-grained" in said.out
+    assert "Best in time times cost: nodes: " in said.out
+    table = said.out.split("\n\n")[1]
+    assert all(len(line) <= 80 for line in table.splitlines()), "it fits a narrow terminal"
+    monkeypatch.setattr(command, "forecast", lambda *_a, **_k: found[0])
+    told = json.loads(planned("--price", "2", "--json").out)
+    assert (told["configs"], told["rows"]) == (4, 16)
+    assert told["best"] in told["options"]
+    for option in told["options"]:
+        assert option["cost"] == pytest.approx(2 * option["node_hours"])
+        assert option["seconds"] > 0
+        assert option["memory"] >= 0
+    assert {trial["config"] for trial in told["trials"]} == {f"c{i:04d}" for i in range(4)}
+    assert all(trial["state"] > 0 for trial in told["trials"])
+    assert told["traffic"]["Model Hopper Parallelism"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--nodes", "1,zwei"), "--nodes is '1,zwei': give whole numbers above 0, like 1,2,4"),
+        (("--nodes", "0"), "--nodes is '0': give whole numbers above 0"),
+        (("--partitions", ""), "--partitions is '': give whole numbers above 0"),
+        (("--price", "-1"), "Invalid value for '--price'"),
+    ],
+)
+def test_wrong_options(planned: Cerebro, words: tuple[str, ...], message: str) -> None:
+    said = planned(*words)
+    assert said.code == 2
+    assert message in " ".join(said.err.split())
+
+
+def test_partitions_of_a_prepared_dataset_are_settled(
+    cerebro: Cerebro, planned: Cerebro, project: Path
+) -> None:
+    assert cerebro("prepare", "a_users_data:load", "prepared", "--partitions", "2").code == 0
+    source = 'source: "a_users_data:load", partitions: 2, valid: 0.2'
+    (project / "torch.yaml").write_text(TORCH.replace(source, "url: prepared"))
+    said = planned("--partitions", "4")
+    assert said.code == 2
+    assert "the dataset prepared has 2 partitions, which is settled" in " ".join(said.err.split())

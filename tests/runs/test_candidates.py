@@ -1,0 +1,49 @@
+"""Which candidates for a run are left out, and which is the best."""
+
+from __future__ import annotations
+
+import pytest
+
+from cerebro_elastic.core.values import Choice
+from cerebro_elastic.runs.candidates import Candidate, Option, best, dominated, useless
+
+SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "why"),
+    [
+        (Candidate(4, 4, SINGLE), None),
+        (Candidate(2, 4, PAIR), None),
+        (Candidate(4, 8, SINGLE), "nodes would be idle: 4 partitions for 8 units at a time"),
+        (Candidate(8, 8, SINGLE), "nodes would be idle: 6 configs for 8 units at a time"),
+        (Candidate(4, 1, PAIR), "ddp x2 over 2 nodes takes 2 nodes"),
+        (Candidate(4, 4, Choice("fsdp", 2)), "fsdp x2: c0003: out of memory"),
+    ],
+)
+def test_who_is_of_no_use(candidate: Candidate, why: str | None) -> None:
+    assert useless(candidate, 6, {Choice("fsdp", 2): "c0003: out of memory"}) == why
+
+
+def option(nodes: int, seconds: float, partitions: int = 4) -> Option:
+    return Option(Candidate(partitions, nodes, SINGLE), seconds, idle=0.0, gap=0.0)
+
+
+def test_who_is_neither_faster_nor_cheaper_is_left_out() -> None:
+    one, two, four, finer = option(1, 100.0), option(2, 50.0), option(4, 30.0), option(4, 31.0, 8)
+    assert dominated([one, two, four, finer]) == {
+        one.candidate: "neither faster nor cheaper than 2 nodes, 4 partitions, single",
+        finer.candidate: "neither faster nor cheaper than 4 nodes, 4 partitions, single",
+    }
+
+
+def test_of_equals_the_first_stays() -> None:
+    first, second = option(2, 50.0), option(2, 50.0, 8)
+    assert set(dominated([first, second])) == {second.candidate}
+
+
+def test_twice_the_nodes_must_be_worth_it() -> None:
+    one = option(1, 100.0)
+    assert best([one, option(2, 71.0)]) == one
+    assert best([one, option(2, 70.0)]).candidate.nodes == 2
+    assert option(2, 1800.0).hours == 1.0

@@ -1,0 +1,113 @@
+"""Forecasts from what trials have told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.values import Choice
+from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.runs import plan as planning
+from cerebro_elastic.runs.measuring import Measured
+from cerebro_elastic.runs.plan import Forecasts, forecasts
+from cerebro_elastic.train.measure import Measure
+
+SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
+
+
+def recipe(**values: Any) -> Recipe:
+    """Six configs over 1,600 rows in batches of 10, two epochs."""
+    return load_recipe(
+        {
+            "epochs": 2,
+            "task": {"kind": "torch", "model_fn": "a:b", "loss": "mse_loss"},
+            "data": {"source": "c:d", "batch_size": 10},
+            "search": {"space": {"lr": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}},
+            **values,
+        },
+        root=Path(),
+    )
+
+
+def told(*trials: Measure, valid: int = 0) -> Measured:
+    return Measured(rows=1600, valid=valid, bytes=1_000_000, trials=trials)
+
+
+def tried(config: str, batch: float, choice: Choice = SINGLE, **rest: Any) -> Measure:
+    return Measure(config, choice, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
+
+
+def plan(measured: Measured, parts: list[int], counts: list[int], **values: Any) -> Forecasts:
+    return forecasts(recipe(**values), measured, parts, counts, lambda _text: None)
+
+
+def test_units_take_what_their_batches_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One config in 0.1 s a batch, another in 0.3 s, the others like their mean: 6 x 160 batches an epoch."""
+    monkeypatch.setattr(planning, "DISPATCH", 0.0)
+    measured = told(tried("c0000", 0.1), tried("c0005", 0.3))
+    found = plan(measured, [2], [1])
+    (one,), (two,) = found.options, plan(measured, [2], [2]).options
+    assert one.seconds == pytest.approx(2 * 6 * 160 * 0.2)
+    assert two.seconds == pytest.approx(one.seconds / 2, rel=0.02)
+    assert (one.gap, one.idle) == (pytest.approx(0.0), pytest.approx(0.0))
+    assert one.hours == pytest.approx(one.seconds / 3600)
+    assert found.memory == {SINGLE: 5_000_000}
+    assert (found.configs, found.stopped) == (6, 0)
+
+
+def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "DISPATCH", 0.0)
+    measured = told(tried("c0000", 0.1, hop=0.5), valid=300)
+    (one,) = plan(measured, [2], [1]).options
+    assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.5 + 30 * 0.1 / 3))
+
+
+def test_table_two_has_the_runs_own_numbers() -> None:
+    found = plan(told(tried("c0000", 0.1)), [4], [4])
+    assert found.best.candidate.nodes == 4
+    moved = {way.name: way.bytes for way in found.ways}
+    units = 6 * 2 * 4
+    assert moved["Model Hopper Parallelism"] == 1000 * (units + 6)
+    assert moved["Task parallelism, full copies"] == 4 * 1_000_000 + 6 * 1000
+    assert moved["Decentralized fine-grained"] == 1000 * units * 40
+
+
+def test_without_the_size_of_states_nothing_is_said_of_bytes() -> None:
+    found = plan(told(tried("c0000", 0.1, hop=None, state=None)), [2], [2])
+    assert found.ways == ()
+
+
+def test_choices_are_compared_and_those_refused_are_left_out() -> None:
+    """Two nodes are worth it together, if there is but one config; three partitions for two pairs."""
+    values = {
+        "gang": 2,
+        "nodes": "1:8",
+        "parallelism": ["single", "ddp", "fsdp"],
+        "search": {"space": {"lr": [0.1]}},
+    }
+    refused = Measure("c0000", Choice("fsdp", 2, 2), refusal="out of memory")
+    measured = told(tried("c0000", 0.1), tried("c0000", 0.06, PAIR, bytes=7_000_000), refused)
+    found = plan(measured, [2], [1, 2], **values)
+    assert [(o.candidate.nodes, o.candidate.choice) for o in found.options] == [(2, PAIR), (1, SINGLE)]
+    assert set(found.left_out.values()) == {
+        "nodes would be idle: 1 configs for 2 units at a time",
+        "ddp x2 over 2 nodes takes 2 nodes",
+        "fsdp x2 over 2 nodes: c0000: out of memory",
+    }
+    assert found.memory == {SINGLE: 5_000_000, PAIR: 7_000_000}
+
+
+def test_if_nothing_can_be_trained_that_is_said_once() -> None:
+    refused = Measure("c0000", SINGLE, refusal="out of memory: it took 9 GB")
+    with pytest.raises(RecipeError) as error:
+        plan(told(refused), [2, 4], [1, 2])
+    assert str(error.value) == "no candidate can be trained: single: c0000: out of memory: it took 9 GB"
+
+
+def test_a_search_that_stops_configs_is_told_to_be_a_guess() -> None:
+    search = {"method": "asha", "space": {"lr": {"uniform": [0.1, 0.9]}}, "num": 9}
+    found = plan(told(tried("c0000", 0.1)), [2], [2], epochs=4, search=search)
+    assert found.stopped > 0
