@@ -1,6 +1,7 @@
 """Checkpoints of a hop: saved, verified and loaded on any fsspec URL, without pickle."""
 
 from cerebro_elastic.checkpoint.storage import (
+    Staged,
     complete,
     is_divided,
     load,
@@ -9,12 +10,14 @@ from cerebro_elastic.checkpoint.storage import (
     restore,
     save,
     save_part,
+    stage,
     verify,
 )
 from cerebro_elastic.checkpoint.tensors import Part
 
 __all__ = [
     "Part",
+    "Staged",
     "complete",
     "is_divided",
     "load",
@@ -23,5 +26,6 @@ __all__ = [
     "restore",
     "save",
     "save_part",
+    "stage",
     "verify",
 ]

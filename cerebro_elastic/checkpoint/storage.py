@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -56,10 +56,43 @@ def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
     ``state`` must not change meanwhile. Raises ``CheckpointError`` if it holds what cannot be
     stored (see ``tree``) or if ``url`` is taken; ``StorageError`` or ``DiskFull`` if writing fails.
     """
-    data = _data(state)
-    with _writing(url) as folder:
-        _check_free(folder)
-        return _completed(folder, _write(folder, data), url)
+    return stage(state).save(url)
+
+
+def stage(state: Mapping[str, Any]) -> Staged:
+    """All of ``state`` that a save needs, on the host, so that it can be saved behind what is done next: what
+    is no tensor is taken as it is now, and so is what lies on another device. Tensors on the host are not
+    copied, but watched. Raises as ``save``."""
+    values, flat = _flat(state)
+    return Staged(_files(values, flat), flat, {name: _version(tensor) for name, tensor in flat.items()})
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A state that is ready to be saved, once: its files, and its tensors with the number of times that each
+    had been written to."""
+
+    data: Mapping[str, Sequence[Chunk]]
+    tensors: Mapping[str, Tensor]
+    versions: Mapping[str, int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def save(self, url: str) -> CheckpointRef:
+        """As ``save``. Raises ``CheckpointError`` if somebody has written to a tensor since it was staged:
+        the file would hold neither the one state nor the other."""
+        with _writing(url) as folder:
+            _check_free(folder)
+            contents = _write(folder, self.data)
+            for name, tensor in self.tensors.items():
+                if _version(tensor) != self.versions[name]:
+                    raise CheckpointError(
+                        f"the tensor {name} was written to while it was saved: units must not share tensors, "
+                        "so make models and optimizers anew for each, and give nothing to two of them"
+                    )
+            return _completed(folder, contents, url)
 
 
 def is_divided(state: Mapping[str, Any]) -> bool:
@@ -147,9 +180,22 @@ def remove(ref: CheckpointRef) -> None:
 
 def _data(state: Mapping[str, Any]) -> dict[str, Sequence[Chunk]]:
     """The files of ``state`` but for the manifest, by name."""
+    return _files(*_flat(state))
+
+
+def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
     values, flat = tree.flatten(state)
     if any(map(tree.is_divided, flat.values())):
         raise CheckpointError("the state has tensors that are divided over ranks: each rank saves its part")
+    return values, flat
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it was written to, whoever shares its memory; unknown (0) of what inference mode has made."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _files(values: Any, flat: Mapping[str, Tensor]) -> dict[str, Sequence[Chunk]]:
     layout = tensors.specs(flat)
     return {
         TENSORS: _file(layout, flat),

@@ -157,8 +157,8 @@ class _Encoder:
         return self._tied[id(tensor)]
 
     def _add_array(self, array: np.ndarray[Any, Any], path: Path) -> Json:
-        try:  # a copy if not writable: torch warns of such memory
-            tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]).reshape(array.shape))
+        try:  # a copy: nobody would see who writes to the array while it is saved
+            tensor = torch.from_numpy(np.array(array, order="C", copy=True).reshape(array.shape))
         except (TypeError, ValueError) as exc:
             raise CheckpointError(
                 f"{_name(path)} is a numpy array of dtype {array.dtype}, which a checkpoint cannot hold: "

@@ -145,8 +145,7 @@ class NodeRendezvous(RendezvousHandler):
 
     def _register(self) -> None:
         if self._registration is not None:
-            kind, story = take_death(Path(self._dumps.name))
-            self._registration.renew(kind, story, self._patience)
+            self._registration.renew(take_death(Path(self._dumps.name)), self._patience)
             return
         ledger = Ledger(EtcdStore(self._settings), self._run)
         if ledger.ended():

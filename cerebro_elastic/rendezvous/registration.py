@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.core.values import Failure, FailureKind, Member, Node
+from cerebro_elastic.core.values import Attempt, Failure, Member, Node
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
+from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.store.ledger import Ledger
 
 _MARGIN = 3.0
@@ -51,14 +52,16 @@ class Registration:
         self._thread = threading.Thread(target=self._stay, name="registration", daemon=True)
         self._thread.start()
 
-    def renew(self, kind: FailureKind, story: str, patience: float) -> None:
+    def renew(self, death: Death, patience: float) -> None:
         """The ranks died and will be started again: give their attempt up with this failure, register anew.
-        Tries for ``patience`` seconds while the store is out of reach, and then raises what it says."""
+        If besides they saved what was trained before, that is lost with the registration and nobody's fault:
+        who was in training is to blame, unless it is known to be the other. Tries for ``patience`` seconds
+        while the store is out of reach, and then raises what it says."""
         deadline = self._clock.now() + patience
         while True:
             try:
                 with self._lock:
-                    self._renew(kind, story)
+                    self._renew(death)
                 return
             except (StoreUnavailable, LeaseLost) as error:
                 if self._clock.now() > deadline:
@@ -92,8 +95,8 @@ class Registration:
                 told = True
             self._clock.sleep(_POLL)
 
-    def _renew(self, kind: FailureKind, story: str) -> None:
-        present, attempt = self._ledger.node(self.node.name), self._ledger.assignment(self.node.name)
+    def _renew(self, death: Death) -> None:
+        present, attempt = self._ledger.node(self.node.name), self._to_blame(death)
         if present is not None and present.registration == self.node.registration:
             self.node = replace(self.node, drain=present.drain)
         if attempt is not None and Member(self.node.name, self.node.registration) in attempt.members:
@@ -103,14 +106,23 @@ class Registration:
                     attempt.unit,
                     self.node.name,
                     attempt.token,
-                    kind,
-                    story,
+                    death.kind,
+                    death.story,
                     choice=attempt.choice,
                     hardware=attempt.hardware,
                 )
                 self._ledger.fail(attempt, config, failure)
         self._ledger.store.revoke(self._lease)
         self._register()
+
+    def _to_blame(self, death: Death) -> Attempt | None:
+        training, saving = (
+            self._ledger.assignment(self.node.name),
+            self._ledger.saving(self.node.name),
+        )
+        if training is None or (saving is not None and saving.token == death.attempt):
+            return saving
+        return training
 
     def _register(self) -> None:
         lease = self._ledger.store.grant(self._ttl)

@@ -386,8 +386,8 @@ class Ledger:
     # The worker.
 
     def trained(self, attempt: Attempt) -> Attempt | None:
-        """Free the node of the attempt but for its save: the attempt as it is to be committed, or failed, from
-        now on. ``None`` if it may not commit any more, or if the node saves another."""
+        """Free the node of the attempt but for its save: the attempt as it is to be committed, or failed,
+        from now on. ``None`` if it may not commit any more, or if the node saves another."""
         key = self.keys.saving(attempt.node)
         guard = [*self._held(attempt), *self._as_begun(attempt), absent(key)]
         ops = [*self._cleared(attempt), Put(key, _bytes(attempt))]

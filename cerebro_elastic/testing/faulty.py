@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from cerebro_elastic.testing.faults.inject import FOLDER, FaultFolder, reach
 from cerebro_elastic.testing.faults.plan import Point
 
 Around = Callable[..., Any]
+SLOW_SAVE = 0.2
+"""Seconds."""
 
 
 def main() -> int:
@@ -49,13 +52,15 @@ def wrap_rank() -> None:
     from cerebro_elastic.store.ledger import Ledger
     from cerebro_elastic.worker.attempts import Attempts
 
-    _wrap(checkpoint, "save", _at_first(Point.BEFORE_SAVE))
+    _wrap(checkpoint.Staged, "save", _at_first(Point.BEFORE_SAVE))
     _wrap(storage, "write", _half_written)
     _wrap(Ledger, "commit", _at_first(Point.BEFORE_COMMIT))
     _wrap(EtcdStore, "txn", _sent_and_heard)
     _wrap(Ledger, "drain", _at_last(Point.DRAIN))
     _wrap(Attempts, "__enter__", _ready)
     _wrap(Attempts, "perform", _in_attempt)
+    _wrap(Attempts, "_watched", _saving)
+    _wrap(Attempts, "_end", _in_attempt)
 
 
 def wrap_controller() -> None:
@@ -107,10 +112,17 @@ def _sent_and_heard(txn: Around, *args: Any) -> Any:
     return result
 
 
-def _in_attempt(perform: Around, attempts: Any, attempt: Attempt) -> None:
-    inject.enter(attempt.token)
-    perform(attempts, attempt)
-    inject.enter(0)
+def _in_attempt(call: Around, attempts: Any, attempt: Attempt, *args: Any) -> None:
+    with inject.entered(attempt.token):
+        call(attempts, attempt, *args)
+
+
+def _saving(save: Around, attempts: Any, trained: Any, *args: Any) -> Any:
+    """Every other state is saved slowly, so that its node does its next unit meanwhile."""
+    token = trained.attempt.token
+    with inject.entered(token):
+        time.sleep(SLOW_SAVE if token % 2 else 0.0)
+        return save(attempts, trained, *args)
 
 
 def _ready(enter: Around, attempts: Any) -> Any:

@@ -27,6 +27,7 @@ class Bad(Enum):
     DROP = "the connection ends without an answer"
     LOST = "it is done, and the connection ends without an answer"
     CUT = "the connection ends in the middle of the answer"
+    LATE = "it is done, when those who hang are let go"
 
 
 _CODES = {
@@ -91,11 +92,11 @@ class BadProxy:
 
     def reset(self) -> None:
         """Nothing was asked yet, and nothing will go wrong; who hangs is let go."""
+        self.plan = _all_well
         self.released.set()
         self.released = threading.Event()
         self.requests.clear()
         self.served.clear()
-        self.plan = _all_well
 
     def judge(self, method: str, path: str, key: str, body: bytes) -> Bad | None:
         with self._lock:
@@ -139,6 +140,8 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             elif bad is Bad.HANG:
                 released.wait()
             elif bad is not Bad.DROP:
+                if bad is Bad.LATE:
+                    released.wait()
                 self.forward(body, bad)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one

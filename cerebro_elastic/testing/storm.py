@@ -25,6 +25,7 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Failure
@@ -71,9 +72,11 @@ class Seen:
                 self.attempts[attempt.node] = event.revision
             case UnitCommitted(visit=visit):
                 self.commits += 1
-                self.attempts.pop(visit.node, None)
-            case UnitFailed(failure=Failure(node=name)) | UnitWithdrawn(node=name):
-                self.attempts.pop(name, None)
+                self._is_over(visit.node, visit.attempt)
+            case UnitFailed(failure=Failure(node=name, attempt=token)):
+                self._is_over(name, token)
+            case UnitTrained(node=name, token=token) | UnitWithdrawn(node=name, token=token):
+                self._is_over(name, token)
             case NodeJoined(node=node):
                 self.nodes.add(node.name)
             case NodeLeft(node=name):
@@ -87,6 +90,11 @@ class Seen:
                 self.leader = leader
             case RunEnded():
                 self.ended = True
+
+    def _is_over(self, node: str, token: int) -> None:
+        """The node trains the attempt no more, if it does not train the next one already."""
+        if self.attempts.get(node) == token:
+            del self.attempts[node]
 
 
 class Storm:

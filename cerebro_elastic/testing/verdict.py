@@ -14,6 +14,7 @@ from cerebro_elastic.core.events import (
     NodeJoined,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Status, Visit
@@ -118,9 +119,12 @@ def _restarted_unharmed(
 
 
 def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]) -> Iterator[str]:
-    hit = hits(strikes)
+    """A hit costs at most the unit in training and the one that is being saved behind it."""
+    hit, committed = hits(strikes), {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
+    trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
+    unsaved = Counter(node for token, node in trained.items() if token not in committed)
     for node, units in wasted(cluster, events).items():
-        if units > hit[node]:
+        if max(units - unsaved[node], unsaved[node]) > hit[node]:
             yield f"{node} began {units} units that it did not commit, but was hit {hit[node]} times"
 
 

@@ -6,6 +6,9 @@ with it the attempt ends for all of its nodes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Self
 
 from cerebro_elastic.clock import Clock
@@ -25,18 +28,27 @@ from cerebro_elastic.worker.repair import Repairs
 from cerebro_elastic.worker.seat import Identity, Seat, seat_of, stale
 from cerebro_elastic.worker.sweep import Sweeper
 from cerebro_elastic.worker.trials import Trials
-from cerebro_elastic.worker.units import Units
+from cerebro_elastic.worker.units import Saved, Trained, Units
 from cerebro_elastic.worker.watchdog import Watchdog
+from cerebro_elastic.worker.writer import Writer
 
 _VERDICT = 0.25
 """The part of the time after which a rank counts as hanging that the lead waits, when its group has broken,
 for somebody to say why: who hangs is ended by then, who died was found by its agent."""
 _LOOK_SECONDS = 0.1
 
+QUICK = 0.05
+"""Seconds in which a state is saved that is not worth to tell anybody that the node is free meanwhile."""
+
+
+def nobody(_error: BaseException) -> None:
+    """It is found out when the next attempt ends."""
+
 
 class Attempts:
     """Performs the attempts of one process, one after the other. Others reach it at ``address``; a unit may
-    take ``memory`` bytes (``None``: what there is)."""
+    take ``memory`` bytes (``None``: what there is). A unit of one rank whose save takes longer than ``quick``
+    seconds is saved behind the next one; ``alarm`` is told what ends the saving of all."""
 
     def __init__(
         self,
@@ -51,6 +63,8 @@ class Attempts:
         *,
         address: str = "127.0.0.1",
         memory: int | None = None,
+        quick: float = QUICK,
+        alarm: Callable[[BaseException], None] = nobody,
     ) -> None:
         self._ledger = ledger
         self._spec = spec
@@ -60,11 +74,14 @@ class Attempts:
         self._identity = identity
         self._leaving = leaving
         self._watchdog = watchdog
+        self._quick = quick
+        self._writer = Writer(alarm)
+        self._saving_bytes = 0
         repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
         self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition), repairs.repair)
         self._gathering = Gathering(Meetings(ledger), identity.node, address, bench.device)
         hops = (bench, self._hopper, self._gathering, clock)
-        self._units = Units(spec, *hops, leaving, watchdog.beat)
+        self._units = Units(spec, *hops, leaving, watchdog.beat, lambda: self._writer.busy)
         self._trials = Trials(*hops, watchdog.beat, memory)
         self._sweeper = Sweeper(ledger, spec.storage, spec.plan, bench.recipe, log)
 
@@ -72,7 +89,13 @@ class Attempts:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._writer.close()
         self._hopper.close()
+
+    @property
+    def saving_bytes(self) -> int:
+        """How large the state is that is being saved behind what is done next; 0 if none is."""
+        return self._saving_bytes if self._writer.busy else 0
 
     def perform(self, attempt: Attempt) -> None:
         """Do this rank's part of the attempt, unless it has none, or the attempt was fenced off before."""
@@ -102,7 +125,10 @@ class Attempts:
         limits = self._bench.recipe.limits
         hang = max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
         try:
-            with self._watchdog.watching(hang):
+            with self._watchdog.watching(hang, attempt.token):
+                if needs_group(attempt.choice) or attempt.unit.phase is Phase.TRIAL:
+                    # Others wait for this rank, or its time and memory are measured.
+                    self._writer.wait(self._watchdog.beat)
                 made = self._does(attempt).do(attempt, config, seat, hang)
         except Withdrawn:
             log.warning("withdrawn before it began")
@@ -111,8 +137,8 @@ class Attempts:
         except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises
             self._give_up(attempt, config, error, log)
         else:
-            if isinstance(made, Visit):
-                self._commit(attempt, config, made, log)
+            if isinstance(made, Trained):
+                self._save(attempt, config, made, hang, log)
             elif made is not None:
                 told = {"seconds": made.seconds, "bytes": made.bytes, "refusal": made.refusal}
                 self._ledger.tried(attempt, made)
@@ -121,8 +147,50 @@ class Attempts:
     def _does(self, attempt: Attempt) -> Units | Trials:
         return self._trials if attempt.unit.phase is Phase.TRIAL else self._units
 
+    def _save(self, attempt: Attempt, config: Config, trained: Trained, hang: float, log: EventLog) -> None:
+        """Save and commit. If that takes a while, the node is free for its next unit meanwhile; not if it is
+        to leave, nor in a group, whose ranks save together."""
+        self._writer.wait(self._watchdog.beat)
+        save = self._writer.begin(partial(self._watched, trained, hang))
+        behind = not needs_group(attempt.choice) and not self._leaving.asked
+        saving = None
+        if behind and not wait([save], self._quick).done:
+            saving = self._ledger.trained(attempt)
+        if saving is None:
+            self._end(attempt, config, trained, save, None, log)
+            return
+        log.info("trained", bytes=trained.bytes)
+        self._saving_bytes = trained.bytes
+        self._writer.leave(partial(self._end, saving, config, trained, save, self._clock.now(), log))
+
+    def _watched(self, trained: Trained, hang: float) -> Saved:
+        with self._watchdog.watching(hang, trained.attempt.token):
+            return trained.save()
+
+    def _end(
+        self,
+        attempt: Attempt,
+        config: Config,
+        trained: Trained,
+        save: Future[Saved],
+        freed: float | None,
+        log: EventLog,
+    ) -> None:
+        """Tell what has become of it when it is saved. Its node was free since ``freed``."""
+        try:
+            visit = trained.visit(save.result(), freed)
+        except (Exception, SystemExit) as error:
+            self._give_up(attempt, config, error, log)
+        else:
+            self._commit(attempt, config, visit, log)
+
     def _commit(self, attempt: Attempt, config: Config, visit: Visit, log: EventLog) -> None:
-        told = {"seconds": visit.seconds, "hop_seconds": visit.hop_seconds, "metrics": visit.metrics}
+        told = {
+            "seconds": visit.seconds,
+            "hop_seconds": visit.hop_seconds,
+            **({"save_seconds": visit.save_seconds} if visit.save_seconds else {}),
+            "metrics": visit.metrics,
+        }
         if not visit.whole:
             self._tell_leaving()
         if self._ledger.commit(attempt, config, visit, self._spec.plan):

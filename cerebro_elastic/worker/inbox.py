@@ -20,7 +20,7 @@ class GoHome:
     """The run has ended, or the rank was asked to leave."""
 
 
-Message = Attempt | GoHome | Exception
+Message = Attempt | GoHome | BaseException
 
 
 class Inbox:
@@ -65,9 +65,13 @@ class Inbox:
         if self._leaving.asked:
             return None
         message = self._messages.get()
-        if isinstance(message, Exception):
+        if isinstance(message, BaseException):
             raise message
         return message if isinstance(message, Attempt) else None
+
+    def alarm(self, error: BaseException) -> None:
+        """Let ``next`` raise what another thread has met."""
+        self._messages.put(error)
 
     def _start(self, work: Callable[[], None], name: str) -> None:
         def guarded() -> None:

@@ -64,15 +64,15 @@ class Leaving:
         """Let go who waits."""
         self._notices.put(None)
 
-    def stop(self, total: int, skip: int, save: float) -> Callable[[int], bool]:
+    def stop(self, total: int, skip: int, save: Callable[[], float]) -> Callable[[int], bool]:
         """What a unit asks at each batch boundary (``UnitJob.stop``), from its beginning on: it has ``total``
-        batches to do, without the ``skip`` first, and then needs ``save`` seconds."""
+        batches to do, without the ``skip`` first, and then needs as many seconds as ``save`` says."""
         began = self._clock.now()
 
         def stop(done: int) -> bool:
             if not self.asked:
                 return False
             seconds_per_batch = (self._clock.now() - began) / max(1, done - skip)
-            return not fits((total - done) * seconds_per_batch, save, self.left)
+            return not fits((total - done) * seconds_per_batch, save(), self.left)
 
         return stop

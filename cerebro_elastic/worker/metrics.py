@@ -40,19 +40,20 @@ class NodeMetrics(logging.Handler):
         self._cache = cache
         self._clock = clock
         self._ready = clock()
-        self._began: float | None = None
+        self._began: dict[object, float] = {}
         self._busy = 0.0
         self._attempts: Counter[str] = Counter()
         self._seconds = {"seconds": 0.0, "hop_seconds": 0.0}
 
     def emit(self, record: logging.LogRecord) -> None:
         event, fields = record.getMessage(), getattr(record, "fields", {})
+        attempt = fields.get("attempt")
         if event == "began":
-            self._began = self._clock()
-        elif event in _OUTCOMES:
-            if self._began is not None:
-                self._busy += self._clock() - self._began
-                self._began = None
+            self._began[attempt] = self._clock()
+        elif event == "trained" or event in _OUTCOMES:
+            # What is saved behind the next unit is no work of the rank's any more.
+            self._busy += self._clock() - self._began.pop(attempt, self._clock())
+        if event in _OUTCOMES:
             self._attempts[_OUTCOMES[event]] += 1
             for kind in self._seconds:
                 self._seconds[kind] += fields.get(kind, 0.0) if event.startswith("committed") else 0.0
@@ -83,7 +84,7 @@ class NodeMetrics(logging.Handler):
 
     def _idle(self) -> float:
         now = self._clock()
-        busy = self._busy + (now - self._began if self._began is not None else 0.0)
+        busy = self._busy + sum(now - began for began in list(self._began.values()))
         return 1.0 - busy / (now - self._ready) if now > self._ready else 1.0
 
 

@@ -96,13 +96,15 @@ def _work(
         with (
             watchdog.catching_crashes(),
             exposed(env, labels, bench.cache, clock.now, log),
-            Attempts(ledger, spec, bench, *told, address=address, memory=limit) as attempts,
+            Attempts(
+                ledger, spec, bench, *told, address=address, memory=limit, alarm=inbox.alarm
+            ) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             growth = Growth(torch.device(device), env)
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)
-                if growth.too_much():
+                if growth.too_much(attempts.saving_bytes):
                     log.info("starting anew: memory has grown")
                     return True
             return False

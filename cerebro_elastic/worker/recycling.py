@@ -30,15 +30,17 @@ class Growth:
         self._device = device
         self._before = held(device)
 
-    def too_much(self) -> bool:
-        """Whether it is time for a fresh process; to be asked between units. What allocators keep for a next
-        unit is given back first, but only if it looks as if that mattered: to get it again takes time."""
-        if held(self._device) - self._before <= self._most:
+    def too_much(self, saving: int = 0) -> bool:
+        """Whether it is time for a fresh process; to be asked between units. ``saving`` are the bytes of a
+        state that is still being saved, and gone after that. What allocators keep for a next unit is given
+        back first, but only if it looks as if that mattered: to get it again takes time."""
+        most = self._before + self._most + saving
+        if held(self._device) <= most:
             return False
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         trim()
-        return held(self._device) - self._before > self._most
+        return held(self._device) > most
 
 
 def start_anew() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
@@ -32,3 +33,14 @@ def save_part(state: State, url: str, part: Part | None) -> dict[str, Content] |
 def save(state: State, url: str, parts: Mapping[str, Content] | None) -> CheckpointRef:
     """On the rank that leads: the checkpoint under ``url``, of the ``parts`` that are written, or of all."""
     return checkpoint.save(state, url) if parts is None else checkpoint.complete(parts, url)
+
+
+def staged(
+    state: State, url: str, parts: Mapping[str, Content] | None
+) -> tuple[Callable[[], CheckpointRef], int]:
+    """What ``save`` does, to be called later and in any thread, and the bytes of the state that it holds
+    until then."""
+    if parts is not None:
+        return partial(checkpoint.complete, parts, url), 0
+    ready = checkpoint.stage(state)
+    return partial(ready.save, url), ready.bytes

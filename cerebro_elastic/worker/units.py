@@ -1,32 +1,86 @@
-"""A unit on one of its ranks: load, train, save; everything but what is told of it."""
+"""A unit on one of its ranks: load, train, stage what is to be saved; everything but what is told of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Attempt, Config, Phase, Spec, Visit
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.parallel import agree
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import UnitJob, UnitResult
+from cerebro_elastic.train.task import MetricRow, UnitJob, UnitResult
 from cerebro_elastic.worker.failure import NotFinite
 from cerebro_elastic.worker.hop import Hopper
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.meeting import Gathering
-from cerebro_elastic.worker.saving import part_of, save, save_part
+from cerebro_elastic.worker.saving import part_of, save_part, staged
 from cerebro_elastic.worker.seat import Seat
 from cerebro_elastic.worker.sweep import name_of
 
 
+@dataclass(frozen=True)
+class Saved:
+    """Where a unit's state and log are, and when (by the rank's clock) they were there."""
+
+    output: CheckpointRef
+    log: str | None
+    at: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A unit that is trained and not saved yet. ``save`` does that, wherever it is called, and needs nothing
+    of what the rank does next. ``bytes`` are those of the state."""
+
+    attempt: Attempt
+    save: Callable[[], Saved]
+    result: UnitResult
+    k: int
+    skip: int
+    started: float
+    seconds: float
+    load_seconds: float
+    at: float
+    bytes: int = 0
+
+    def visit(self, saved: Saved, freed: float | None = None) -> Visit:
+        """What it makes, ``saved``; its node was free since ``freed``, or only then."""
+        attempt, result = self.attempt, self.result
+        freed = saved.at if freed is None else min(freed, saved.at)
+        return Visit(
+            unit=attempt.unit,
+            k=self.k,
+            node=attempt.node,
+            attempt=attempt.token,
+            input=attempt.input,
+            output=saved.output,
+            samples=result.samples,
+            batches=result.batches,
+            seconds=self.seconds,
+            hop_seconds=self.load_seconds + (freed - self.at),
+            started=self.started,
+            metrics=result.metrics,
+            choice=attempt.choice,
+            log=saved.log,
+            done=result.done,
+            skip=self.skip,
+            whole=result.whole,
+            gang=attempt.nodes[1:],
+            hardware=attempt.hardware,
+            save_seconds=saved.at - freed,
+        )
+
+
 class Units:
-    """Does the units of one rank, one after the other; ``beat`` is called at least once a batch."""
+    """Does the units of one rank, one after the other; ``beat`` is called at least once a batch. ``saving``
+    says whether the state of the one before is still being saved."""
 
     def __init__(
         self,
@@ -37,6 +91,7 @@ class Units:
         clock: Clock,
         leaving: Leaving,
         beat: Callable[[], None],
+        saving: Callable[[], bool],
     ) -> None:
         self._spec = spec
         self._bench = bench
@@ -45,10 +100,11 @@ class Units:
         self._clock = clock
         self._leaving = leaving
         self._beat = beat
+        self._saving = saving
         self._save_seconds = 0.0
 
-    def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> Visit | None:
-        """The visit that the attempt makes, on the rank that leads; ``None`` on the others. A rank counts as
+    def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> Trained | None:
+        """What the attempt has trained, on the rank that leads; ``None`` on the others. A rank counts as
         hanging after ``hang`` seconds."""
         unit, clock = attempt.unit, self._clock
         started, began = clock.wall(), clock.now()
@@ -69,29 +125,26 @@ class Units:
             return None
         self._check_finite(result)
         # An evaluation changes nothing: its output is its input.
-        output = save(result.state, url, parts) if trains or attempt.input is None else attempt.input
-        log = self._save_log(result, name)
-        self._save_seconds = clock.now() - trained
-        return Visit(
-            unit=unit,
+        known = None if trains else attempt.input
+        write, held = staged(result.state, url, parts) if known is None else (lambda: known, 0)
+        rows = result.log
+
+        def save() -> Saved:
+            output, log, at = write(), self._save_log(rows, name), clock.now()
+            self._save_seconds = at - trained
+            return Saved(output, log, at)
+
+        return Trained(
+            attempt=attempt,
+            save=save,
+            result=replace(result, state={}, log=()),  # the state is the save's alone
             k=place,
-            node=attempt.node,
-            attempt=attempt.token,
-            input=attempt.input,
-            output=output,
-            samples=result.samples,
-            batches=result.batches,
-            seconds=trained - loaded,
-            hop_seconds=(loaded - began) + self._save_seconds,
-            started=started,
-            metrics=result.metrics,
-            choice=attempt.choice,
-            log=log,
-            done=result.done,
             skip=job.skip,
-            whole=result.whole,
-            gang=attempt.nodes[1:],
-            hardware=attempt.hardware,
+            started=started,
+            seconds=trained - loaded,
+            load_seconds=loaded - began,
+            at=trained,
+            bytes=held,
         )
 
     def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
@@ -99,8 +152,12 @@ class Units:
         all ranks at the same batch."""
         size = feed.loader_settings(job).batch_size
         total = feed.unit_batches(job) + sum(-(-part.rows // size) for part in job.validation)
-        # Before the first save, a load says best what one takes.
-        stop = self._leaving.stop(total, job.skip, self._save_seconds or load_seconds)
+
+        def save_seconds() -> float:
+            # Before the first save, a load says best what one takes.
+            return (self._save_seconds or load_seconds) * (2 if self._saving() else 1)
+
+        stop = self._leaving.stop(total, job.skip, save_seconds)
         return replace(job, stop=lambda done: agree.any_of(stop(done)))
 
     def _check_finite(self, result: UnitResult) -> None:
@@ -110,13 +167,13 @@ class Units:
                 "on with `limits: {not_finite: go-on}`"
             )
 
-    def _save_log(self, result: UnitResult, name: str) -> str | None:
+    def _save_log(self, rows: Sequence[MetricRow], name: str) -> str | None:
         """The rows that were logged in the unit; they count only if its visit does."""
-        if not result.log:
+        if not rows:
             return None
         url = f"{self._spec.storage}/logs/{name}.jsonl"
         with translated(CheckpointError, f"cannot write the log {url}"):
-            write(locate(url), [_line(row) for row in result.log])
+            write(locate(url), [_line(row) for row in rows])
         return url
 
 

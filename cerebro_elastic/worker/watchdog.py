@@ -1,5 +1,8 @@
 """The watchdog: a rank that hangs ends itself, and leaves the stacks of its threads to its agent.
 
+It may watch two threads: one that trains, and one that saves what was trained before. It then waits for the
+one whose time is over first, and the dump says which one that is.
+
 Python's ``faulthandler`` does both in a thread of its own that needs no interpreter: also a rank that hangs
 in native code, or holds the interpreter's lock, is ended. ``rendezvous/dumps.py`` reads what is written here.
 """
@@ -10,6 +13,7 @@ import faulthandler
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TextIO
 
 from cerebro_elastic.clock import Clock
@@ -18,17 +22,30 @@ _REARM_SECONDS = 1.0
 """A sign of life arms anew at most this often, as it starts a thread; four times at least before the end."""
 
 
+@dataclass
+class _Watched:
+    """A thread at an attempt, which ends the process ``seconds`` after its last sign of life (``at``)."""
+
+    attempt: int
+    seconds: float
+    at: float
+
+    @property
+    def ends(self) -> float:
+        return self.at + self.seconds
+
+
 class Watchdog:
-    """Watches over one unit at a time; dumps go to the file ``dump``."""
+    """Watches over the threads of one rank; dumps go to the file ``dump``."""
 
     def __init__(self, dump: TextIO, clock: Clock) -> None:
         self._dump = dump
         self._clock = clock
-        self._seconds: float | None = None
-        self._armed = 0.0
+        self._lock = threading.Lock()
+        self._watched: dict[int, _Watched] = {}
+        self._told: _Watched | None = None
         # So that the reader can tell the main thread's stack from the others'.
-        dump.write(f"main {threading.main_thread().ident:#018x}\n")
-        dump.flush()
+        self._write(f"main {threading.main_thread().ident:#018x}")
 
     @contextmanager
     def catching_crashes(self) -> Iterator[None]:
@@ -40,23 +57,39 @@ class Watchdog:
             faulthandler.disable()
 
     @contextmanager
-    def watching(self, seconds: float) -> Iterator[None]:
-        """End this process if ``seconds`` pass in the block without a ``beat``."""
-        self._seconds = seconds
-        self._arm(seconds)
+    def watching(self, seconds: float, attempt: int = 0) -> Iterator[None]:
+        """End this process if ``seconds`` pass in the block without a ``beat`` of this thread, which is at
+        ``attempt``."""
+        me = threading.get_ident()
+        with self._lock:
+            self._watched[me] = _Watched(attempt, seconds, self._clock.now())
+            self._arm()
         try:
             yield
         finally:
-            self._seconds = None
-            faulthandler.cancel_dump_traceback_later()
+            with self._lock:
+                del self._watched[me]
+                self._arm()
 
     def beat(self) -> None:
-        """A sign of life."""
-        if self._seconds is None:
-            return
-        if self._clock.now() - self._armed >= min(_REARM_SECONDS, self._seconds / 4):
-            self._arm(self._seconds)
+        """A sign of life of this thread."""
+        with self._lock:
+            watched, now = self._watched.get(threading.get_ident()), self._clock.now()
+            if watched is not None and now - watched.at >= min(_REARM_SECONDS, watched.seconds / 4):
+                watched.at = now
+                self._arm()
 
-    def _arm(self, seconds: float) -> None:
-        self._armed = self._clock.now()
-        faulthandler.dump_traceback_later(seconds, exit=True, file=self._dump)
+    def _arm(self) -> None:
+        if not self._watched:
+            faulthandler.cancel_dump_traceback_later()
+            return
+        thread, first = min(self._watched.items(), key=lambda item: item[1].ends)
+        if first is not self._told:
+            self._told = first
+            self._write(f"watched {thread:#018x} {first.attempt} {first.seconds:g}")
+        left = first.seconds - (self._clock.now() - first.at)
+        faulthandler.dump_traceback_later(max(left, 0.001), exit=True, file=self._dump)
+
+    def _write(self, line: str) -> None:
+        self._dump.write(line + "\n")
+        self._dump.flush()

@@ -68,7 +68,7 @@ def test_a_death_is_told_with_its_place(tmp_path: Path, how: str, kind: FailureK
         [sys.executable, "-c", DYING, str(tmp_path / "0"), how], timeout=30, capture_output=True, check=False
     )
     assert (dead.returncode == 0) == (how == "not at all"), dead.stderr
-    found, story = take_death(tmp_path)
+    found, story, _ = take_death(tmp_path)
     assert found is kind
     assert re.search(told, story), story
     assert list(tmp_path.iterdir()) == [], "a death is told once"

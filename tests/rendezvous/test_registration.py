@@ -6,18 +6,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from cerebro_elastic.core.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.logs import EventLog
+from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.testing.clocks import HandClock
 
 SOON = 10.0
+GONE = Death(FailureKind.CRASH, "gone")
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -79,13 +82,17 @@ def registered(ledger: Ledger, ttl: float = 30.0) -> Iterator[Registration]:
         registration.close()
 
 
-def assign(ledger: Ledger, registration: Registration) -> None:
-    leader = ledger.lead("me", ledger.store.grant(30))
-    assert leader is not None
-    revision = ledger.create_config(Config("c", {}), leader)
+def assign(ledger: Ledger, registration: Registration, config: str = "c") -> Attempt:
+    ledger.lead("me", ledger.store.grant(30))
+    leads = ledger.store.get(ledger.keys.leader)
+    assert leads is not None
+    leader = leads.create_revision
+    revision = ledger.create_config(Config(config, {}), leader)
     assert revision is not None
-    attempt = Attempt(Unit("c", 0, 0), "n", registration.node.registration, revision)
-    assert ledger.assign(attempt, leader) is not None
+    attempt = Attempt(Unit(config, 0, 0), "n", registration.node.registration, revision)
+    token = ledger.assign(attempt, leader)
+    assert token is not None
+    return replace(attempt, token=token)
 
 
 def test_it_lasts_from_the_start_to_the_close(ledger: Ledger) -> None:
@@ -155,7 +162,7 @@ def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) 
     with registered(ledger) as registration:
         before = registration.node
         assign(ledger, registration)
-        registration.renew(FailureKind.HANG, "no progress", SOON)
+        registration.renew(Death(FailureKind.HANG, "no progress"), SOON)
         assert ledger.assignment("n") is None
         config = ledger.config("c")
         assert config is not None
@@ -165,10 +172,37 @@ def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) 
         assert registration.node.registration > before.registration
 
 
+@pytest.mark.parametrize(("told", "to_blame"), [(None, 1), (True, 0), (False, 1)])
+def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
+    ledger: Ledger, told: bool | None, to_blame: int
+) -> None:
+    """The one in training, unless it is known that the other one's save hangs."""
+    with registered(ledger) as registration:
+        saving = ledger.trained(assign(ledger, registration))
+        assert saving is not None
+        training = assign(ledger, registration, "c1")
+        hung = saving.token if told else training.token
+        registration.renew(Death(FailureKind.HANG, "why", None if told is None else hung), SOON)
+        failures = [config.failures for config in ledger.state().configs.values()]
+        assert [len(told) for told in failures] == [1 - to_blame, to_blame]
+        state = ledger.state()
+        (left,) = state.underway()
+        assert left.unit.config == ("c1", "c")[to_blame]
+        assert not state.stands(left), "whoever leads withdraws it"
+
+
+def test_a_death_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
+    with registered(ledger) as registration:
+        assert ledger.trained(assign(ledger, registration))
+        registration.renew(GONE, SOON)
+        assert ledger.state().underway() == []
+        assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]
+
+
 def test_a_node_that_was_asked_to_leave_is_so_when_its_ranks_are_started_anew(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         assert ledger.drain("n", 7.0)
-        registration.renew(FailureKind.CRASH, "gone", SOON)
+        registration.renew(GONE, SOON)
         node = ledger.node("n")
         assert node is not None
         assert node.drain == 7.0
@@ -179,7 +213,7 @@ def test_the_unit_of_a_registration_that_was_lost_is_not_blamed(ledger: Ledger) 
     with registered(ledger) as registration:
         assign(ledger, registration)
         lose(ledger, registration)
-        registration.renew(FailureKind.CRASH, "gone", SOON)
+        registration.renew(GONE, SOON)
         config = ledger.config("c")
         assert config is not None
         assert config.failures == ()
@@ -192,8 +226,8 @@ def test_renewing_waits_for_the_store_and_gives_up_after_its_patience(ledger: Le
     with registered(ledger) as registration:
         store.away = True
         with pytest.raises(StoreUnavailable):
-            registration.renew(FailureKind.CRASH, "gone", patience=0.05)
-        renewing = threading.Thread(target=registration.renew, args=(FailureKind.CRASH, "gone", SOON))
+            registration.renew(GONE, patience=0.05)
+        renewing = threading.Thread(target=registration.renew, args=(GONE, SOON))
         renewing.start()
         assert store.refusals.acquire(timeout=SOON)
         store.away = False

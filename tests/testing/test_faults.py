@@ -99,10 +99,8 @@ def test_a_fault_waits_at_its_point_and_strikes_once(folder: FaultFolder) -> Non
     folder.arm("node-0", fault)
     reach(Point.BEFORE_SAVE)
     assert folder.struck("node-0", fault) is None
-    inject.enter(17)
-    with pytest.raises(RuntimeError, match="injected"):
+    with inject.entered(17), pytest.raises(RuntimeError, match="injected"):
         reach(Point.IN_UNIT)
-    inject.enter(0)
     reach(Point.IN_UNIT)
     assert folder.struck("node-0", fault) == 17
     assert not folder.disarm("node-0", fault)

@@ -33,7 +33,10 @@ from torch import nn
 
 
 def model(deed):
-    return nn.Linear(2, 2)
+    return SHARED if deed == "share" else nn.Linear(2, 2)
+
+
+SHARED = nn.Linear(2, 2)
 
 
 def train(model, optimizer, batches, deed):
@@ -70,12 +73,22 @@ def rows() -> dict[str, np.ndarray]:
 
 
 class Scene:
-    """A unit may take ``memory`` bytes; ``too`` are further sections of the recipe."""
+    """A unit may take ``memory`` bytes; what is saved within ``quick`` seconds is so in the foreground;
+    ``too`` are further sections of the recipe."""
 
     def __init__(
-        self, folder: Path, deed: str, *, batch_size: int = 4, memory: int | None = None, **too: Any
+        self,
+        folder: Path,
+        deed: str,
+        *,
+        batch_size: int = 4,
+        memory: int | None = None,
+        quick: float = 60.0,
+        storage: str | None = None,
+        **too: Any,
     ) -> None:
         self._memory = memory
+        self._quick = quick
         (folder.parent / "an_act.py").write_text(FUNCTIONS)
         data = str(folder / "data")
         manifest = prepare(rows, data, partitions=2, seed=1)
@@ -85,7 +98,7 @@ class Scene:
         self.plan = Plan("r", 2, 4)
         self.spec = Spec(
             *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder.parent), {}),
-            *(str(folder), "v"),
+            *(storage or str(folder), "v"),
         )
         self.store = MemoryStore()
         self.ledger = Ledger(self.store, "r")
@@ -94,7 +107,8 @@ class Scene:
         assert leader is not None
         self.leader = leader
         self.register()
-        self.ledger.create_config(Config("c", {"deed": deed, "lr": 0.1}), leader)
+        for name in "cd":
+            self.ledger.create_config(Config(name, {"deed": deed, "lr": 0.1}), leader)
         self.bench = Bench(self.spec, folder / "cache")
         self.dump = (folder / "dump").open("w+")
         self.checkpoints = folder / "checkpoints" / "c"
@@ -105,7 +119,8 @@ class Scene:
         clock = SystemClock()
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
         told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog)
-        made = Attempts(self.ledger, self.spec, self.bench, clock, *told, memory=self._memory)
+        limits = {"memory": self._memory, "quick": self._quick}
+        made = Attempts(self.ledger, self.spec, self.bench, clock, *told, **limits)  # type: ignore[arg-type]
         with made as self.attempts:
             yield self
 
@@ -115,12 +130,15 @@ class Scene:
 
     @property
     def config(self) -> Config:
-        config = self.ledger.config("c")
+        return self.config_of("c")
+
+    def config_of(self, name: str) -> Config:
+        config = self.ledger.config(name)
         assert config is not None
         return config
 
-    def assign(self, phase: Phase = Phase.TRAIN, choice: Choice = Choice()) -> Attempt:
-        config = self.config
+    def assign(self, phase: Phase = Phase.TRAIN, choice: Choice = Choice(), config_id: str = "c") -> Attempt:
+        config = self.config_of(config_id)
         unit = replace(next_units(config, self.plan)[0], phase=phase)
         attempt = Attempt(
             *(unit, "n", self.node.registration, config.revision, config.head),

@@ -59,6 +59,7 @@ class Stage:
         *,
         choices: Sequence[Choice],
         batch_size: int,
+        storage: str | None = None,
     ) -> None:
         self.folder = folder
         self._etcd = etcd
@@ -71,7 +72,7 @@ class Stage:
         self.plan = Plan(self.run, 2, 2, choices=tuple(choices))
         self.spec = Spec(
             *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest),
-            *(str(folder), {}, str(folder), __version__),
+            *(str(folder), {}, storage or str(folder), __version__),
         )
         self.ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), self.run)
         self.ledger.open(self.spec)
@@ -144,7 +145,8 @@ class Stage:
 
     def done(self, attempt: Attempt) -> None:
         """Wait until the attempt has ended, one way or the other."""
-        wait_for(lambda: self.ledger.assignment(attempt.node) is None, f"the end of {attempt}")
+        both = (self.ledger.assignment, self.ledger.saving)
+        wait_for(lambda: all(at(attempt.node) is None for at in both), f"the end of {attempt}")
 
 
 def ranks_of(agent: subprocess.Popen[bytes]) -> list[int]:

@@ -58,7 +58,7 @@ def test_what_fits(rest: float, save: float, left: float, does: bool) -> None:
 def test_nothing_stops_who_was_not_asked() -> None:
     clock = HandClock()
     leaving = Leaving(clock)
-    stop = leaving.stop(total=10, skip=0, save=1.0)
+    stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)
     clock.sleep(1e6)
     assert not stop(1)
     assert not leaving.asked
@@ -79,7 +79,7 @@ def test_a_unit_that_fits_is_finished_and_another_stops_at_once(
 ) -> None:
     clock = HandClock()
     leaving = Leaving(clock)
-    stop = leaving.stop(total=10, skip=0, save=1.0)
+    stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)
     for done in range(1, 10):
         clock.sleep(1.0)
         clock.jumped = 1e9 - clock.jumped  # wall-clock time decides nothing
@@ -94,7 +94,7 @@ def test_a_unit_that_fits_is_finished_and_another_stops_at_once(
 def test_a_unit_that_becomes_slower_stops_in_time_for_its_save() -> None:
     clock = HandClock()
     leaving = Leaving(clock)
-    stop = leaving.stop(total=10, skip=0, save=1.0)
+    stop = leaving.stop(total=10, skip=0, save=lambda: 1.0)
     leaving.ask(16.0)
     for done in range(1, 10):
         clock.sleep(1.0 if done < 3 else 4.0)
@@ -106,7 +106,7 @@ def test_a_unit_that_becomes_slower_stops_in_time_for_its_save() -> None:
 def test_batches_that_were_skipped_took_no_time() -> None:
     clock = HandClock()
     leaving = Leaving(clock)
-    stop = leaving.stop(total=100, skip=90, save=0.0)
+    stop = leaving.stop(total=100, skip=90, save=lambda: 0.0)
     clock.sleep(5.0)
     leaving.ask(9.0)
     assert stop(91), "nine batches of five seconds do not fit"

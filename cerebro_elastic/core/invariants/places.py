@@ -84,7 +84,7 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitTrained(node=name, token=token):
                 trained = open_.get(token)
                 if trained is None or not roll.stands(trained):
-                    yield f"attempt {token} on {name} was trained, but is not open at revision {event.revision}"
+                    yield f"attempt {token} on {name} was trained, but is not open at {event.revision}"
             case UnitCommitted(visit=visit):
                 yield from _fenced(attempt, roll, visit.unit, visit.nodes, event)
             case UnitFailed(failure=failure):

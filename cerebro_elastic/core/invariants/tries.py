@@ -116,7 +116,8 @@ class _Row:
     """A node's failures in a row, by their attempts' tokens. It is ``due`` to be set aside if the last is its
     own trouble, if they are many, or if it was set aside in this row before. ``open``: it was not aside when
     it failed last, and was not set aside since. (If it was, whoever decides may not know yet that it is
-    forgiven.) ``answered`` is the failure for which it was. A node may save one attempt behind the next: the order is that of their tokens."""
+    forgiven.) ``answered`` is the failure for which it was. A node may save one attempt behind the next: the
+    order is that of their tokens."""
 
     tokens: list[int]
     own: bool

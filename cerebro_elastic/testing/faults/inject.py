@@ -10,7 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cerebro_elastic.core.codec import decode, encode
@@ -73,13 +76,25 @@ class FaultFolder:
         return [int(pid) for _, pid, name in files if name == node]
 
 
-_attempt = 0
+_entered: dict[int, int] = {}
+"""The attempts that threads of this process are in."""
 
 
-def enter(attempt: int) -> None:
-    """This rank is in ``attempt`` from now on (0: in none)."""
-    global _attempt
-    _attempt = attempt
+@contextmanager
+def entered(attempt: int) -> Iterator[None]:
+    """This thread is in ``attempt`` as long as the block lasts."""
+    me = threading.get_ident()
+    before = _entered.get(me, 0)
+    _entered[me] = attempt
+    try:
+        yield
+    finally:
+        _entered[me] = before
+
+
+def _attempt() -> int:
+    """That of this thread; of one that is in none, the main thread's."""
+    return _entered.get(threading.get_ident(), 0) or _entered.get(threading.main_thread().ident or 0, 0)
 
 
 def reach(point: Point) -> None:
@@ -88,7 +103,7 @@ def reach(point: Point) -> None:
     if path is None:
         return
     process = os.environ.get("CEREBRO_NODE", CONTROLLER)
-    fault = FaultFolder(Path(path)).take(process, point, _attempt)
+    fault = FaultFolder(Path(path)).take(process, point, _attempt())
     if fault is not None:
         _strike(fault)
 
