@@ -16,6 +16,9 @@ def report(
         str | None,
         typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
+    gantt: Annotated[
+        str | None, typer.Option(help="Write its Gantt chart here, too, as a PNG: a file or URL.")
+    ] = None,
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
@@ -23,10 +26,13 @@ def report(
 
     It needs no network, and can be sent to anybody. A run writes one at its end; a live run has one so far.
     """
-    from cerebro_elastic.runs.report import write_report
+    from cerebro_elastic.runs.report import write_gantt, write_report
     from cerebro_elastic.runs.result import open_run
 
-    typer.echo(write_report(open_run(run, home=home, store=store_of(etcd)), output))
+    result = open_run(run, home=home, store=store_of(etcd))
+    typer.echo(write_report(result, output))
+    if gantt is not None:
+        typer.echo(write_gantt(result.events, gantt))
 
 
 def export(

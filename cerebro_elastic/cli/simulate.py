@@ -41,6 +41,9 @@ def simulate(
         Path | None, typer.Option(help="A file with lines like `kill node-1 at 30 for 10`.")
     ] = None,
     report: Annotated[str | None, typer.Option(help="Write a report page here: a file or URL.")] = None,
+    gantt: Annotated[
+        str | None, typer.Option(help="Write the Gantt chart here, as a PNG: a file or URL.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +51,7 @@ def simulate(
 
     Decisions are those of a live run. What units take you say (--seconds), or a recorded run does (--from).
     """
-    from cerebro_elastic.runs.report import write_page
+    from cerebro_elastic.runs.report import write_gantt, write_page
     from cerebro_elastic.runs.result import open_run
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "seed": seed}
@@ -64,10 +67,12 @@ def simulate(
     )
     if report is not None:
         write_page(done.spec, done.simulation.events, checked.objective, report)
+    if gantt is not None:
+        write_gantt(done.simulation.events, gantt)
     if as_json:
         typer.echo(json.dumps(_json(done)))
     else:
-        _show(done, report)
+        _show(done, report, gantt)
     if done.simulation.state.outcome is None:
         raise RunError(
             f"the run stands still after {clock_text(done.simulation.seconds)}: no node is left that could "
@@ -120,7 +125,7 @@ def _json(done: Forecast) -> dict[str, Any]:
     }
 
 
-def _show(done: Forecast, report: str | None) -> None:
+def _show(done: Forecast, report: str | None, gantt: str | None) -> None:
     console = Console()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("node", "visits", "training", "hops", "trials", "lost", "idle"):
@@ -138,8 +143,9 @@ def _show(done: Forecast, report: str | None) -> None:
         soft_wrap=True,
     )
     console.print(table)
-    if report is not None:
-        console.print(f"report: {report}", highlight=False, soft_wrap=True)
+    for name, where in (("report", report), ("Gantt chart", gantt)):
+        if where is not None:
+            console.print(f"{name}: {where}", highlight=False, soft_wrap=True)
 
 
 def _visits(done: Forecast) -> int:

@@ -14,7 +14,9 @@ from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.files import in_a_hurry, locate, translated, write
 from cerebro_elastic.report.page.page import Subject, render
+from cerebro_elastic.report.picture import picture
 from cerebro_elastic.report.results import Objective
+from cerebro_elastic.report.timeline import timeline
 from cerebro_elastic.runs.result import RunResult
 
 _PACKAGES = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
@@ -45,6 +47,16 @@ def write_page(spec: Spec, events: Sequence[Event], objective: Objective, output
     )
     with translated(RunError, f"cannot write the report {where}"):
         write(locate(where), [page.encode()])
+    return where
+
+
+def write_gantt(events: Sequence[Event], output: str | Path) -> str:
+    """Write the Gantt chart of the run with this history as a PNG (extra ``plots``) to a file or URL;
+    where it is then."""
+    where = str(output)
+    image = picture(timeline(events))
+    with translated(RunError, f"cannot write the Gantt chart {where}"):
+        write(locate(where), [image])
     return where
 
 

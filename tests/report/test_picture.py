@@ -1,0 +1,46 @@
+"""The Gantt chart as a PNG."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.report.page.gantt import LEFT, TOP
+from cerebro_elastic.report.picture import picture
+from cerebro_elastic.report.timeline import timeline
+
+
+def pixels(png: bytes) -> Any:
+    """[height, width, 3], in 0 to 255; two of them a pixel of the page."""
+    image = pytest.importorskip("matplotlib.image").imread(io.BytesIO(png), format="png")
+    return np.round(image[..., :3] * 255).astype(int)
+
+
+def test_a_row_for_each_node_and_a_colour_for_each_config(past: Any) -> None:
+    seen = pixels(picture(timeline(past.events)))
+    assert seen.shape[1] == 2000
+    row = seen[2 * TOP + 14, 2 * LEFT :]
+    colours = {tuple(pixel) for pixel in row[10::20].tolist()}
+    blue, light_blue, orange = (31, 119, 180), (174, 199, 232), (255, 127, 14)
+    assert {blue, light_blue, orange} <= colours, "of c0000, c0001 and c0002, on node-0"
+    assert tuple(row[20].tolist()) == blue, "c0000 began"
+
+
+def test_the_same_history_makes_the_same_picture(past: Any) -> None:
+    assert picture(timeline(past.events)) == picture(timeline(past.events))
+
+
+def test_before_the_first_unit_there_is_none(past: Any) -> None:
+    with pytest.raises(RunError, match="no unit is done"):
+        picture(timeline(past.events[:3]))
+
+
+def test_without_the_extra_it_says_what_to_install(past: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'cerebro-elastic\[plots\]'"):
+        picture(timeline(past.events))
