@@ -20,6 +20,7 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "outcome": state.outcome,
         "leader": state.leader,
         "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
+        "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "aside": dict(state.aside),
         "configs": {name: _config_json(c) for name, c in state.configs.items()},

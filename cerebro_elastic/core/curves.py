@@ -34,16 +34,17 @@ def spend(spent: Spent, visit: Visit) -> Spent:
         units=spent.units + (visit.unit.phase is Phase.TRAIN and visit.whole),
         seconds=spent.seconds + seconds * len(visit.nodes),
         began=began,
-        until=max(spent.until, visit.started + seconds),
-        nodes=_busier(spent.nodes, visit.nodes, visit),
-        configs=_busier(spent.configs, (visit.unit.config,), visit),
+        until=max(spent.until, visit.ended),
+        nodes=_busier(spent.nodes, visit.nodes, visit.seconds, visit.freed),
+        configs=_busier(spent.configs, (visit.unit.config,), visit.seconds, visit.ended),
     )
 
 
-def _busier(busy: Mapping[str, Busy], names: Iterable[str], visit: Visit) -> Mapping[str, Busy]:
-    ended = visit.started + visit.hop_seconds + visit.seconds
+def _busier(
+    busy: Mapping[str, Busy], names: Iterable[str], seconds: float, until: float
+) -> Mapping[str, Busy]:
     before = {name: busy.get(name, Busy()) for name in names}
-    after = {name: Busy(b.seconds + visit.seconds, max(b.until, ended)) for name, b in before.items()}
+    after = {name: Busy(b.seconds + seconds, max(b.until, until)) for name, b in before.items()}
     return {**busy, **after}
 
 

@@ -187,7 +187,8 @@ class Attempt:
     ``skip`` is how many batches of the partition earlier visits have trained (see ``Visit.whole``);
     ``expected`` the seconds that the unit will probably take, if that is known. ``trained`` is the store's
     revision at which its node told that only the save is left, which goes on behind the node's next unit
-    (``State.saving``); 0 until then, and for most attempts, whose node waits for their end.
+    (``State.saving``); 0 until then, and for most attempts, whose node waits for their end. ``since`` is when
+    the last visit before the assignment had ended, by the nodes' wall clocks; ``None`` if there was none.
     """
 
     unit: Unit
@@ -203,6 +204,7 @@ class Attempt:
     gang: tuple[Member, ...] = ()
     hardware: str = "cpu"
     trained: int = 0
+    since: float | None = None
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -254,6 +256,16 @@ class Visit:
     def nodes(self) -> tuple[str, ...]:
         """All nodes that took part, the lead first."""
         return (self.node, *self.gang)
+
+    @property
+    def freed(self) -> float:
+        """When its nodes were done with it, but perhaps for its save; wall-clock time."""
+        return self.started + self.hop_seconds + self.seconds
+
+    @property
+    def ended(self) -> float:
+        """When its config was done with it."""
+        return self.freed + self.save_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def summary_line(state: State, objective: Objective | None, elapsed: float | Non
 def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:
     attempt = state.running(config.id)
     if attempt:
-        return f"on {attempt.node}"
+        return f"saved by {attempt.node}" if attempt.trained else f"on {attempt.node}"
     wait = waiting.get(config.id, Wait())
     return f"waits for {' '.join(wait.nodes)}" if wait.nodes else _phase(state, config)
 

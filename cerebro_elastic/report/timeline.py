@@ -25,6 +25,7 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Attempt, Status, Unit, Visit
@@ -101,9 +102,7 @@ def timeline(events: Sequence[Event]) -> Timeline:
         if isinstance(event, UnitAssigned)
     }
     done = [
-        Span(node, visit.started, end_of(visit), visit.unit, visit)
-        for visit in visits
-        for node in visit.nodes
+        Span(node, visit.started, visit.freed, visit.unit, visit) for visit in visits for node in visit.nodes
     ]
     spans = sorted(
         [*done, *_without_visit(events, attempts, clock, done)], key=lambda span: (span.node, span.start)
@@ -133,11 +132,6 @@ def _visits(events: Sequence[Event]) -> list[Visit]:
     return visits
 
 
-def end_of(visit: Visit) -> float:
-    """When the visit was over."""
-    return visit.started + visit.hop_seconds + visit.seconds
-
-
 class _Clock:
     """About when the event with an index was."""
 
@@ -151,9 +145,9 @@ class _Clock:
             ends: list[float] = []
             match event:
                 case StateRead(visits=visits):
-                    ends = [end_of(visit) for visit in visits]
+                    ends = [visit.ended for visit in visits]
                 case UnitCommitted(visit=visit):
-                    ends = [end_of(visit)]
+                    ends = [visit.ended]
             if ends:
                 latest = max(latest, *ends)
                 self._known.append(index)
@@ -181,6 +175,7 @@ def _without_visit(
 ) -> Iterator[Span]:
     """Attempts that did not commit, and trials. A node does one thing at a time, so each begins behind what
     the node has done before."""
+    trained = {event.token: index for index, event in enumerate(events) if isinstance(event, UnitTrained)}
     ends: dict[str, list[float]] = {}
     for span in sorted(done, key=lambda span: span.end):
         ends.setdefault(span.node, []).append(span.end)
@@ -198,7 +193,7 @@ def _without_visit(
         if token not in attempts:
             continue
         began, attempt = attempts[token]
-        until = clock.at(index)
+        until = clock.at(trained.get(token, index))  # its node was free from then on
         for node in attempt.nodes:
             known = ends.get(node, [])
             before = known[bisect_left(known, until) - 1] if known and known[0] < until else clock.begin

@@ -19,7 +19,6 @@ from cerebro_elastic.core.values import HParams, Visit
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.files import locate, read
 from cerebro_elastic.report.logged import Logged, Logger
-from cerebro_elastic.report.timeline import end_of
 from cerebro_elastic.store.history import decode_event
 
 _PAUSE = 1.0
@@ -163,7 +162,7 @@ class Scribe:
         if visit.log is not None and (rows := self._rows(visit.log)):
             if not self._note.ours():
                 return False
-            self._logger.write(Logged(config, self._hparams[config], rows, visit.started, end_of(visit)))
+            self._logger.write(Logged(config, self._hparams[config], rows, visit.started, visit.ended))
         written[config] = number
         with suppress(StoreError):  # the config's next visit is noted, too
             self._note.write(config, number)

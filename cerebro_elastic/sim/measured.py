@@ -53,11 +53,14 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         pairs=pairs,
         validation=validation,
         hop=fmean(v.hop_seconds for v in trained),
+        saving=fmean(v.save_seconds for v in trained),
         dispatch=dispatch,
         startup=_startup(events, visits),
         units={
             v.unit: Measured(
-                v.node, v.choice, Costs(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds)
+                v.node,
+                v.choice,
+                Costs(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds, v.save_seconds),
             )
             for v in visits
             if v.whole and not v.skip
@@ -140,7 +143,7 @@ def _waits(visits: Sequence[Visit]) -> dict[int, float]:
         taking = (visit.unit.config, *visit.nodes)
         if all(name in ended for name in taking):
             waits[visit.attempt] = max(0.0, visit.started - max(ended[name] for name in taking))
-        ended.update(dict.fromkeys(taking, visit.started + visit.hop_seconds + visit.seconds))
+        ended |= {**dict.fromkeys(visit.nodes, visit.freed), visit.unit.config: visit.ended}
     # A node that was away, or had nothing to do, did wait.
     longest = _PROMPT * median(waits.values()) if waits else 0.0
     return {attempt: wait for attempt, wait in waits.items() if wait <= longest}

@@ -85,8 +85,9 @@ def _decided(event: Event, before: State) -> bool:
             return not config.by_hand
         case ConfigEnded(by_hand=by_hand) | ConfigResumed(by_hand=by_hand):
             return not by_hand
-        case UnitWithdrawn(node=node):
-            return not before.stands(before.attempts[node])
+        case UnitWithdrawn(node=node, token=token):
+            attempt = before.attempt(node, token)
+            return attempt is None or not before.stands(attempt)
         case Placed() | UnitAssigned() | NodeSetAside() | RunEnded():
             return True
         case _:

@@ -26,6 +26,7 @@ from cerebro_elastic.core.events import (
     TrialDone,
     UnitCommitted,
     UnitFailed,
+    UnitTrained,
 )
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Policy, Search
@@ -122,6 +123,7 @@ class _Course:
         self._slow: dict[str, float] = {}
         self._absences: dict[str, tuple[Node, float | None]] = {}
         self._fetched: dict[tuple[str, int], float] = {}
+        self._waiting: dict[str, Happening] = {}
 
     def run(self) -> Simulation:
         self.tell(RunOpened(self.revision, self.plan))
@@ -132,7 +134,7 @@ class _Course:
             self.settle()
         visits = [event.visit for event in self.events if isinstance(event, UnitCommitted)]
         begin = min((v.started for v in visits), default=0.0)
-        end = max((v.started + v.seconds + v.hop_seconds for v in visits), default=0.0)
+        end = max((v.ended for v in visits), default=0.0)
         return Simulation(self.events, self.state, end - begin)
 
     # The store.
@@ -201,7 +203,8 @@ class _Course:
             for name in attempt.nodes:
                 self._ready(name, attempt.prefetch.partition, ready)
         ends = started + hop + seconds
-        self.at(ends, partial(self.end, attempt, started, seconds, hop))
+        saving = costs.saving if unit.phase is Phase.TRAIN and len(attempt.nodes) == 1 else 0.0
+        self.at(ends, partial(self.end, attempt, started, seconds, hop, saving))
 
     def _startup(self, node: str) -> float:
         """What the node's first unit waits for it."""
@@ -215,22 +218,41 @@ class _Course:
         there = asked if partition in held else asked + self.times.fetch
         return max(asked, self._fetched.setdefault((node, partition), there))
 
-    def end(self, attempt: Attempt, started: float, seconds: float, hop: float) -> None:
-        """The attempt reports, if it may."""
+    def end(self, attempt: Attempt, started: float, seconds: float, hop: float, saving: float) -> None:
+        """The attempt is trained: it reports, if it may, or is saved behind its node's next unit. The last
+        one's save comes first."""
+        node, since = attempt.node, self.now
         if not self._reports(attempt):
             return
-        if attempt.unit.phase is Phase.TRIAL:
+        if node in self.state.saving:
+            self._waiting[node] = lambda: self.end(attempt, started, seconds, hop + self.now - since, saving)
+        elif attempt.unit.phase is Phase.TRIAL:
             self.tell(TrialDone(self.revision, self._trial(attempt)))
+            self._done(attempt)
+        elif saving:
+            self.tell(UnitTrained(self.revision, node, attempt.token))
+            self.at(self.now + saving, partial(self.commit, attempt, started, seconds, hop, saving))
         else:
-            self.tell(UnitCommitted(self.revision, self._visit(attempt, started, seconds, hop)))
+            self.commit(attempt, started, seconds, hop, 0.0)
+
+    def commit(self, attempt: Attempt, started: float, seconds: float, hop: float, saving: float) -> None:
+        """The attempt is saved; for ``saving`` seconds its node was free."""
+        if self._reports(attempt):
+            self.tell(UnitCommitted(self.revision, self._visit(attempt, started, seconds, hop, saving)))
+            self._done(attempt)
+        waiting = self._waiting.pop(attempt.node, None)
+        if waiting is not None:
+            waiting()
+
+    def _done(self, attempt: Attempt) -> None:
         for name in attempt.nodes:
             if self.state.nodes[name].drain is not None:
                 self._drained(name)
 
     def _reports(self, attempt: Attempt) -> bool:
-        current = self.state.attempts.get(attempt.node)
+        current = self.state.attempt(attempt.node, attempt.token)
         alive = not self._dead & {member.registration for member in attempt.members}
-        return current is not None and current.token == attempt.token and self.state.stands(current) and alive
+        return current is not None and self.state.stands(current) and alive
 
     def _trial(self, attempt: Attempt) -> TrialResult:
         whole = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRAIN))
@@ -239,7 +261,7 @@ class _Course:
             attempt.unit, attempt.choice, attempt.hardware, attempt.node, attempt.token, seconds
         )
 
-    def _visit(self, attempt: Attempt, started: float, seconds: float, hop: float) -> Visit:
+    def _visit(self, attempt: Attempt, started: float, seconds: float, hop: float, saving: float) -> Visit:
         unit = attempt.unit
         config = self.state.configs[unit.config]
         trains = unit.phase is Phase.TRAIN
@@ -262,6 +284,7 @@ class _Course:
             batches=self.sizes.batches,
             seconds=seconds,
             hop_seconds=hop,
+            save_seconds=saving,
             started=self.start + started,
             metrics=logged.metrics,
             choice=attempt.choice,
@@ -311,11 +334,12 @@ class _Course:
         if there is not None and there.drain is None:
             self._absences[node.name] = node, absence
             self.tell(NodeDraining(self.revision, node.name, _A_DAY))
-            if node.name not in self.state.attempts:
-                self._drained(node.name)
+            self._drained(node.name)
 
     def _drained(self, name: str) -> None:
-        """It leaves, and is back after its absence, if it has an end."""
+        """When it has nothing left to do it leaves, and is back after its absence, if that has an end."""
+        if name in self.state.attempts or name in self.state.saving:
+            return
         self.leave(name)
         node, absence = self._absences.pop(name)
         if absence is not None:

@@ -24,11 +24,12 @@ EVALUATION = 1 / 3
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Seconds of a unit: ``dispatch`` from when its node and config are free to its begin, ``hop`` to load
-    and save its config's state, ``training`` in the task."""
+    and save its config's state, ``training`` in the task; ``saving`` those of a save behind the next unit."""
 
     dispatch: float
     hop: float
     training: float
+    saving: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,10 @@ class Times:
 
     Any other one takes what ``pairs`` says for its (config, node), else what ``configs`` says for
     its config (``usual`` for one that is not in it) times its node's factor in ``nodes`` (else 1); the one
-    that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop`` and
-    ``dispatch`` are as in ``Costs``. Besides, a partition that its node never had takes ``fetch`` seconds,
-    and a node begins its first unit, with all that it imports, ``startup`` seconds after it was given it.
+    that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop``,
+    ``dispatch`` and ``saving`` are as in ``Costs``. Besides, a partition that its node never had takes
+    ``fetch`` seconds, and a node begins its first unit, with all that it imports, ``startup`` seconds after
+    it was given it.
     """
 
     usual: float = 10.0
@@ -62,12 +64,14 @@ class Times:
     dispatch: float = 0.0
     startup: Mapping[str, float] = field(default_factory=dict)
     units: Mapping[Unit, Measured] = field(default_factory=dict)
+    saving: float = 0.0
 
     def costs(self, attempt: Attempt, *, ends_epoch: bool) -> Costs:
         """Of an attempt, as they are to be expected, but for fetching its partition."""
         known = self.units.get(attempt.unit)
         if known is None or known.choice != attempt.choice:
-            return Costs(self.dispatch, self.hop, self.training(attempt, ends_epoch=ends_epoch))
+            training = self.training(attempt, ends_epoch=ends_epoch)
+            return Costs(self.dispatch, self.hop, training, self.saving)
         relative = self.nodes.get(attempt.node, 1.0) / self.nodes.get(known.node, 1.0)
         return replace(known.costs, training=known.costs.training * relative)
 

@@ -106,8 +106,10 @@ class Past:
         result = TrialResult(unit, GANG, "cpu", lead.node, token, 0.25, 5_000_000, refusal)
         self.tell(TrialDone, trial=result)
 
-    def commit(self, attempt: Attempt, start: float, metrics: Mapping[str, float]) -> None:
-        """A unit of one second, a fifth of which is the hop."""
+    def commit(
+        self, attempt: Attempt, start: float, metrics: Mapping[str, float], saving: float = 0.0
+    ) -> None:
+        """A unit of one second, a fifth of which is the hop, and perhaps ``saving`` behind it."""
         held, unit = self.state.configs[attempt.unit.config], attempt.unit
         name = f"{unit.config}/{unit.epoch}-{unit.partition}"
         visit = Visit(
@@ -123,6 +125,7 @@ class Past:
             hop_seconds=0.2,
             started=BEGIN + start,
             metrics=metrics,
+            save_seconds=saving,
         )
         self.tell(UnitCommitted, visit=visit)
 

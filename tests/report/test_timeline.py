@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.events import StateRead
+from cerebro_elastic.core.events import StateRead, UnitTrained
+from cerebro_elastic.core.values import FailureKind
 from cerebro_elastic.report.timeline import timeline
 
 
@@ -42,6 +43,26 @@ def test_a_nodes_time_adds_up(past: Any) -> None:
     assert shares["node-1"].present < 9.0
     for share in shares.values():
         assert share.training + share.hopping + share.lost + share.idle == pytest.approx(share.present)
+
+
+def test_what_is_saved_behind_a_unit_is_no_work_of_its_node(past: Any) -> None:
+    run = type(past)({"c0000": {"lr": 0.1}, "c0001": {"lr": 0.2}})
+    run.join("node-0")
+    run.place()
+    first = run.assign("c0000", "node-0")
+    run.tell(UnitTrained, node="node-0", token=first.token)
+    second = run.assign("c0001", "node-0")
+    run.commit(first, 0.0, {}, saving=0.5)
+    run.tell(UnitTrained, node="node-0", token=second.token)
+    third = run.assign("c0000", "node-0")
+    run.commit(third, 3.0, {})
+    run.fail(second, FailureKind.DISK_FULL, "no space left")
+    run.visit("c0000", "node-0", 7.0)
+    line = timeline(run.events)
+    (share,) = line.shares
+    assert (share.training, share.hopping, share.visits) == (pytest.approx(2.4), pytest.approx(0.6), 3)
+    lost = next(span for span in line.spans if span.lost)
+    assert lost.end - line.begin < 3.0, "from when it was trained its node was free"
 
 
 def test_marks_tell_faults_from_the_rest(past: Any) -> None:

@@ -68,6 +68,28 @@ def test_costs_besides_training() -> None:
     assert sorted((v.unit.config, v.seconds) for v in done)[:2] == [("c0000", 10.0), ("c0000", 13.0)]
 
 
+def test_saves_behind_the_next_unit_cost_the_node_nothing() -> None:
+    """Two configs take turns on one node; a third would have to wait for the second one's save."""
+    plan, times = replace(PLAN, min_nodes=1, partitions=2, epochs=1), Times(usual=10.0, hop=1.0, saving=4.0)
+    done = run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), times, nodes=NODES[:1])
+    assert [v.started for v in visits(done)] == [0.0, 11.0, 22.0, 33.0]
+    assert {(v.hop_seconds, v.save_seconds) for v in visits(done)} == {(1.0, 4.0)}
+    assert done.seconds == 48.0
+    again = measured(done.events, plan)
+    assert (again.hop, again.saving, again.dispatch) == (1.0, 4.0, 0.0)
+    slow = run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), replace(times, saving=15.0), nodes=NODES[:1])
+    assert [v.hop_seconds for v in visits(slow)] == [1.0, 5.0, 5.0, 5.0], "one state at a time"
+
+
+@pytest.mark.parametrize(
+    "fault", ["kill node-0 at 12 for 5", "drain node-0 at 12 for 20", "crash node-0 at 12"]
+)
+def test_faults_while_a_state_is_saved(fault: str) -> None:
+    plan, times = replace(PLAN, min_nodes=1, partitions=2), Times(usual=10.0, hop=1.0, saving=4.0)
+    done = run(plan, times=times, faults=fault, nodes=NODES[:2])
+    assert (done.state.outcome, len(visits(done))) == ("finished", 24)
+
+
 def test_a_node_that_starts_late_begins_late() -> None:
     done = run(times=Times(usual=10.0, startup={"node-1": 25.0}))
     begins = sorted(v.started for v in visits(done) if v.node == "node-1")

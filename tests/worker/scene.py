@@ -85,6 +85,7 @@ class Scene:
         memory: int | None = None,
         quick: float = 60.0,
         storage: str | None = None,
+        configs: str = "c",
         **too: Any,
     ) -> None:
         self._memory = memory
@@ -107,7 +108,7 @@ class Scene:
         assert leader is not None
         self.leader = leader
         self.register()
-        for name in "cd":
+        for name in configs:
             self.ledger.create_config(Config(name, {"deed": deed, "lr": 0.1}), leader)
         self.bench = Bench(self.spec, folder / "cache")
         self.dump = (folder / "dump").open("w+")

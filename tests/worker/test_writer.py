@@ -62,7 +62,7 @@ def gate() -> Iterator[Gate]:
 
 @pytest.fixture
 def slow(gate: Gate, make_scene: Make) -> Scene:  # noqa: ARG001
-    return make_scene(quick=0.0, storage="gated://storage")
+    return make_scene(quick=0.0, storage="gated://storage", configs="cd")
 
 
 @contextmanager
@@ -127,7 +127,10 @@ def test_the_next_unit_is_trained_meanwhile_and_follows(slow: Scene, gate: Gate)
 def test_what_is_saved_is_what_was_trained(make_scene: Make, gate: Gate) -> None:
     """Whatever the rank does meanwhile: all units of two configs, as if each had been saved at once."""
     gate.opened.set()
-    plain, behind = make_scene("plain"), make_scene("behind", quick=0.0, storage="gated://storage")
+    plain, behind = (
+        make_scene("plain", configs="cd"),
+        make_scene("behind", quick=0.0, storage="gated://storage", configs="cd"),
+    )
     for scene in (plain, behind):
         for _ in range(4):
             for name in "cd":
@@ -161,7 +164,7 @@ def test_what_cannot_be_saved_fails_its_unit_alone(
 
 @pytest.mark.parametrize("deed", ["share"])
 def test_tensors_that_two_units_share_are_found_out(make_scene: Make, gate: Gate, deed: str) -> None:
-    scene = make_scene(deed=deed, quick=0.0, storage="gated://storage")
+    scene = make_scene(deed=deed, quick=0.0, storage="gated://storage", configs="cd")
     scene.perform()
     weight = sys.modules["an_act"].SHARED.weight
     second, before = scene.assign(config_id="d"), weight._version
