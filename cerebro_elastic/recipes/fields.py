@@ -70,9 +70,20 @@ def registered(group: str) -> BeforeValidator:
 
 def _validation_data(value: object) -> float | str:
     """A share of the rows, or a source of its own."""
+    value = _url(value)
     if isinstance(value, str) or (isinstance(value, int | float) and 0 <= value < 1):
         return value
     raise ValueError("the share of rows kept for validation, from 0 to below 1, or a source of its own")
+
+
+def _url(value: object) -> object:
+    """A path or URL that holds no password: recipes are written down and shown."""
+    if isinstance(value, str) and re.search(r"://[^/\s@]*:[^/\s]*@", value):
+        raise ValueError(
+            "a recipe is written down and shown, so it may hold no password: give it in the environment, or in "
+            "fsspec's configuration (~/.config/fsspec)"
+        )
+    return value
 
 
 def _endpoints(value: object) -> object:
@@ -85,6 +96,7 @@ def _endpoints(value: object) -> object:
     return value
 
 
+Url: TypeAlias = Annotated[str, BeforeValidator(_url)]
 Endpoints: TypeAlias = Annotated[str, BeforeValidator(_endpoints)]
 Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(node_range), PlainSerializer(str, return_type=str)]
 ValidationData: TypeAlias = Annotated[float | str, BeforeValidator(_validation_data)]

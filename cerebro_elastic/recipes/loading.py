@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.files import redacted
 from cerebro_elastic.recipes.schema import Recipe, section_type
 from cerebro_elastic.recipes.source import Source, read_yaml
 
@@ -92,4 +93,8 @@ def _say(problem: ErrorDetails, kind: object, method: object) -> str:
             rule = f"expected {_EXPECTED[kind_of]}"
         case _:
             rule = problem["msg"][0].lower() + problem["msg"][1:]
-    return f"{name} is {reprlib.repr(problem['input'])}: {rule}"
+    return f"{name} is {_shown(problem['input'])}: {rule}"
+
+
+def _shown(value: object) -> str:
+    return reprlib.repr(redacted(value)) if isinstance(value, str) else redacted(reprlib.repr(value))

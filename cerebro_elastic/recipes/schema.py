@@ -30,6 +30,7 @@ from cerebro_elastic.recipes.fields import (
     Nodes,
     Positive,
     Reference,
+    Url,
     ValidationData,
     registered,
 )
@@ -123,8 +124,8 @@ class Data(Section):
     ``license`` is what the data are under, for the cards of models that are trained on them.
     """
 
-    url: str | None = None
-    source: str | None = None
+    url: Url | None = None
+    source: Url | None = None
     partitions: Positive = 4
     valid: ValidationData = 0.2
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -186,7 +187,7 @@ class Recipe(Section):
     replicas: Positive = 1
     gang: Annotated[int, Field(ge=1, le=32)] = 1
     parallelism: Parallelisms = Field(default="single", validate_default=True)
-    checkpoints: str | None = None
+    checkpoints: Url | None = None
     validation: Literal["epoch", "evaluate"] = "epoch"
     loggers: Annotated[tuple[Callback, ...] | None, Field(strict=False)] = None
 

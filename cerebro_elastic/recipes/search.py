@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
-from cerebro_elastic.recipes.fields import Arguments, Positive, Reference, registered
+from cerebro_elastic.recipes.fields import Arguments, Positive, Reference, Url, registered
 from cerebro_elastic.recipes.section import Section
 
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
@@ -82,7 +82,7 @@ class Start(Section):
 
     run: str | None = None
     config: str = "best"
-    checkpoint: str | None = None
+    checkpoint: Url | None = None
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     epoch: Annotated[int, Field(ge=0)] | None = None
     hparams: Mapping[str, JsonValue] | None = None
