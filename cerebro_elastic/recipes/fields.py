@@ -80,8 +80,8 @@ def _url(value: object) -> object:
     """A path or URL that holds no password: recipes are written down and shown."""
     if isinstance(value, str) and re.search(r"://[^/\s@]*:[^/\s]*@", value):
         raise ValueError(
-            "a recipe is written down and shown, so it may hold no password: give it in the environment, or in "
-            "fsspec's configuration (~/.config/fsspec)"
+            "a recipe is written down and shown, so it may hold no password: give it in the environment, or "
+            "in fsspec's configuration (~/.config/fsspec)"
         )
     return value
 
