@@ -11,6 +11,8 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Self
 
+import torch
+
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.values import Attempt, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import GroupBroken
@@ -20,6 +22,7 @@ from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.meetings import Meetings
 from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.train.task import Stopped
+from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.hop import Hopper
 from cerebro_elastic.worker.leaving import Leaving
@@ -38,7 +41,9 @@ for somebody to say why: who hangs is ended by then, who died was found by its a
 _LOOK_SECONDS = 0.1
 
 QUICK = 0.05
-"""Seconds in which a state is saved that is not worth to tell anybody that the node is free meanwhile."""
+"""Seconds in which a state is saved without that being worth telling: the node goes on when it is done."""
+_ROOM = 2
+"""So many times the bytes of a state must be free on the host for the next one to come beside it."""
 
 
 def nobody(_error: BaseException) -> None:
@@ -47,7 +52,7 @@ def nobody(_error: BaseException) -> None:
 
 class Attempts:
     """Performs the attempts of one process, one after the other. Others reach it at ``address``; a unit may
-    take ``memory`` bytes (``None``: what there is). A unit of one rank whose save takes longer than ``quick``
+    take ``limit`` bytes (``None``: what there is). A unit of one rank whose save takes longer than ``quick``
     seconds is saved behind the next one; ``alarm`` is told what ends the saving of all."""
 
     def __init__(
@@ -62,7 +67,7 @@ class Attempts:
         watchdog: Watchdog,
         *,
         address: str = "127.0.0.1",
-        memory: int | None = None,
+        limit: int | None = None,
         quick: float = QUICK,
         alarm: Callable[[BaseException], None] = nobody,
     ) -> None:
@@ -82,7 +87,7 @@ class Attempts:
         self._gathering = Gathering(Meetings(ledger), identity.node, address, bench.device)
         hops = (bench, self._hopper, self._gathering, clock)
         self._units = Units(spec, *hops, leaving, watchdog.beat, lambda: self._writer.busy)
-        self._trials = Trials(*hops, watchdog.beat, memory)
+        self._trials = Trials(*hops, watchdog.beat, limit)
         self._sweeper = Sweeper(ledger, spec.storage, spec.plan, bench.recipe, log)
 
     def __enter__(self) -> Self:
@@ -148,13 +153,11 @@ class Attempts:
         return self._trials if attempt.unit.phase is Phase.TRIAL else self._units
 
     def _save(self, attempt: Attempt, config: Config, trained: Trained, hang: float, log: EventLog) -> None:
-        """Save and commit. If that takes a while, the node is free for its next unit meanwhile; not if it is
-        to leave, nor in a group, whose ranks save together."""
+        """Save and commit. If that takes a while, the node is free for its next unit meanwhile."""
         self._writer.wait(self._watchdog.beat)
         save = self._writer.begin(partial(self._watched, trained, hang))
-        behind = not needs_group(attempt.choice) and not self._leaving.asked
         saving = None
-        if behind and not wait([save], self._quick).done:
+        if self._may_go_on(trained) and not wait([save], self._quick).done:
             saving = self._ledger.trained(attempt)
         if saving is None:
             self._end(attempt, config, trained, save, None, log)
@@ -162,6 +165,13 @@ class Attempts:
         log.info("trained", bytes=trained.bytes)
         self._saving_bytes = trained.bytes
         self._writer.leave(partial(self._end, saving, config, trained, save, self._clock.now(), log))
+
+    def _may_go_on(self, trained: Trained) -> bool:
+        """Whether the next unit may begin before this one is saved: not if the node is to leave, nor in a
+        group, whose ranks save together, nor without memory for both states."""
+        alone = not needs_group(trained.attempt.choice)
+        room = memory.room(torch.device("cpu"), None) > _ROOM * trained.bytes
+        return alone and room and not self._leaving.asked
 
     def _watched(self, trained: Trained, hang: float) -> Saved:
         with self._watchdog.watching(hang, trained.attempt.token):

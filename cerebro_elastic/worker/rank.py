@@ -96,9 +96,7 @@ def _work(
         with (
             watchdog.catching_crashes(),
             exposed(env, labels, bench.cache, clock.now, log),
-            Attempts(
-                ledger, spec, bench, *told, address=address, memory=limit, alarm=inbox.alarm
-            ) as attempts,
+            Attempts(ledger, spec, bench, *told, address=address, limit=limit, alarm=inbox.alarm) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             growth = Growth(torch.device(device), env)

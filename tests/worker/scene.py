@@ -120,7 +120,7 @@ class Scene:
         clock = SystemClock()
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
         told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog)
-        limits = {"memory": self._memory, "quick": self._quick}
+        limits = {"limit": self._memory, "quick": self._quick}
         made = Attempts(self.ledger, self.spec, self.bench, clock, *told, **limits)  # type: ignore[arg-type]
         with made as self.attempts:
             yield self
