@@ -23,12 +23,15 @@ from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.report.progress import progress_view
-from cerebro_elastic.report.tables import leaderboard_table, unit_text
+from cerebro_elastic.report.tables import brief, leaderboard_table, unit_text
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.sim import Redecided
 from cerebro_elastic.words import counted
+
+_DECIDING_SECONDS = 5.0
 
 app = typer.Typer(
     name="cerebro",
@@ -189,15 +192,22 @@ def verify(
     etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
-    """Check a run's recorded history and its checkpoints against the invariants."""
+    """Check a run's recorded history and its checkpoints against the invariants.
+
+    Its decisions are made again, for some seconds: what a run decides follows from its record alone.
+    """
+    from cerebro_elastic.runs.replay import decided_again
     from cerebro_elastic.runs.replay import verify as check
     from cerebro_elastic.runs.result import open_run
 
     result = open_run(run, home=home, store=store_of(etcd))
     violations = check(result)
+    again = decided_again(result, _DECIDING_SECONDS)
     visits = sum(isinstance(event, UnitCommitted) for event in result.events)
     if as_json:
-        typer.echo(json.dumps({"visits": visits, "violations": [asdict(v) for v in violations]}))
+        decided = again and asdict(again)
+        told = {"visits": visits, "violations": [asdict(v) for v in violations], "decided": decided}
+        typer.echo(json.dumps(told))
     else:
         for violation in violations:
             typer.echo(f"{violation.invariant}: {violation.story}", err=True)
@@ -205,8 +215,20 @@ def verify(
             typer.echo(
                 f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold"
             )
+        if again is not None:
+            typer.echo(_decided(again, result.spec.version))
     if violations:
         raise typer.Exit(1)
+
+
+def _decided(again: Redecided, version: str) -> str:
+    if again.story is None:
+        return f"{again.found} of {counted(again.all, 'decision')} made again, all the same"
+    return (
+        f"note: of {counted(again.all, 'decision')} {again.found} are the same when made again, and then "
+        f"comes another one (the run is of cerebro-elastic {version}, this is {__version__}): "
+        f"{brief(again.story, 500)}"
+    )
 
 
 @app.command()

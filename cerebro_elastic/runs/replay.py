@@ -4,6 +4,7 @@ over the recorded history."""
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,22 @@ from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.lineage import history
 from cerebro_elastic.core.machine import fold
+from cerebro_elastic.core.ports import Policy
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import CheckpointRef, Config, Visit
-from cerebro_elastic.errors import CheckpointError, IllegalEvent
+from cerebro_elastic.errors import (
+    CheckpointError,
+    IllegalEvent,
+    MissingExtra,
+    RecipeError,
+    SearchError,
+    TaskError,
+)
+from cerebro_elastic.registry import load
 from cerebro_elastic.report.results import gather
+from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.result import RunResult, check_here
+from cerebro_elastic.sim import Redecided, redecide
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,20 @@ def verify(result: RunResult, say: Callable[[str], None] = lambda _text: None) -
     if not any(violation.invariant == "history" for violation in violations):
         violations += _best_readable(result)
     return violations
+
+
+def decided_again(result: RunResult, seconds: float) -> Redecided | None:
+    """Whether the recorded decisions follow from the record alone: by the recipe's scheduler and search, as
+    they are now. At most about so many ``seconds``; ``None`` if the history is not sound, or if what decides
+    cannot be had here."""
+    events, until = list(result.events), time.monotonic() + seconds
+    if any(_foldable(events)):
+        return None
+    try:
+        policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
+        return redecide(events, policy, make_search(result.recipe), lambda: time.monotonic() > until)
+    except (MissingExtra, RecipeError, SearchError, TaskError):
+        return None
 
 
 def _foldable(events: list[Event]) -> Iterator[Violation]:

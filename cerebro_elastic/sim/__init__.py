@@ -4,7 +4,7 @@ training is replaced, by the seconds that it takes."""
 from cerebro_elastic.sim.faults import Fault, read_faults
 from cerebro_elastic.sim.learning import Learning, Recorded, Toy
 from cerebro_elastic.sim.measured import measured
-from cerebro_elastic.sim.redecide import divergence
+from cerebro_elastic.sim.redecide import Redecided, divergence, redecide
 from cerebro_elastic.sim.simulation import Simulation, simulate
 from cerebro_elastic.sim.sizes import Sizes
 from cerebro_elastic.sim.times import Times, read_times
@@ -13,6 +13,7 @@ __all__ = [
     "Fault",
     "Learning",
     "Recorded",
+    "Redecided",
     "Simulation",
     "Sizes",
     "Times",
@@ -21,5 +22,6 @@ __all__ = [
     "measured",
     "read_faults",
     "read_times",
+    "redecide",
     "simulate",
 ]

@@ -6,8 +6,8 @@ go on otherwise than the last one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cerebro_elastic.core.decide import decide
@@ -29,9 +29,29 @@ from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.sim.effects import effect
 
 
+@dataclass(frozen=True, slots=True)
+class Redecided:
+    """What came of it: so many of the controllers' events were ``found`` again, of ``all`` that there are;
+    ``story`` tells of the first one that was not, for people."""
+
+    found: int
+    all: int
+    story: str | None = None
+
+
 def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str | None:
     """The first event of a controller's in ``events`` upon which it would not decide, told for people;
-    ``None`` if there is none.
+    ``None`` if there is none."""
+    return redecide(events, policy, search).story
+
+
+def redecide(
+    events: Sequence[Event],
+    policy: Policy,
+    search: Search,
+    enough: Callable[[], bool] = lambda: False,
+) -> Redecided:
+    """Decide a history again, from its beginning, until it is ``enough``, which is asked now and then.
 
     A controller decides on what its watch has shown, and the store may be ahead of that by events of others.
     One decision is several events, between which others' may lie, and the store refuses what these
@@ -40,20 +60,21 @@ def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str |
     """
     states = list(accumulate(events, fold, initial=State()))
     own = [index for index, event in enumerate(events) if _decided(event, states[index])]
-    since = 0
-    while own:
+    since, total = 0, len(own)
+    while own and not enough():
         decisions = [
             _taken(events, states, own, states[at], policy, search) for at in range(since, own[0] + 1)
         ]
         most = max(decisions)
         if not most:
             proposed = [effect(action, 0) for action in decide(states[own[0]], policy, search)]
-            return (
+            story = (
                 f"event {own[0]} of the history is {events[own[0]]}; now decided is {proposed or 'nothing'}"
             )
+            return Redecided(total - len(own), total, story)
         since = own[most - 1] + 1
         own = own[most:]
-    return None
+    return Redecided(total - len(own), total)
 
 
 def _taken(

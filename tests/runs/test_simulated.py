@@ -10,16 +10,25 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.results import leaderboard
 from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.replay import decided_again
 from cerebro_elastic.runs.simulate import forecast
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
 from cerebro_elastic.schedulers.randomized import Randomized
-from cerebro_elastic.sim import divergence
+from cerebro_elastic.sim import Redecided, divergence
 
 
 def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
     search = make_search(finished.recipe)
     assert divergence(finished.events, LongestRemaining(), search) is None
     assert divergence(finished.events, Randomized(), search) is not None
+
+
+def test_verify_makes_the_decisions_again(finished: RunResult) -> None:
+    again = decided_again(finished, 60.0)
+    assert again is not None
+    assert (again.story, again.found) == (None, again.all)
+    assert again.all > 12, "each unit was one"
+    assert decided_again(finished, 0.0) == Redecided(0, again.all)
 
 
 def test_its_forecast_has_its_results(finished: RunResult) -> None:

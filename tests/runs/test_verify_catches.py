@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -210,8 +211,20 @@ def test_a_run_that_goes_on_meanwhile_may_give_checkpoints_up(recorded: RunFolde
 def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     quiet = CliRunner().invoke(app, ["verify", str(recorded.path)])
     assert quiet.exit_code == 0, quiet.output
+    made = re.search(r"(\d+) of (\d+) decisions made again, all the same", quiet.output)
+    assert made is not None
+    assert made[1] == made[2]
     changed = doubled_visit(read_journal(recorded.history))
     recorded.history.write_text("".join(encode(event) + "\n" for event in changed))
     told = CliRunner().invoke(app, ["verify", str(recorded.path)])
     assert told.exit_code == 1
     assert "completeness" in told.output
+    assert "decisions" not in told.output, "a history that cannot be is not decided again"
+
+
+def test_decisions_that_do_not_follow_from_the_record_are_noted(recorded: RunFolder) -> None:
+    recorded.spec.write_text(recorded.spec.read_text().replace('"longest-remaining"', '"random"'))
+    told = CliRunner().invoke(app, ["verify", str(recorded.path)])
+    assert told.exit_code == 0, "another version may decide otherwise, which breaks no invariant"
+    assert re.search(r"note: of \d+ decisions \d+ are the same when made again, and then comes", told.output)
+    assert "of the history is UnitAssigned" in told.output
