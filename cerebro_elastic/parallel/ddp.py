@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.handover import hand_over
-from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.parallel.share import averaged_step, clipped_update, portion, taken
 
 
@@ -57,8 +58,7 @@ class Ddp:
         """Every rank takes all of the state."""
         plain, device = _plain(parts), next(parts.model.parameters()).device
         hand_over(plain, taken(model, lambda _, full: full, device))
-        own = taken(optimizer, lambda _, full: full, device)
-        parts.optimizer.load_state_dict(from_names(own, parts.optimizer, plain))
+        take(parts.optimizer, plain, taken(optimizer, lambda _, full: full, device))
 
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None
@@ -72,10 +72,12 @@ class Ddp:
 
     def update(self, parts: Parts, clip: float | None) -> None:
         """As on one rank: all have the same gradients."""
+        _check_averaged(parts)
         clipped_update(parts, clip)
 
     def export(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any]]:
         """The neutral state, on every rank; on the CPU, the live tensors."""
+        _check_averaged(parts)  # a train_fn does its steps itself
         plain = _plain(parts)
         return plain.state_dict(), to_names(parts.optimizer, plain)
 
@@ -84,18 +86,35 @@ class Ddp:
 
 
 class _Averaging(DistributedDataParallel):
-    """Torch's, with an error that says what to do."""
+    """Torch's, with an error that says what to do; after a unit's last batch, too, of which torch would tell
+    at the next one."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with _clear():
             return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]
-        except RuntimeError as exc:
-            if "find_unused_parameters=True" not in str(exc):
-                raise
-            raise TaskError(
-                "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
-                "option `find_unused_parameters: true`, or freeze them"
-            ) from exc
+
+    def check_averaged(self) -> None:
+        """Raise ``TaskError`` if gradients of the last backward pass still wait for others."""
+        with _clear():
+            self._check_reducer_finalized()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _clear() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as exc:
+        if "find_unused_parameters=True" not in str(exc):
+            raise
+        raise TaskError(
+            "some parameters have no part in the loss of a batch, for which ddp waits in vain: set its "
+            "option `find_unused_parameters: true`, or freeze them"
+        ) from exc
+
+
+def _check_averaged(parts: Parts) -> None:
+    assert isinstance(parts.model, _Averaging)
+    parts.model.check_averaged()
 
 
 def _plain(parts: Parts) -> nn.Module:

@@ -18,7 +18,7 @@ from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.parallel.optimizer_state import NamedState, from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import NamedState, take, to_names
 from cerebro_elastic.parallel.share import Buffers, averaged_step, clipped_update, mapped, portion, taken
 from cerebro_elastic.parallel.weight import Spread
 from cerebro_elastic.parallel.wrapping import blocks
@@ -120,7 +120,7 @@ class Fsdp:
             _fill(parts, mine["model"], live, self._place)
         else:
             parts.model.load_state_dict(mine["model"])
-        parts.optimizer.load_state_dict(from_names(mine["optimizer"], parts.optimizer, parts.model))
+        take(parts.optimizer, parts.model, mine["optimizer"])
 
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None

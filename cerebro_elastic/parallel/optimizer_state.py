@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import CheckpointError, TaskError
@@ -64,6 +64,18 @@ def from_names(named: NamedState, optimizer: Optimizer, model: nn.Module) -> dic
             for old, group in zip(saved, packed["param_groups"], strict=True)
         ],
     }
+
+
+def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
+    """Have ``optimizer`` go on in the tensors of ``named``. Each slot keeps its dtype, which
+    ``load_state_dict`` makes the parameter's: bits would be lost of what is kept in more precision."""
+    optimizer.load_state_dict(from_names(named, optimizer, model))
+    parameters = dict(model.named_parameters())
+    for name, slots in named["state"].items():
+        loaded = optimizer.state[parameters[name]]
+        for slot, value in slots.items():
+            if isinstance(value, Tensor) and loaded[slot].dtype != value.dtype:
+                loaded[slot] = value.to(loaded[slot].device)
 
 
 def check_groups(live: Sequence[Sequence[str]], saved: Sequence[Mapping[str, Any]]) -> None:

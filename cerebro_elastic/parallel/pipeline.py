@@ -17,7 +17,7 @@ from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.gpipe import Pipe
 from cerebro_elastic.parallel.group import ranks, subgroup
 from cerebro_elastic.parallel.holding import Holders, holders, keep, tied_over
-from cerebro_elastic.parallel.optimizer_state import check_groups, from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import check_groups, take, to_names
 from cerebro_elastic.parallel.share import collected, taken
 from cerebro_elastic.parallel.stages import split
 from cerebro_elastic.parallel.weight import Spread
@@ -104,7 +104,7 @@ class Pipeline:
                 for group in named["param_groups"]
             ],
         }
-        parts.optimizer.load_state_dict(from_names(ours, parts.optimizer, plain))
+        take(parts.optimizer, plain, ours)
 
     def step(
         self,

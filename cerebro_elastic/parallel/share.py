@@ -71,14 +71,15 @@ class Buffers:
     """Rank 0's statistics of normalisation are everybody's, as under ddp."""
 
     def __init__(self) -> None:
-        self._versions: dict[int, int] = {}
+        self._seen: dict[str, tuple[Tensor, int]] = {}
 
     def agree(self, model: nn.Module) -> None:
-        """Take rank 0's buffers, as far as they were written to since the last time."""
-        for buffer in model.buffers():
-            if self._versions.get(id(buffer)) != buffer._version:
+        """Take rank 0's buffers, as far as they were written to or assigned since the last time."""
+        for name, buffer in model.named_buffers():
+            seen, version = self._seen.get(name, (None, 0))
+            if buffer is not seen or buffer._version != version:
                 dist.broadcast(buffer, src=0)
-                self._versions[id(buffer)] = buffer._version
+                self._seen[name] = buffer, buffer._version
 
 
 def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -> Any:
@@ -94,7 +95,7 @@ def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -
     def receive(path: tuple[Any, ...], sketch: Tensor) -> Any:
         if not sketch.is_meta:
             return place(path, sketch)
-        full = torch.empty_like(sketch, device=device) if state is None else _at(state, path).to(device)
+        full = _empty(sketch, device) if state is None else _at(state, path).to(device)
         dist.broadcast(full, src=0)
         return place(path, full)
 
@@ -127,9 +128,14 @@ def collected(state: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
 def _received(sketch: Tensor, source: int) -> Tensor:
     if not sketch.is_meta:
         return sketch
-    tensor = torch.empty_like(sketch, device="cpu", memory_format=torch.contiguous_format)
+    tensor = _empty(sketch, torch.device("cpu"))
     dist.recv(tensor, src=source)
     return tensor
+
+
+def _empty(sketch: Tensor, device: torch.device) -> Tensor:
+    """To be received into: what travels is in the order of the indices, whatever it was in memory."""
+    return torch.empty_like(sketch, device=device, memory_format=torch.contiguous_format)
 
 
 def _all_have(state: object) -> bool:

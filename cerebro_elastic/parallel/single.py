@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.handover import hand_over
-from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import take, to_names
 
 
 class Single:
@@ -38,7 +38,7 @@ class Single:
         assert model is not None
         assert optimizer is not None
         hand_over(parts.model, model)
-        parts.optimizer.load_state_dict(from_names(optimizer, parts.optimizer, parts.model))
+        take(parts.optimizer, parts.model, optimizer)
 
     def step(
         self, parts: Parts, x: Any, y: Any, loss_of: LossOf, *, share: float = 1.0, clip: float | None = None

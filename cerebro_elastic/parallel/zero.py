@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import zero_library
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
@@ -37,6 +39,8 @@ class Zero:
         self._buffers = Buffers()
         self._engine: Any = None
         self._state: EngineState
+        self._trained: Mapping[str, nn.Parameter] = {}
+        self._reached: set[str] = set()
 
     def prepare(self, device: torch.device) -> None:
         """Import deepspeed."""
@@ -50,6 +54,12 @@ class Zero:
             if not any(parameter.requires_grad for parameter in group["params"]):
                 return f"deepspeed takes no parameter group that is wholly frozen, such as group {number}"
         named = dict(parts.model.named_parameters())
+        owned = {parameter for group in parts.optimizer.param_groups for parameter in group["params"]}
+        if stray := [name for name, value in named.items() if value.requires_grad and value not in owned]:
+            return (
+                f"deepspeed takes no parameters that no optimizer trains: {_some(stray)}; freeze them, or "
+                "give them to the optimizer"
+            )
         if odd := [name for name, value in named.items() if value.dtype != torch.float32 or not value.dim()]:
             return f"deepspeed takes parameters in float32 with a dimension, not {', '.join(odd)}"
         if (kind := type(parts.optimizer).__name__) in _SHAPED:
@@ -87,6 +97,9 @@ class Zero:
             config={**self._settings, "train_batch_size": ranks()[1]},
         )
         self._state = EngineState(self._engine, parts.optimizer)
+        self._trained = {name: p for name, p in self._engine.module.named_parameters() if p.requires_grad}
+        for name, parameter in self._trained.items():
+            parameter.register_hook(partial(_note, self._reached, name))
         return Parts(self._engine, parts.optimizer, parts.scheduler)
 
     def load(
@@ -120,7 +133,17 @@ class Zero:
 
     def update(self, parts: Parts, clip: float | None) -> None:
         """The engine's step. One whose gradient is not finite it leaves out in silence; anywhere else the
-        weights would tell of it, and so they do here."""
+        weights would tell of it, and so they do here. What has no gradient it would change all the same."""
+        left = [name for name in self._trained if name not in self._reached]
+        if len(left) == len(self._trained):
+            return  # there was no backward pass, so there is no step
+        self._reached.clear()
+        if left:
+            raise TaskError(
+                f"{_some(left)} have no part in the loss of a batch, and deepspeed would change them all the "
+                "same, by momentum and weight decay: freeze them, or take fsdp, or ddp with "
+                "find_unused_parameters"
+            )
         self._engine.optimizer.clip_grad = clip or 0.0
         self._engine.step()
         if self._engine.optimizer.overflow:
@@ -159,3 +182,11 @@ class Zero:
         if self._engine is not None:
             zero_library.destroy(self._engine)
             self._engine = None
+
+
+def _note(reached: set[str], name: str, _gradient: Tensor) -> None:
+    reached.add(name)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cerebro_elastic.parallel.base import Parallelism, Parts
-from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.parallel.weight import check_room
 from cerebro_lightning.plain import cloned
@@ -73,20 +73,10 @@ class NamedStateStrategy(SingleDeviceStrategy):
 def load_named(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
     """Give a freshly built optimizer a copy of the state ``named`` (see ``parallel/optimizer_state.py``)."""
     add_groups(optimizer, module, named)
-    optimizer.load_state_dict(from_names(cloned(named), optimizer, module))
-    _undo_casts(optimizer, module, named)
+    take(optimizer, module, cloned(named))
 
 
 def add_groups(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
     """Parameter groups that were added during training (by unfreezing, for example)."""
     for group in named["param_groups"][len(optimizer.param_groups) :]:
         optimizer.add_param_group({"params": [module.get_parameter(name) for name in group["params"]]})
-
-
-def _undo_casts(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
-    """``Optimizer.load_state_dict`` casts slots to their parameter's dtype, which may lose bits."""
-    for name, slots in named["state"].items():
-        loaded = optimizer.state[module.get_parameter(name)]
-        for slot, value in slots.items():
-            if isinstance(value, Tensor) and loaded[slot].dtype != value.dtype:
-                loaded[slot] = value.to(loaded[slot].device, copy=True)

@@ -1,0 +1,77 @@
+"""Units of models that wrappers and optimizers are easily wrong about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.parallel.choose import make as make_parallelism
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.share import taken
+from cerebro_elastic.testing.hops import packed
+
+_ROWS = 6
+
+
+class Assigned(nn.Module):
+    """A running mean that is a new tensor at each step, and that the output depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.outward = nn.Linear(4, 6), nn.Linear(6, 4)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        made: Tensor = self.outward(torch.tanh(self.inward(x + self.mean)))
+        return made
+
+
+class Idle(nn.Module):
+    """A layer that has no part in the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.idle = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.used(x)
+        return made
+
+
+KINDS: Mapping[str, type[nn.Module]] = {"assigned": Assigned, "idle": Idle}
+
+
+def make(kind: str) -> Parts:
+    """The model with AdamW."""
+    torch.manual_seed(0)
+    model = KINDS[kind]()
+    return Parts(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+
+
+def trained(kind: str, name: str, options: Mapping[str, Any], steps: int) -> bytes:
+    """The model's state after some steps."""
+    parallelism = make_parallelism(name, options)
+    try:
+        parts = parallelism.build(lambda: make(kind), torch.device("cpu"))
+        for step in range(steps):
+            x = torch.randn(_ROWS, 4, generator=torch.Generator().manual_seed(step))
+            x += torch.arange(float(_ROWS))[:, None]  # so that ranks see other means
+            part = parallelism.portion(_ROWS)
+            own = x[part.start : part.stop]
+            parallelism.step(parts, own, own, nn.functional.mse_loss, share=part.share)
+        return packed(parallelism.export(parts)[0])
+    finally:
+        parallelism.close()
+
+
+def sent() -> bytes:
+    """What a rank gets of an image that only rank 0 has."""
+    image = torch.arange(48.0).reshape(1, 3, 4, 4).to(memory_format=torch.channels_last)
+    state = {"x": image} if ranks()[0] == 0 else None
+    return packed(taken(state, lambda _, full: full, torch.device("cpu")))
