@@ -1,0 +1,71 @@
+"""What replicas are worth: simulated runs with each partition at home on one, two and three nodes.
+
+    python benchmarks/replicas.py [--seeds 3] [--configs 16] [--nodes 8] [--partitions 16] [--fetch 0]
+
+Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4; nobody knows
+either before the first units. Prints for each policy the makespan over its lower bound (all work, shared by all nodes by their
+speeds; or the longest config on the fastest node), the mean over the seeds: undisturbed, and with a node that dies a third
+into the run, over the bound without that node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from statistics import mean
+
+from cerebro_elastic.core.ports import Policy
+from cerebro_elastic.core.values import Node, Plan
+from cerebro_elastic.registry import load
+from cerebro_elastic.sim import Fault, Times, Toy, simulate
+from cerebro_elastic.testing.world import FixedSearch
+
+GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in {"seeds": 3, "configs": 16, "nodes": 8, "partitions": 16, "epochs": 3}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--fetch", type=float, default=0.0, help="seconds in which a node gets a partition")
+    parser.add_argument("--policies", nargs="+", default=["longest-remaining", "random"])
+    asked = parser.parse_args()
+    print("policy | replicas | undisturbed | one death")
+    for policy in asked.policies:
+        for replicas in (1, 2, 3):
+            runs = [ratios(asked, policy, replicas, seed) for seed in range(asked.seeds)]
+            print(" | ".join([policy, str(replicas), *(f"{mean(each):.3f}" for each in zip(*runs, strict=True))]), flush=True)
+
+
+def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> tuple[float, float]:
+    """Of one instance: the makespan over the bound, undisturbed and with a death."""
+    rng = random.Random(seed)
+    names = [f"node-{i}" for i in range(asked.nodes)]
+    factors = {name: max(GPUS.values()) / rng.choice(list(GPUS.values())) for name in names}
+    costs = {f"c{i:04d}": rng.uniform(5, 20) for i in range(asked.configs)}
+    plan = Plan("r", asked.partitions, asked.epochs, min_nodes=len(names), max_nodes=len(names), seed=seed, replicas=replicas)
+    times = Times(configs=costs, nodes=factors, fetch=asked.fetch)
+
+    def seconds(faults: Sequence[Fault]) -> float:
+        chooses: Policy = load("cerebro.schedulers", policy)()
+        search = FixedSearch([{"config": name} for name in costs])
+        there = [Node(name, name) for name in names]
+        return simulate(plan, there, chooses, search, times, Toy({"loss": "min"}, 1), faults=faults).seconds
+
+    units = plan.partitions * plan.epochs
+    work, longest = sum(costs.values()) * units, max(costs.values()) * units
+
+    def bound(speeds: Sequence[float]) -> float:
+        return max(work / sum(speeds), longest / max(speeds))
+
+    usual = {name: 1 / factor for name, factor in factors.items()}
+    left = [speed for name, speed in usual.items() if name != names[0]]
+    at = bound(list(usual.values())) / 3
+    dies = [Fault("kill", names[0], at)]
+    later = max((work - at * sum(usual.values())) / sum(left) + at, longest / max(left))
+    return seconds([]) / bound(list(usual.values())), seconds(dies) / later
+
+
+if __name__ == "__main__":
+    main()
