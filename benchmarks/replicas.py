@@ -2,10 +2,10 @@
 
     python benchmarks/replicas.py [--seeds 3] [--configs 16] [--nodes 8] [--partitions 16] [--fetch 0]
 
-Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4; nobody knows
-either before the first units. Prints for each policy the makespan over its lower bound (all work, shared by all nodes by their
-speeds; or the longest config on the fastest node), the mean over the seeds: undisturbed, and with a node that dies a third
-into the run, over the bound without that node.
+Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4; nobody
+knows either before the first units. Prints for each policy the makespan over its lower bound (all work, shared
+by all nodes by their speeds; or the longest config on the fastest node), the mean over the seeds: undisturbed,
+and with a node that dies a third into the run, over the bound without that node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in {"seeds": 3, "configs": 16, "nodes": 8, "partitions": 16, "epochs": 3}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--fetch", type=float, default=0.0, help="seconds in which a node gets a partition")
@@ -35,7 +37,12 @@ def main() -> None:
     for policy in asked.policies:
         for replicas in (1, 2, 3):
             runs = [ratios(asked, policy, replicas, seed) for seed in range(asked.seeds)]
-            print(" | ".join([policy, str(replicas), *(f"{mean(each):.3f}" for each in zip(*runs, strict=True))]), flush=True)
+            print(
+                " | ".join(
+                    [policy, str(replicas), *(f"{mean(each):.3f}" for each in zip(*runs, strict=True))]
+                ),
+                flush=True,
+            )
 
 
 def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> tuple[float, float]:
@@ -44,7 +51,15 @@ def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> 
     names = [f"node-{i}" for i in range(asked.nodes)]
     factors = {name: max(GPUS.values()) / rng.choice(list(GPUS.values())) for name in names}
     costs = {f"c{i:04d}": rng.uniform(5, 20) for i in range(asked.configs)}
-    plan = Plan("r", asked.partitions, asked.epochs, min_nodes=len(names), max_nodes=len(names), seed=seed, replicas=replicas)
+    plan = Plan(
+        "r",
+        asked.partitions,
+        asked.epochs,
+        min_nodes=len(names),
+        max_nodes=len(names),
+        seed=seed,
+        replicas=replicas,
+    )
     times = Times(configs=costs, nodes=factors, fetch=asked.fetch)
 
     def seconds(faults: Sequence[Fault]) -> float:

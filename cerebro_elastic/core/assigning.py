@@ -10,8 +10,9 @@ from cerebro_elastic.core.actions import Assign
 from cerebro_elastic.core.choosing import expected_seconds
 from cerebro_elastic.core.estimates import pace, unit_seconds
 from cerebro_elastic.core.gangs import companions, held, overdue
+from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.offers import Offer, Offers, offers
+from cerebro_elastic.core.offers import Offer, Offers, at_hand, offers
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.state import State
@@ -26,6 +27,7 @@ class _Moment:
     plan: Plan
     nodes: Mapping[str, Node]
     offers: Offers
+    held: Mapping[str, Collection[int]]
 
 
 def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
@@ -33,7 +35,7 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     if waiting(state, plan):
         return
     nodes = {n.name: n for n in used_nodes(state, plan)}
-    moment = _Moment(state, plan, nodes, offers(state, plan, nodes))
+    moment = _Moment(state, plan, nodes, offers(state, plan, nodes), holdings(nodes.values()))
     idle = [name for name in nodes if name not in state.attempts]
     busy = {attempt.unit.config for attempt in state.underway()}
     taken: list[tuple[Offer, tuple[Node, ...]]] = []
@@ -128,7 +130,7 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str]) -> In
             if may and companions(offer, nodes, idle) is not None:
                 eligible[offer.lead.name].append(offer.unit)
     return Instance(
-        eligible=eligible,
+        eligible={name: at_hand(some, name, state.homes, moment.held) for name, some in eligible.items()},
         remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
         load=_load(moment, seconds, paces),
         seconds=lambda unit, node: seconds[unit.config] * paces[node],

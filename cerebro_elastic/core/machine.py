@@ -94,6 +94,7 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.holdings import with_visit
 from cerebro_elastic.core.lineage import born, changed, edge_from, may_end
 from cerebro_elastic.core.progress import advance, is_next, skipped
 from cerebro_elastic.core.state import State
@@ -244,6 +245,7 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     return replace(
         _over(state, attempt),
         configs={**state.configs, config.id: config},
+        nodes=with_visit(state.nodes, visit),
         committed=committed,
         streaks=streaks_of(state.configs.values(), committed) if failed else state.streaks,
         judged={name: token for name, token in state.judged.items() if token > committed.get(name, 0)},

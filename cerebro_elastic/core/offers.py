@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.choosing import Turn, counts, next_turn
+from cerebro_elastic.core.placement import Homes
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Choice, Config, Node, Phase, Plan, Unit
@@ -48,6 +49,24 @@ def _offers(state: State, plan: Plan, config: Config, nodes: Mapping[str, Node])
         for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
             turn = able[name]
             yield Offer(_offered(unit, turn), nodes[name], turn.choice, _failed(config, unit, turn, plan))
+
+
+def at_hand(
+    units: Sequence[Unit], node: str, homes: Homes, held: Mapping[str, Collection[int]]
+) -> list[Unit]:
+    """Of the ``units`` that a node may take now those that are for it: as long as it holds what some of them
+    need (``held``: by node in use), it leaves to others what they hold and it would have to fetch."""
+
+    def has(name: str, unit: Unit) -> bool:
+        return unit.phase is Phase.EVALUATE or unit.partition in held.get(name, ())
+
+    if not any(has(node, unit) for unit in units):
+        return list(units)
+    return [
+        unit
+        for unit in units
+        if has(node, unit) or not any(has(other, unit) for other in homes.get(unit.partition, ()))
+    ]
 
 
 def kind_of(node: Node) -> tuple[str, int]:

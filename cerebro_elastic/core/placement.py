@@ -87,15 +87,15 @@ class _Placing:
         """All nodes with room have the partition: one of them takes another one off a node that has not.
         (There is one to take: it has all its homes, more than ``j`` has without the taker.)"""
         while len(self.at[j]) < self.replicas:
-            taker = next(name for name, room in self.room.items() if room)
             moves = [
-                (self._fetches(k, taker) + self._fetches(j, giver), k, giver)
+                (self._fetches(k, taker) + self._fetches(j, giver), k, giver, taker)
+                for taker, room in self.room.items()
                 for k in range(len(self.at))
-                if taker not in self.at[k]
+                if room and taker not in self.at[k]
                 for giver in self.at[k]
                 if j not in self.has[giver]
             ]
-            _, k, giver = min(moves)
+            _, k, giver, taker = min(moves)
             self.has[giver].remove(k)
             self.at[k].remove(giver)
             self.room[giver] += 1

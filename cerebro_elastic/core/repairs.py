@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from cerebro_elastic.core.actions import EndConfig, Place, Withdraw
 from cerebro_elastic.core.choosing import counts, verdict
 from cerebro_elastic.core.estimates import pace
+from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.placement import Homes, rebalance
 from cerebro_elastic.core.progress import next_units
@@ -47,8 +48,7 @@ def placements(state: State, plan: Plan) -> Iterator[Place]:
     if not nodes or waiting(state, plan):
         return
     paces = {n.name: pace(state, n.name) for n in nodes}
-    held = {n.name: n.cached for n in nodes}
-    balanced = rebalance(state.homes, nodes, held, plan.partitions, paces, plan.replicas)
+    balanced = rebalance(state.homes, nodes, holdings(nodes), plan.partitions, paces, plan.replicas)
     before, after = set(_count(state.homes)), set(_count(balanced))
     homeless = before - set(paces) or len(state.homes) < plan.partitions
     newcomer = after - before and len(after) > len(before)

@@ -25,6 +25,7 @@ from cerebro_elastic.core.events import (
     Placed,
     RunEnded,
 )
+from cerebro_elastic.core.holdings import with_visit
 from cerebro_elastic.core.state import Pace, State
 from cerebro_elastic.core.streaks import streaks_of
 from cerebro_elastic.core.values import Attempt, Config, Node, Spec, TrialResult, Visit
@@ -82,7 +83,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     return State(
         plan=plan,
         configs=configs,
-        nodes={n.name: n for n in sorted(nodes, key=lambda n: n.registration)},
+        nodes=_with_visits(nodes, visits),
         homes=dict(decode(homes.value, Placed).homes) if homes else {},
         attempts=attempts,
         saving=saving,
@@ -100,6 +101,14 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         outcome=decode(outcome.value, RunEnded).outcome if outcome else None,
         revision=snapshot.revision,
     )
+
+
+def _with_visits(nodes: Iterable[Node], visits: Iterable[Visit]) -> Mapping[str, Node]:
+    """By name, those longest registered first."""
+    found: Mapping[str, Node] = {n.name: n for n in sorted(nodes, key=lambda n: n.registration)}
+    for visit in visits:
+        found = with_visit(found, visit)
+    return found
 
 
 def node_of(item: KeyValue) -> Node:
