@@ -15,7 +15,7 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import CheckpointRef, Config, HParams, Plan, Status, Visit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ConfigResult:
     """What became of one config.
 
@@ -36,6 +36,12 @@ class ConfigResult:
     checkpoint: CheckpointRef | None = None
     best_checkpoint: CheckpointRef | None = None
     behind: int = 0
+
+    def __repr__(self) -> str:
+        hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
+        at = self.behind + (self.best_epoch or 0) + 1
+        best = "" if self.best_epoch is None else f", best {self.best:.4g} in epoch {at}"
+        return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
 
 
 class Objective(Protocol):

@@ -45,7 +45,8 @@ class LiveView:
         console = console or Console()
         self._console = console
         moves = moving and objective is not None and (console.is_terminal or _is_notebook(console))
-        self._live = Live(console=console, transient=True, auto_refresh=False) if moves else None
+        stays = _is_notebook(console)  # a terminal gets the leaderboard in its place
+        self._live = Live(console=console, transient=not stays, auto_refresh=False) if moves else None
         self._began = time.monotonic()
         self._objective = objective
         self._whence: dict[str, str] = {}
@@ -53,8 +54,6 @@ class LiveView:
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,6 +73,7 @@ class LiveView:
                 self._whence[event.visit.unit.config] = event.visit.node
         self._tell_lacks(state)
         if self._live and self._objective:
+            self._live.start()
             lines = self._console.height
             view = progress_view(state, self._objective, elapsed, lines, self._whence)
             self._live.update(view, refresh=True)

@@ -91,7 +91,7 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """The leaderboard, in a notebook."""
-        console = Console(record=True, width=120, file=io.StringIO())
+        console = Console(record=True, width=120, file=io.StringIO(), force_jupyter=False)
         console.print(leaderboard_table(self.leaderboard, self.recipe.objective.metric))
         return console.export_html(
             inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>"

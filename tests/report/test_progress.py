@@ -151,6 +151,13 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
     assert len(lines) < len(past.events)
 
 
+def test_nothing_is_shown_of_a_run_that_does_not_begin() -> None:
+    file = io.StringIO()
+    with LiveView(ACCURACY, Console(file=file, force_terminal=True)):
+        pass
+    assert file.getvalue() == ""
+
+
 def test_a_terminal_has_a_table_that_moves(past: Any) -> None:
     text = played(past, terminal=True)
     assert "\x1b" in text

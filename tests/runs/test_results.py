@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import shutil
 from collections.abc import Callable
@@ -30,6 +31,19 @@ def test_leaderboard_is_sorted_and_complete(finished: RunResult) -> None:
     }
     assert finished.best is rows[0]
     assert {visit.node for row in rows for visit in row.visits} == {"node-0", "node-1"}
+
+
+class ZMQInteractiveShell:
+    """By its name rich knows a notebook."""
+
+
+def test_a_notebook_shows_the_leaderboard_once(
+    finished: RunResult, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+    assert "Leaderboard by val_acc" in finished._repr_html_()
+    assert capsys.readouterr().out == ""
+    assert repr(finished.best).startswith(f"<ConfigResult {finished.best.config} lr=0.0")
 
 
 def test_opened_again_it_is_the_same(finished: RunResult) -> None:
