@@ -1,4 +1,4 @@
-"""The process that solves a schedule with CP-SAT (see ``exact``): JSON in, JSON out."""
+"""The process that solves a schedule with CP-SAT (see ``exact`` and ``joint_exact``): JSON in, JSON out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from cerebro_elastic.schedulers.exact import MISSING
 
 
-def solve(question: dict[str, Any]) -> list[tuple[int, int, int, int]]:
-    """The units as (config, partition, node, start in ticks)."""
+def open_shop(question: dict[str, Any]) -> list[tuple[int, int, int, int]] | None:
+    """The units as (config, partition, node, start in ticks), by start; None if nothing was found."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -37,19 +37,78 @@ def solve(question: dict[str, Any]) -> list[tuple[int, int, int, int]]:
                 model.add_hint(here, n == hinted)
                 model.add_hint(start, round(when) if n == hinted else ready)
                 present.append(here)
-                options.append((i, j, n, start, here))
+                options.append((start, seconds, here, (i, j, n)))
             model.add_exactly_one(present)
     for spans in (*by_node.values(), *by_config.values()):
         model.add_no_overlap(spans)
     model.minimize(last)
+    solver = _solved(model, question)
+    if solver is None:
+        return None
+    return _by_start(solver, options)
+
+
+def joint(question: dict[str, Any]) -> dict[str, Any] | None:
+    """The units as (config, node, width, start in ticks), by start, and the ticks before which the last
+    cannot end; None if nothing was found. The numbers are the thesis' equations' (see ``joint_exact``)."""
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    length, durations, devices = question["length"], question["durations"], question["devices"]
+    hints = {(i, n): (g, start) for i, n, g, start in question["hint"]}
+    last = model.new_int_var(0, length, "makespan")
+    options = []
+    on_node: list[list[Any]] = [[] for _ in devices]
+    widths: list[list[int]] = [[] for _ in devices]
+    for i, nodes in enumerate(durations):
+        of_config = []
+        for n, choices in enumerate(nodes):
+            hinted, when = hints[i, n]
+            # One start for all devices of a unit (4.5, 4.6), not negative (4.13).
+            start = model.new_int_var(0, length, "")
+            model.add_hint(start, round(when))
+            chosen = []
+            for g, ticks in enumerate(choices, start=1):
+                if ticks is None:
+                    continue
+                here = model.new_bool_var("")
+                span = model.new_optional_fixed_size_interval_var(start, ticks, here, "")
+                of_config.append(span)
+                on_node[n].append(span)
+                widths[n].append(g)
+                model.add(last >= start + ticks).only_enforce_if(here)  # 4.1
+                model.add_hint(here, g == hinted)
+                chosen.append(here)
+                options.append((start, ticks, here, (i, n, g)))
+            model.add_exactly_one(chosen)  # 4.2
+        model.add_no_overlap(of_config)  # 4.10 to 4.12, 4.14
+    for spans, demands, capacity in zip(on_node, widths, devices, strict=True):
+        model.add_cumulative(spans, demands, capacity)  # 4.3, 4.4, 4.7 to 4.9
+    model.minimize(last)
+    solver = _solved(model, question)
+    if solver is None:
+        return None
+    return {"units": _by_start(solver, options), "bound": solver.best_objective_bound}
+
+
+def _solved(model: Any, question: dict[str, Any]) -> Any:
+    """The solver with the best schedule found, if it found any."""
+    from ortools.sat.python import cp_model
+
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = question["seconds"]
     solver.parameters.random_seed = question["seed"]
     solver.parameters.num_workers = 2
     status = solver.solve(model)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return [(i, j, n, round(start)) for i, j, n, start in question["hint"]]
-    return [(i, j, n, solver.value(start)) for i, j, n, start, here in options if solver.value(here)]
+    return solver if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+
+
+def _by_start(solver: Any, options: list[tuple[Any, int, Any, tuple[int, int, int]]]) -> list[Any]:
+    """What is present of ``options`` (start, ticks, whether, what): what, and the start."""
+    present = [
+        (solver.value(start), ticks, what) for start, ticks, here, what in options if solver.value(here)
+    ]
+    return [(*what, start) for start, _, what in sorted(present)]
 
 
 if __name__ == "__main__":
@@ -57,4 +116,5 @@ if __name__ == "__main__":
         import ortools  # noqa: F401
     except ImportError:
         sys.exit(MISSING)
-    json.dump(solve(json.load(sys.stdin)), sys.stdout)
+    asked = json.load(sys.stdin)
+    json.dump({"open shop": open_shop, "joint": joint}[asked["problem"]](asked), sys.stdout)

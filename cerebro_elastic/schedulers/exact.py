@@ -46,6 +46,7 @@ def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: fl
         return known
     tick = length / TICKS
     question = {
+        "problem": "open shop",
         "seconds": seconds,
         "seed": seed,
         "length": TICKS,
@@ -55,8 +56,10 @@ def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: fl
         "config_ready": np.ceil(problem.config_ready / tick).astype(int).tolist(),
         "hint": [(v.config, v.partition, v.node, v.start / tick) for v in known],
     }
-    answer = _ask(question)
-    found = _left_shifted(problem, sorted(answer, key=lambda unit: unit[3]))
+    answer = ask(question)
+    if answer is None:
+        return known
+    found = _left_shifted(problem, answer)
     return min(known, found, key=lambda visits: max(v.end for v in visits))
 
 
@@ -80,7 +83,8 @@ def _left_shifted(problem: Instance, units: list[tuple[int, int, int, int]]) -> 
     return visits
 
 
-def _ask(question: dict[str, Any]) -> list[tuple[int, int, int, int]]:
+def ask(question: dict[str, Any]) -> Any:
+    """What CP-SAT, in a process of its own, answers (see ``cp_sat``)."""
     done = subprocess.run(
         [sys.executable, "-m", "cerebro_elastic.schedulers.cp_sat"],
         input=json.dumps(question),
@@ -94,8 +98,7 @@ def _ask(question: dict[str, Any]) -> list[tuple[int, int, int, int]]:
         )
     if done.returncode:
         raise ScheduleError(f"CP-SAT ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-    answer: list[tuple[int, int, int, int]] = json.loads(done.stdout)
-    return answer
+    return json.loads(done.stdout)
 
 
 MISSING = 3

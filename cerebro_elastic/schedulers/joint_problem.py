@@ -13,18 +13,22 @@ which of them a unit gets follows from the starts."""
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError
+from cerebro_elastic.errors import ScheduleError, did_you_mean
 from cerebro_elastic.schedulers.bounds import lower_bound
+from cerebro_elastic.schedulers.exact import UNITS
 from cerebro_elastic.schedulers.instances import Array, instance, numbers
+from cerebro_elastic.schedulers.joint_exact import Unit, exact_joint
 from cerebro_elastic.schedulers.scheduling import schedule
 
+POLICIES = ("auto", "exact")
 DECISIONS_PER_SECOND = 80_000
 CHANGES = 0.65
 """How often the best so far is changed, instead of beginning afresh."""
@@ -46,12 +50,52 @@ class JointSchedule:
     bound: float
 
 
-def joint(seconds: ArrayLike, devices: ArrayLike, seed: int = 0, budget: float = 1.0) -> JointSchedule:
+def joint(
+    seconds: ArrayLike, devices: ArrayLike, seed: int = 0, budget: float = 1.0, policy: str = "auto"
+) -> JointSchedule:
     """Widths and order for ``seconds`` (``[C, N, G]``, infinite where so many devices will not do) on nodes
-    of so many ``devices`` (``[N]``). ``budget`` is in seconds, turned into a number of decisions. Raises
-    ``ScheduleError``."""
+    of so many ``devices`` (``[N]``). ``policy`` is one of ``POLICIES``: ``auto`` is the heuristic, with a
+    ``budget`` of seconds that is turned into a number of decisions; ``exact`` is CP-SAT (``joint_exact``)
+    for ``budget`` seconds, from what the heuristic found in at most one. Raises ``ScheduleError``."""
+    if policy not in POLICIES:
+        raise ScheduleError(f"there is no policy {policy!r}; {did_you_mean(policy, POLICIES)}")
+    if not 0 <= budget < inf:
+        raise ScheduleError(f"budget is {budget}; it must be a finite number of seconds of at least 0")
     times, counts = _checked(seconds, devices)
-    return _Joint(times, counts).best(random.Random(seed), int(budget * DECISIONS_PER_SECOND))
+    if policy == "exact" and times[:, :, 0].size > UNITS:
+        raise ScheduleError(
+            f"the policy exact is for up to {UNITS} units; these are {times[:, :, 0].size}: take auto"
+        )
+    start = min(budget, 1.0) if policy == "exact" else budget
+    found = _Joint(times, counts).best(random.Random(seed), int(start * DECISIONS_PER_SECOND))
+    if policy == "auto" or found.makespan <= found.bound * (1 + 1e-9):
+        return found
+    return _improved(found, times, counts, seed, budget)
+
+
+def _improved(
+    found: JointSchedule, seconds: Array, devices: NDArray[np.int64], seed: int, budget: float
+) -> JointSchedule:
+    """By CP-SAT; at least as good."""
+    known = [(int(i), int(n), int(g), float(found.start[i, n])) for (i, n), g in np.ndenumerate(found.width)]
+    units, proven = exact_joint(seconds, devices, known, found.makespan, seed, budget)
+    bound = min(max(found.bound, proven), found.makespan)
+    shifted = _left_shifted(seconds, devices, units, bound)
+    return shifted if shifted.makespan < found.makespan else replace(found, bound=bound)
+
+
+def _left_shifted(
+    seconds: Array, devices: NDArray[np.int64], units: Sequence[Unit], bound: float
+) -> JointSchedule:
+    """The units in their order, each as early as its config and its node's devices allow."""
+    width = np.zeros(seconds.shape[:2], np.int64)
+    start, end = np.zeros((2, *seconds.shape[:2]))
+    configs, free = [0.0] * len(seconds), [[0.0] * count for count in devices]
+    for i, n, g, _ in units:
+        width[i, n], start[i, n] = g, max(configs[i], free[n][g - 1])
+        end[i, n] = configs[i] = start[i, n] + seconds[i, n, g - 1]
+        free[n] = sorted([*free[n][g:], *[configs[i]] * g])
+    return JointSchedule(width, start, end, float(end.max()), bound)
 
 
 def joint_bound(seconds: Array, devices: NDArray[np.int64]) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from cerebro_elastic.schedulers.instances import Array, Instance
+from cerebro_elastic.schedulers.joint_problem import JointSchedule
 from cerebro_elastic.schedulers.scheduling import Schedule
 
 
@@ -43,6 +44,25 @@ def judge(problem: Instance, found: Schedule, actual: Array | None = None) -> No
         if e:
             assert min(spans)[0] >= max(end for _, end in epochs[i, e - 1]) - 1e-6, "epoch after epoch"
     assert found.makespan == (visits.end.max() if len(visits) else 0.0)
+    assert found.makespan >= found.bound * (1 - 1e-9), "a lower bound"
+
+
+def judge_joint(seconds: Array, devices: Sequence[int], found: JointSchedule) -> None:
+    """Fails unless equations 4.1 to 4.14 of the thesis hold."""
+    configs, nodes, _ = seconds.shape
+    for i in range(configs):
+        for n in range(nodes):
+            assert 1 <= found.width[i, n] <= devices[n], "4.2 to 4.4"
+            took = seconds[i, n, found.width[i, n] - 1]
+            assert found.start[i, n] >= 0, "4.13"
+            assert abs(found.end[i, n] - found.start[i, n] - took) <= 1e-6, "4.1"
+        spans = [(found.start[i, n], found.end[i, n]) for n in range(nodes)]
+        assert_apart(span for span in spans if span[1] > span[0])
+    for n in range(nodes):
+        for now in found.start[:, n]:
+            on = (found.start[:, n] <= now + 1e-9) & (now < found.end[:, n] - 1e-9)
+            assert found.width[on, n].sum() <= devices[n], "4.5 to 4.9: no device has two units"
+    assert found.makespan == found.end.max()
     assert found.makespan >= found.bound * (1 - 1e-9), "a lower bound"
 
 

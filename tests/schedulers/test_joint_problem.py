@@ -11,26 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.schedulers.joint_problem import JointSchedule, joint
-from cerebro_elastic.testing.schedules import assert_apart
-
-
-def judge(seconds: Any, devices: Any, found: JointSchedule) -> None:
-    """Equations 4.1 to 4.14 of the thesis, checked on the schedule."""
-    configs, nodes, _ = seconds.shape
-    for i in range(configs):
-        for n in range(nodes):
-            assert 1 <= found.width[i, n] <= devices[n], "4.2 to 4.4"
-            took = seconds[i, n, found.width[i, n] - 1]
-            assert found.start[i, n] >= 0, "4.13"
-            assert found.end[i, n] - found.start[i, n] == pytest.approx(took), "4.1"
-        assert_apart((found.start[i, n], found.end[i, n]) for n in range(nodes) if found.end[i, n] > 0)
-    for n in range(nodes):
-        for now in found.start[:, n]:
-            on = (found.start[:, n] <= now + 1e-9) & (now < found.end[:, n] - 1e-9)
-            assert found.width[on, n].sum() <= devices[n], "4.5 to 4.9: no device has two units"
-    assert found.makespan == found.end.max()
-    assert found.makespan >= found.bound * (1 - 1e-9)
+from cerebro_elastic.schedulers import joint
+from cerebro_elastic.testing.schedules import judge_joint
 
 
 @settings(max_examples=30, deadline=None)
@@ -40,7 +22,7 @@ def test_schedules_are_valid(configs: int, devices: list[int], seed: int) -> Non
     seconds = rng.uniform(1, 9, (configs, len(devices), 3))
     seconds[rng.random(seconds.shape) < 0.3] = inf
     seconds[:, :, 0] = 9.0
-    judge(seconds, devices, joint(seconds, devices, seed, budget=0.01))
+    judge_joint(seconds, devices, joint(seconds, devices, seed, budget=0.01))
 
 
 SCENARIOS = [(6, [2] * 8), (6, [4, 2, 2]), (10, [4, 2, 2])]
@@ -57,7 +39,7 @@ def test_linear_speed_up_reaches_the_bound(configs: int, devices: list[int]) -> 
     seconds = sped_up(configs, devices, 1.0)
     found = joint(seconds, devices, budget=0.1)
     assert found.makespan <= found.bound * 1.0001
-    judge(seconds, devices, found)
+    judge_joint(seconds, devices, found)
 
 
 def test_widths_between_the_extremes_beat_both() -> None:
@@ -70,7 +52,7 @@ def test_widths_between_the_extremes_beat_both() -> None:
         narrowest[:, n, 1:] = inf
     for extreme in (widest, narrowest):
         assert found.makespan < joint(extreme, devices, budget=0.1).makespan
-    judge(seconds, devices, found)
+    judge_joint(seconds, devices, found)
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
@@ -91,3 +73,10 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
 def test_bad_input_is_told(seconds: Any, devices: Any, said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
         joint(seconds, devices)
+
+
+def test_bad_arguments_are_told() -> None:
+    with pytest.raises(ScheduleError, match="did you mean 'exact'"):
+        joint([[[1.0]]], [1], policy="exakt")
+    with pytest.raises(ScheduleError, match="budget is -1"):
+        joint([[[1.0]]], [1], budget=-1.0)
