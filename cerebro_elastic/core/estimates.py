@@ -22,6 +22,8 @@ FORGOTTEN = 100
 MEMORY = 8
 """Visits over which a node's factor is the (geometric) mean: what one of them took may be chance."""
 _FACTORS = (1 / 32, 32.0)
+_SPARE = 1.25
+_SLACK = 0.5
 
 
 def learn(
@@ -68,6 +70,12 @@ def unit_seconds(state: State, config: str) -> float:
         return min(trials)
     known = state.timings.values()
     return sum(known) / len(known) if known else 1.0
+
+
+def fits(rest: float, save: float, left: float) -> bool:
+    """Whether a unit that needs ``rest`` seconds for its batches and ``save`` for its checkpoint will
+    probably be committed within ``left`` seconds: a quarter more than that, and a bit."""
+    return _SPARE * (rest + save) + _SLACK <= left
 
 
 def _visits(paces: Mapping[str, Pace]) -> int:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import seconds_from
+from cerebro_elastic.core.estimates import fits
 
 _TORCHRUN_NOTICE = 30.0
-_SPARE = 1.25
-_SLACK = 0.5
 
 
 def grace_of(env: Mapping[str, str], wall: float) -> float:
@@ -24,12 +23,6 @@ def grace_of(env: Mapping[str, str], wall: float) -> float:
         grace = notice - max(1.0, notice / 10)
     end = seconds_from(env, "SLURM_JOB_END_TIME")
     return max(0.0, grace if end is None else min(grace, end - wall))
-
-
-def fits(rest: float, save: float, left: float) -> bool:
-    """Whether a unit that needs ``rest`` seconds for its batches and ``save`` for its checkpoint will
-    probably be committed within ``left`` seconds: a quarter more than that, and a bit."""
-    return _SPARE * (rest + save) + _SLACK <= left
 
 
 class Leaving:

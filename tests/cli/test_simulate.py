@@ -85,6 +85,8 @@ def test_a_gantt_chart(simulate: Cerebro, project: Path) -> None:
         ("slow node-1 at 3", "`slow`, and nothing else, says `by` how much"),
         ("kill node-1 at 3 by 2", "`slow`, and nothing else, says `by` how much"),
         ("crash node-1 at 3 for 2", "only kill, drain, slow last `for` some seconds"),
+        ("kill node-1 at 3 within 2", "only `drain` says `within` how many seconds"),
+        ("drain leader at 3", "the leader decides, and is no node: it can be killed, and nothing else"),
     ],
 )
 def test_wrong_faults(simulate: Cerebro, project: Path, faults: str, message: str) -> None:

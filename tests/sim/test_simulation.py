@@ -9,6 +9,7 @@ import pytest
 
 from cerebro_elastic.core.events import (
     Event,
+    LeaderChanged,
     NodeJoined,
     NodeLeft,
     TrialDone,
@@ -115,7 +116,13 @@ def test_the_table_of_times() -> None:
 
 
 def test_a_seed_is_a_history() -> None:
-    faults = "kill node-1 at 25 for 20\ncrash node-2 at 33\nslow node-3 at 40 by 3 for 30"
+    faults = """
+        kill node-1 at 25 for 20
+        crash node-2 at 33
+        slow node-3 at 40 by 3 for 30
+        kill leader at 51
+        drain node-0 at 72 within 4 for 20
+    """
     first = run(spread=0.3, faults=faults)
     assert run(spread=0.3, faults=faults).events == first.events
     assert run(replace(PLAN, seed=4), spread=0.3, faults=faults).events != first.events
@@ -152,9 +159,60 @@ def test_who_is_drained_finishes_its_unit() -> None:
     assert ended[-1] >= 60.0
 
 
-def test_a_crash_fails_one_attempt() -> None:
+def test_who_has_no_time_to_finish_hands_its_unit_on() -> None:
+    """Its unit is from 10 to 20 s; a batch takes 0.1 s, the save 1."""
+    times = Times(usual=10.0, saving=1.0)
+    done = run(times=times, faults="drain node-1 at 13.25 within 6")
+    (part,) = [v for v in visits(done) if not v.whole]
+    assert (part.node, part.started, part.batches, part.seconds) == ("node-1", 10.0, 33, pytest.approx(3.3))
+    assert (part.hop_seconds, part.save_seconds) == (1.0, 0.0), "a node that leaves waits for its save"
+    (rest,) = [v for v in visits(done) if v.skip]
+    assert (rest.unit, rest.batches, rest.input) == (part.unit, 67, part.output)
+    assert rest.seconds == pytest.approx(6.7)
+    assert rest.node != "node-1"
+    assert not [v for v in visits(done) if v.node == "node-1" and v.started > 10.0]
+    assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft]
+    assert len([v for v in visits(done) if v.whole]) == 48
+
+
+def test_who_has_time_enough_finishes_and_who_has_none_is_lost() -> None:
+    enough = run(faults="drain node-1 at 13 within 30 for 10")
+    assert all(v.whole for v in visits(enough))
+    assert [v.ended for v in visits(enough) if v.node == "node-1" and v.started == 10.0] == [20.0]
+    assert any(v.node == "node-1" and v.started >= 30.0 for v in visits(enough)), "it is back"
+    lost = run(faults="drain node-1 at 13 within 0")
+    assert [type(event) for event in lost.events].count(UnitWithdrawn) == 1
+    assert len(visits(lost)) == 48
+
+
+def test_evaluations_and_gangs_are_drained_too() -> None:
+    plan = replace(PLAN, evaluations=2, choices=(Choice("ddp", ranks=2, nodes=2),), seed=1)
+    done = run(plan, faults="drain node-0 at 7 within 2 for 5\ndrain node-2 at 26.5 within 1.5 for 5")
+    assert done.state.outcome == "finished"
+    assert any(not v.whole and len(v.nodes) == 2 for v in visits(done))
+    alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
+    given_up = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
+    assert any(isinstance(event, UnitWithdrawn) for event in given_up.events)
+    assert given_up.state.outcome == "finished"
+
+
+def test_while_nobody_leads_units_end_and_none_begin() -> None:
+    done = run(faults="kill leader at 12\nkill leader at 41 for 15")
+    changes = [e for e in done.events if isinstance(e, LeaderChanged)]
+    assert [change.leader is None for change in changes] == [False, True, False, True, False]
+    begins = sorted({v.started for v in visits(done)})
+    # The units of 10 to 20 s end; those of 17 s on find the next leader. (Its lease takes 5 s to end.)
+    assert begins[:3] == [0.0, 10.0, 20.0]
+    assert not [at for at in begins if 41.0 <= at < 56.0]
+    assert 56.0 in begins
+    assert {v.started: v.ended for v in visits(done)}[40.0] == 50.0, "committed meanwhile"
+    assert len(visits(done)) == 48
+
+
+def test_a_crash_fails_one_attempt_and_its_node_registers_anew() -> None:
     done = run(faults="crash node-0 at 15")
     assert [type(e) for e in done.events].count(UnitFailed) == 1
+    assert [type(event) for event in _about("node-0", done.events)] == [NodeLeft, NodeJoined]
     assert len(visits(done)) == 48
 
 
