@@ -52,7 +52,7 @@ def nobody(_error: BaseException) -> None:
 
 class Attempts:
     """Performs the attempts of one process, one after the other. Others reach it at ``address``; a unit may
-    take ``limit`` bytes (``None``: what there is). A unit of one rank whose save takes longer than ``quick``
+    take ``limit`` bytes (``None``: what there is). A unit of one node whose save takes longer than ``quick``
     seconds is saved behind the next one; ``alarm`` is told what ends the saving of all."""
 
     def __init__(
@@ -131,8 +131,7 @@ class Attempts:
         hang = max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
         try:
             with self._watchdog.watching(hang, attempt.token):
-                if needs_group(attempt.choice) or attempt.unit.phase is Phase.TRIAL:
-                    # Others wait for this rank, or its time and memory are measured.
+                if attempt.unit.phase is Phase.TRIAL:  # its time and memory are measured
                     self._writer.wait(self._watchdog.beat)
                 made = self._does(attempt).do(attempt, config, seat, hang)
         except Withdrawn:
@@ -168,10 +167,10 @@ class Attempts:
 
     def _may_go_on(self, trained: Trained) -> bool:
         """Whether the next unit may begin before this one is saved: not if the node is to leave, nor in a
-        group, whose ranks save together, nor without memory for both states."""
-        alone = not needs_group(trained.attempt.choice)
+        gang, nor if there is nothing to save (left), nor without memory for both states."""
+        here = trained.bytes > 0 and len(trained.attempt.nodes) == 1
         room = memory.room(torch.device("cpu"), None) > _ROOM * trained.bytes
-        return alone and room and not self._leaving.asked
+        return here and room and not self._leaving.asked
 
     def _watched(self, trained: Trained, hang: float) -> Saved:
         with self._watchdog.watching(hang, trained.attempt.token):
