@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, people, results
@@ -24,6 +24,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.report.progress import progress_view
 from cerebro_elastic.report.tables import brief, leaderboard_table, unit_text
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
@@ -69,7 +70,7 @@ def run(
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
     checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
-    view = LiveView(checked.objective, Console(stderr=as_json))
+    view = LiveView(checked.objective, terminal(stderr=as_json))
     try:
         with stopped_as_by_ctrl_c(), view:
             result = launch(
@@ -87,22 +88,22 @@ def run(
     if as_json:
         typer.echo(json.dumps(outcome_json(result)))
         return
-    console = Console()
+    console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
     failed = [row for row in result.leaderboard if row.status == "failed"]
     for row in failed:
-        console.print(f"{row.config} failed: {row.reason}", style="red", highlight=False, soft_wrap=True)
+        console.print(f"{row.config} failed: {row.reason}", style="red", soft_wrap=True)
     try:
         best = result.best
     except RunError as error:
-        console.print(str(error), style="yellow", highlight=False, soft_wrap=True)
+        console.print(str(error), style="yellow", soft_wrap=True)
     else:
         assert best.best_checkpoint is not None
-        console.print(f"best checkpoint: {best.best_checkpoint.url}", highlight=False, soft_wrap=True)
-    console.print(f"curves: {result.folder.curves}", highlight=False, soft_wrap=True)
-    console.print(f"report: {result.folder.report}", highlight=False, soft_wrap=True)
+        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
+    console.print(f"curves: {result.folder.curves}", soft_wrap=True)
+    console.print(f"report: {result.folder.report}", soft_wrap=True)
     name = result.run
-    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG", highlight=False)
+    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
     if failed and len(failed) == len(result.leaderboard):
         raise typer.Exit(1)
 
@@ -124,7 +125,7 @@ def join(
     """
     from cerebro_elastic.runs.join import join as take_part
 
-    view = LiveView(None, Console(), moving=False)
+    view = LiveView(None, terminal(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
             result = take_part(
@@ -177,10 +178,10 @@ def status(
     if as_json:
         typer.echo(json.dumps(state_json(spec.plan.run, state, live)))
         return
-    console = Console()
+    console = terminal()
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
     led = f", led by {state.leader}" if state.leader else ""
-    console.print(f"run {spec.plan.run}: {how}{led}", highlight=False, soft_wrap=True)
+    console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     console.print(progress_view(state, objective, None))
 
@@ -262,11 +263,11 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
     from cerebro_elastic.runs.doctor import examine
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    marks = {True: "[green]ok[/]", False: "[red]bad[/]", None: "[yellow]absent[/]"}
+    marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
     findings = list(examine(home or default_home(), store_of(etcd)))
     for finding in findings:
         table.add_row(marks[finding.ok], finding.what, finding.told)
-    Console().print(table)
+    terminal().print(table)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)
 

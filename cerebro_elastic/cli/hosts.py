@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cerebro_elastic.cli.options import (
     Grace,
@@ -23,6 +22,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.report.tables import leaderboard_table
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.live import LiveView
 
@@ -54,7 +54,7 @@ def host(
     from cerebro_elastic.runs.host import host as take_part
 
     checked = load_recipe(recipe)
-    view = LiveView(checked.objective, Console(), moving=False)
+    view = LiveView(checked.objective, terminal(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
             watch(submitted_by)
@@ -72,7 +72,7 @@ def host(
         typer.echo("left the run; nothing that was committed is lost, and others go on.")
         return
     if result is not None:
-        Console().print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+        terminal().print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
         typer.echo(f"a record of the run is at {result.folder.path}")
 
 
@@ -92,7 +92,7 @@ def etcd(
     """
     from cerebro_elastic.runs.serve import serve
 
-    view = LiveView(None, Console(), moving=False)
+    view = LiveView(None, terminal(), moving=False)
     try:
         with stopped_as_by_ctrl_c(), view:
             watch(submitted_by)

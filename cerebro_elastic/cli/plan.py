@@ -16,6 +16,7 @@ from cerebro_elastic.core.values import Choice
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.tables import brief, bytes_text, clock_text
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.candidates import Candidate, Option
 from cerebro_elastic.runs.plan import Forecasts
 from cerebro_elastic.runs.plan import plan as forecast
@@ -42,18 +43,18 @@ def plan(
     A few batches are trained on this machine for each parallelism of the recipe; the rest is simulated.
     """
     checked = load_recipe(recipe) if epochs is None else load_recipe(recipe, epochs=epochs)
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     found = forecast(
         checked,
         nodes=_numbers(nodes, "--nodes"),
         partitions=_numbers(partitions, "--partitions"),
         home=home,
-        say=lambda text: console.print(text, highlight=False, soft_wrap=True, style="dim"),
+        say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
         typer.echo(json.dumps(_json(found, price)))
     else:
-        _show(Console(), checked, found, price)
+        _show(terminal(), checked, found, price)
 
 
 def _numbers(text: str | None, option: str) -> list[int]:
@@ -66,21 +67,21 @@ def _numbers(text: str | None, option: str) -> list[int]:
 
 def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | None) -> None:
     def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
 
     tried = {trial.config for trial in found.measured.trials}
     say(
         f"{recipe.name}: {found.configs} configs, up to {recipe.epochs} epochs of {found.measured.rows} rows "
         f"({bytes_text(found.measured.bytes)}); {len(tried)} configs were tried here, a few batches each\n"
     )
-    console.print(_options_table(found, price), highlight=False)
+    console.print(_options_table(found, price))
     if found.left_out:
         say("\nLeft out (docs/scheduling.md says by which rules):")
         for line in _left_out(found):
             say(line)
     if found.ways:
         say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {found.best.candidate}:")
-        console.print(_ways_table(found), highlight=False)
+        console.print(_ways_table(found))
     else:
         say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")
     if found.stopped:

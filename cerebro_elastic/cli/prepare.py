@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cerebro_elastic.cli.options import SubmittedBy, watch
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.records import Progress
 from cerebro_elastic.data.share import Share
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
@@ -91,7 +91,7 @@ class _Shown:
     """Progress for people: a line that moves in a terminal, else a line now and then."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = terminal(stderr=True)
         self._began = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
@@ -101,7 +101,7 @@ class _Shown:
             return
         self._last = now
         text = progress_text(progress, now - self._began)
-        self._console.print(text, end="\r" if moves and not over else "\n", highlight=False, soft_wrap=True)
+        self._console.print(text, end="\r" if moves and not over else "\n", soft_wrap=True)
 
 
 def progress_text(progress: Progress, seconds: float) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
@@ -17,6 +16,7 @@ from cerebro_elastic.core.values import Status
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.tables import clock_text
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.simulate import Forecast, forecast
 from cerebro_elastic.sim import Times, read_times
 from cerebro_elastic.words import counted
@@ -126,7 +126,7 @@ def _json(done: Forecast) -> dict[str, Any]:
 
 
 def _show(done: Forecast, report: str | None, gantt: str | None) -> None:
-    console = Console()
+    console = terminal()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("node", "visits", "training", "hops", "trials", "lost", "idle"):
         table.add_column(name, justify="left" if name == "node" else "right")
@@ -139,13 +139,12 @@ def _show(done: Forecast, report: str | None, gantt: str | None) -> None:
     console.print(
         f"{took} for {counted(_visits(done), 'unit')}; nodes idle {done.idle:.1%}; "
         f"configs: {ended or 'none'}",
-        highlight=False,
         soft_wrap=True,
     )
     console.print(table)
     for name, where in (("report", report), ("Gantt chart", gantt)):
         if where is not None:
-            console.print(f"{name}: {where}", highlight=False, soft_wrap=True)
+            console.print(f"{name}: {where}", soft_wrap=True)
 
 
 def _visits(done: Forecast) -> int:

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, store_of
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.report.trials import TrialRow, trial_rows, trials_view
 
 
@@ -34,7 +34,7 @@ def trials(
     elif not rows:
         typer.echo("nothing is tried yet")
     else:
-        Console().print(trials_view(rows), highlight=False)
+        terminal().print(trials_view(rows))
 
 
 def _json(row: TrialRow) -> dict[str, Any]:

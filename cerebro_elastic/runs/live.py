@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from cerebro_elastic.core.events import (
     ConfigCreated,
@@ -29,6 +30,7 @@ from cerebro_elastic.core.waits import waits
 from cerebro_elastic.report.progress import lacking, progress_view, summary_line
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import hparams_text, unit_text
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.words import counted
@@ -42,7 +44,7 @@ class LiveView:
     def __init__(
         self, objective: Objective | None = None, console: Console | None = None, *, moving: bool = True
     ) -> None:
-        console = console or Console()
+        console = console or terminal()
         self._console = console
         moves = moving and objective is not None and (console.is_terminal or _is_notebook(console))
         stays = _is_notebook(console)  # a terminal gets the leaderboard in its place
@@ -61,7 +63,7 @@ class LiveView:
             self._live.stop()
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=True)
 
     def _show(self, events: list[Event], state: State) -> None:
         elapsed = time.monotonic() - self._began

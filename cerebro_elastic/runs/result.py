@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.values import Spec
@@ -19,6 +17,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import records
 from cerebro_elastic.report.results import ConfigResult, leaderboard
 from cerebro_elastic.report.tables import leaderboard_table
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.attach import read_record
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.store.journal import read_journal
@@ -91,7 +90,7 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """The leaderboard, in a notebook."""
-        console = Console(record=True, width=120, file=io.StringIO(), force_jupyter=False)
+        console = terminal(record=True, width=120, file=io.StringIO(), force_jupyter=False)
         console.print(leaderboard_table(self.leaderboard, self.recipe.objective.metric))
         return console.export_html(
             inline_styles=True, code_format="<pre style='line-height: 1.2'>{code}</pre>"

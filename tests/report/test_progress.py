@@ -15,6 +15,7 @@ from cerebro_elastic.core.state import Point, State
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Unit
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.report.progress import progress_view, summary_line
+from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.live import LiveView
 
 ACCURACY = Objective(metric="val_accuracy", mode="max")
@@ -127,6 +128,15 @@ def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> 
         for now in (both, alone, alone, both, alone):
             view.watcher.show([], now)
     assert file.getvalue().count("3 configs wait for nodes: ") == 2, "when it changes"
+
+
+def test_what_users_code_says_is_shown_as_it_is() -> None:
+    file = io.StringIO()
+    told = "c0001 failed: [batch, time] in [/data] is :smile:"
+    with LiveView(ACCURACY, Console(file=file)) as view:
+        view.watcher.say(told)
+    terminal(file=file).print(told)
+    assert file.getvalue() == f"{told}\n{told}\n"
 
 
 def played(past: Any, *, terminal: bool) -> str:
