@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from cerebro_elastic import arguments, registry
 from cerebro_elastic.errors import RecipeError, did_you_mean
@@ -33,6 +34,7 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
     for option in options or {}:
         if known is not None and option not in known:
             raise RecipeError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
+    _check_kinds(name, factory, options or {})
     made: Parallelism = factory(**(options or {}))
     return made
 
@@ -42,3 +44,17 @@ def prepare(name: str, options: Mapping[str, Any] | None, device: torch.device) 
     made = make(name, options)
     if isinstance(made, Preparing):
         made.prepare(device)
+
+
+def _check_kinds(name: str, factory: Any, options: Mapping[str, Any]) -> None:
+    """That the options are of the kinds that the factory's annotations, if it has any, say."""
+    try:
+        hints = get_type_hints(factory.__init__ if isinstance(factory, type) else factory)
+    except NameError:  # of something that is there for type checkers alone
+        return
+    for option in options.keys() & hints.keys():
+        try:
+            TypeAdapter(hints[option]).validate_python(options[option], strict=True)
+        except ValidationError as exc:
+            rule = exc.errors()[0]["msg"].replace("Input should", "it should")
+            raise RecipeError(f"{name}: {option} is {options[option]!r}: {rule}") from exc

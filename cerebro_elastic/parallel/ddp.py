@@ -32,7 +32,10 @@ class Ddp:
     def refusal(self, parts: Parts, ranks: int) -> str | None:
         """Anything that has something to train, on two ranks or more."""
         if ranks < 2:
-            return f"ddp takes two ranks or more, not {ranks}: on one, take single"
+            return (
+                f"ddp takes two ranks or more, not {ranks}: take single, or give a unit more ranks "
+                "(`node: {ranks: 2}`, or `gang: 2`)"
+            )
         return None if any(p.requires_grad for p in parts.model.parameters()) else "nothing is trainable"
 
     def portion(self, rows: int) -> Portion:

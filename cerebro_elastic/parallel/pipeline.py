@@ -32,7 +32,7 @@ class Pipeline:
     """
 
     def __init__(self, *, split: Sequence[str] | None = None, microbatches: int | None = None) -> None:
-        if microbatches is not None and (isinstance(microbatches, bool) or microbatches < 1):
+        if microbatches is not None and microbatches < 1:
             raise RecipeError(f"pipeline: microbatches is {microbatches!r}, expected a number from 1 on")
         self._split = split
         self._microbatches = microbatches
@@ -45,7 +45,10 @@ class Pipeline:
     def refusal(self, parts: Parts, ranks: int) -> str | None:
         """Whether the model can be cut into so many stages."""
         if ranks < 2:
-            return f"pipeline takes two ranks or more, not {ranks}: on one, take single"
+            return (
+                f"pipeline takes two ranks or more, not {ranks}: take single, or give a unit more ranks "
+                "(`node: {ranks: 2}`, or `gang: 2`)"
+            )
         if not any(p.requires_grad for p in parts.model.parameters()):
             return "nothing is trainable"
         try:

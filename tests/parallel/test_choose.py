@@ -39,6 +39,30 @@ def test_names_and_options() -> None:
         make("fsdp", {"precision": "float8"})
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value", "said"),
+    [
+        ("fsdp", "wrap", "Linear", "'str' instances are not allowed as a Sequence value"),
+        ("fsdp", "offload", "yes please", "it should be a valid boolean"),
+        ("ddp", "find_unused_parameters", 1, "it should be a valid boolean"),
+        ("pipeline", "microbatches", "4", "it should be a valid integer"),
+        ("pipeline", "split", [3], "it should be a valid string"),
+        ("deepspeed", "stage", "2", "it should be a valid integer"),
+        ("deepspeed", "config", 3, "it should be a valid dictionary"),
+    ],
+)
+def test_options_of_another_kind(name: str, option: str, value: object, said: str) -> None:
+    with pytest.raises(RecipeError) as told:
+        make(name, {option: value})
+    assert str(told.value) == f"{name}: {option} is {value!r}: {said}"
+
+
+def test_options_that_are_as_they_should_be() -> None:
+    make("fsdp", {"wrap": [], "precision": None, "offload": True})
+    make("pipeline", {"split": ["a"], "microbatches": 2})
+    make("deepspeed", {"stage": 3, "config": {"wall_clock_breakdown": False}})
+
+
 def test_ranks_and_models_that_do_not_fit() -> None:
     assert "two ranks or more, not 1" in refusal(make("ddp"), parts(), 1)
     frozen = parts(nn.Linear(2, 2).requires_grad_(False))
@@ -100,7 +124,7 @@ def test_deepspeeds_json_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(RecipeError, match="is not JSON"):
         make("deepspeed", {"config": str(tmp_path / "bad.json")})
-    for stage in (None, 0, 4, True):
+    for stage in (None, 0, 4):
         with pytest.raises(RecipeError, match="choices: 1, 2, 3"):
             make("deepspeed", {"stage": stage})
 

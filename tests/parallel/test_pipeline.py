@@ -64,13 +64,12 @@ def test_refusals() -> None:
     parts = Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert make("pipeline").refusal(parts, 2) is None
     for ranks, said in [
-        (1, "two ranks or more, not 1: on one, take single"),
+        (1, "two ranks or more, not 1: take single, or give a unit more ranks"),
         (3, "2 blocks in a row, too few"),
     ]:
         assert said in (make("pipeline").refusal(parts, ranks) or "")
     assert "calls no module 'layer.1'" in (make("pipeline", {"split": ["layer.1"]}).refusal(parts, 2) or "")
     model.requires_grad_(False)
     assert make("pipeline").refusal(parts, 2) == "nothing is trainable"
-    for number in (0, True):
-        with pytest.raises(RecipeError, match=f"microbatches is {number}, expected a number from 1 on"):
-            make("pipeline", {"microbatches": number})
+    with pytest.raises(RecipeError, match="microbatches is 0, expected a number from 1 on"):
+        make("pipeline", {"microbatches": 0})
