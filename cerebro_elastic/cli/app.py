@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ from cerebro_elastic.cli import hosts, people, results
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
-from cerebro_elastic.cli.shown import outcome_json, state_json
+from cerebro_elastic.cli.shown import json_text, outcome_json, state_json
 from cerebro_elastic.cli.simulate import simulate
 from cerebro_elastic.cli.trials import trials
 from cerebro_elastic.core.events import UnitCommitted
@@ -86,7 +85,7 @@ def run(
         typer.echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json.dumps(outcome_json(result)))
+        typer.echo(json_text(outcome_json(result)))
         return
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
@@ -176,7 +175,7 @@ def status(
 
     spec, state, live = ask(run, home=home, store=store_of(etcd))
     if as_json:
-        typer.echo(json.dumps(state_json(spec.plan.run, state, live)))
+        typer.echo(json_text(state_json(spec.plan.run, state, live)))
         return
     console = terminal()
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
@@ -208,7 +207,7 @@ def verify(
     if as_json:
         decided = again and asdict(again)
         told = {"visits": visits, "violations": [asdict(v) for v in violations], "decided": decided}
-        typer.echo(json.dumps(told))
+        typer.echo(json_text(told))
     else:
         for violation in violations:
             typer.echo(f"{violation.invariant}: {violation.story}", err=True)

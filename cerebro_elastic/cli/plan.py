@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
+from cerebro_elastic.cli.shown import json_text
 from cerebro_elastic.core.values import Choice
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -52,7 +52,7 @@ def plan(
         say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
-        typer.echo(json.dumps(_json(found, price)))
+        typer.echo(json_text(_json(found, price)))
     else:
         _show(terminal(), checked, found, price)
 
@@ -166,6 +166,7 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
                 "choice": trial.choice.label,
                 "batch": trial.batch,
                 "hop": trial.hop,
+                "saving": trial.saving,
                 "bytes": trial.bytes,
                 "state": trial.state,
                 "refusal": trial.refusal,

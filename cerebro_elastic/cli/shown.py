@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_elastic.core.state import State
@@ -10,6 +13,19 @@ from cerebro_elastic.core.waits import Wait, waits
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.tables import unit_text
 from cerebro_elastic.runs.result import RunResult
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON that every program reads: JSON has no NaN and no infinity, they become ``null``."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def state_json(run: str, state: State, live: bool) -> dict[str, Any]:

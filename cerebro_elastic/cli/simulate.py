@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
+from cerebro_elastic.cli.shown import json_text
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.errors import RecipeError, RunError
@@ -70,7 +70,7 @@ def simulate(
     if gantt is not None:
         write_gantt(done.simulation.events, gantt)
     if as_json:
-        typer.echo(json.dumps(_json(done)))
+        typer.echo(json_text(_json(done)))
     else:
         _show(done, report, gantt)
     if done.simulation.state.outcome is None:

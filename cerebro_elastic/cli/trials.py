@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, store_of
+from cerebro_elastic.cli.shown import json_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.report.trials import TrialRow, trial_rows, trials_view
 
@@ -25,7 +25,7 @@ def trials(
     spec, state, _ = ask(run, home=home, store=store_of(etcd))
     rows = trial_rows(state)
     if as_json:
-        typer.echo(json.dumps({"run": spec.plan.run, "trials": [_json(row) for row in rows]}))
+        typer.echo(json_text({"run": spec.plan.run, "trials": [_json(row) for row in rows]}))
     elif len(spec.plan.choices) == 1:
         typer.echo(
             f"run {spec.plan.run} trains by {spec.plan.choices[0]} and tries nothing else; with several "
