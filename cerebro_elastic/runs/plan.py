@@ -174,6 +174,7 @@ def _times(recipe: Recipe, measured: Measured, candidate: Candidate) -> Times:
         configs=units,
         validation=dict.fromkeys(names, fmean(validation.values())) | validation,
         hop=fmean(t.hop or 0.0 for t in trials),
+        saving=fmean(t.saving for t in trials),
         dispatch=DISPATCH,
     )
 

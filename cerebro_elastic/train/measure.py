@@ -9,8 +9,9 @@ from cerebro_elastic.core.values import Choice
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a trial told of a config by a choice: seconds of a ``batch`` and of a ``hop`` (one save and one
-    load of the state), the most ``bytes`` that a rank had in use, the ``state``'s bytes at rest; or why it is
+    """What a trial told of a config by a choice: seconds of a ``batch``, and of a ``hop`` (one load and one
+    save of the state) as far as it is the node's time, the rest of the save going on behind its next unit
+    (``saving``); the most ``bytes`` that a rank had in use, and the ``state``'s bytes at rest; or why it is
     refused. ``hop`` and ``state`` are ``None`` if the task cannot be left in the middle of a unit."""
 
     config: str
@@ -18,5 +19,6 @@ class Measure:
     batch: float = 0.0
     bytes: int = 0
     hop: float | None = None
+    saving: float = 0.0
     state: int | None = None
     refusal: str | None = None

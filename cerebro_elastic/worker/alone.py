@@ -25,6 +25,7 @@ from cerebro_elastic.parallel.team import RankFailed, Ranks
 from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.train.measure import Measure
 from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.attempts import QUICK
 from cerebro_elastic.worker.failure import failure_of
 from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
@@ -115,8 +116,12 @@ def _measured(bench: Bench, config: Config, unit: Unit, choice: Choice, scratch:
     parts = save_part(tried.state, url, part)
     if ranks()[0] > 0:
         return Measure(config.id, choice)
-    saved = save(tried.state, url, parts)
-    checkpoint.load(saved, part)
-    hop = clock.now() - began
-    checkpoint.remove(saved)
-    return Measure(config.id, choice, tried.per_batch, tried.bytes, hop, saved.bytes)
+    ref = save(tried.state, url, parts)
+    saved = clock.now()
+    checkpoint.load(ref, part)
+    loaded = clock.now()
+    checkpoint.remove(ref)
+    # Ranks of a group save together, before they do anything else.
+    behind = 0.0 if needs_group(choice) else max(0.0, saved - began - QUICK)
+    hop = loaded - began - behind
+    return Measure(config.id, choice, tried.per_batch, tried.bytes, hop, behind, ref.bytes)

@@ -63,6 +63,10 @@ def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None
     measured = told(tried("c0000", 0.1, hop=0.5), valid=300)
     (one,) = plan(measured, [2], [1]).options
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.5 + 30 * 0.1 / 3))
+    behind = told(tried("c0000", 0.1, hop=0.25, saving=0.25), valid=300)
+    (one,) = plan(behind, [2], [1]).options
+    saved = 0.25  # the last one
+    assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.25 + 30 * 0.1 / 3) + saved)
 
 
 def test_table_two_has_the_runs_own_numbers() -> None:
