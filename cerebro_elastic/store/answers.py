@@ -20,6 +20,8 @@ _ADVICE = {
     "denied": f"let the user of {_LOGIN} read and write the keys of the run",
     "too many operations": "make smaller transactions, or start etcd with a higher --max-txn-ops",
     "too large": "write smaller values, or start etcd with a higher --max-request-bytes",
+    "no answer of an etcd": "check that this is an etcd's address for clients; where its JSON gateway is "
+    "switched off, set CEREBRO_ETCD_DRIVER=grpc",
     "larger than max": "write smaller values, or start etcd with a higher --max-request-bytes",
 }
 

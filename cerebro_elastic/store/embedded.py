@@ -268,8 +268,7 @@ def _check_port(listen: str, port: int) -> None:
             probe.bind((listen, port))
         except OSError as exc:
             raise StoreError(
-                f"port {port} for etcd cannot be taken ({exc.strerror}): stop what uses it, give another, "
-                f"or none to have a free one chosen"
+                f"port {port} for etcd cannot be taken ({exc.strerror}): stop what uses it, or give another"
             ) from exc
 
 

@@ -14,6 +14,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from textwrap import shorten
 from typing import Any
 
 import requests
@@ -146,7 +147,8 @@ def from_response(response: requests.Response, server: str) -> Problem:
     except (requests.JSONDecodeError, KeyError, TypeError):
         pass
     code = UNAVAILABLE if response.status_code >= 500 else INVALID_ARGUMENT
-    return from_status(f"HTTP {response.status_code} {response.text[:200].strip()}", code, server)
+    told = shorten(response.text, 80, placeholder=" ...")
+    return from_status(f"HTTP {response.status_code} {told} (no answer of an etcd)", code, server)
 
 
 def from_exception(

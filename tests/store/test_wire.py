@@ -104,6 +104,12 @@ def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
         (503, '{"error": {"grpc_code": 14, "message": "no leader"}}', NoAnswer, "^no leader$"),
         (502, "<html>bad gateway</html>", NoAnswer, "^HTTP 502 <html>"),
         (404, "[]", Refused, r"HTTP 404 \[\]"),
+        (
+            404,
+            f"<html>\n{'word ' * 99}",
+            Refused,
+            r"404 <html> (word )+\.\.\. \(no answer of an etcd\); check that",
+        ),
     ],
 )
 def test_a_response_with_an_error_status(status: int, body: str, kind: type[Exception], told: str) -> None:
