@@ -35,8 +35,10 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     if waiting(state, plan):
         return
     nodes = {n.name: n for n in used_nodes(state, plan)}
-    moment = _Moment(state, plan, nodes, offers(state, plan, nodes), holdings(nodes.values()))
     idle = [name for name in nodes if name not in state.attempts]
+    if not idle:
+        return
+    moment = _Moment(state, plan, nodes, offers(state, plan, nodes), holdings(nodes.values()))
     busy = {attempt.unit.config for attempt in state.underway()}
     taken: list[tuple[Offer, tuple[Node, ...]]] = []
     first = overdue(state, moment.offers, len(nodes))
