@@ -9,10 +9,12 @@ from cerebro_elastic.errors import CerebroError
 
 def main() -> None:
     """Run a command; an error of ours is one message and a non-zero exit, never a traceback."""
-    from cerebro_elastic.cli.app import app
-
     try:
+        from cerebro_elastic.cli.app import app
+
         app()
     except CerebroError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(130)
