@@ -59,7 +59,7 @@ def placements(state: State, plan: Plan) -> Iterator[Place]:
 
 def _hopeless(config: Config, plan: Plan) -> str | None:
     """Why the config is to be given up, if it is."""
-    for unit in next_units(config, plan):
+    for unit in next_units(config, plan) if config.failures else ():
         tries = [f for f in config.failures if f.unit == unit and counts(f, plan)]
         where = f"epoch {unit.epoch}, partition {unit.partition}"
         vain = next((f for f in tries if f.kind.of_config), None)
