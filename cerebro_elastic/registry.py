@@ -32,6 +32,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pipeline": "cerebro_elastic.parallel.pipeline:Pipeline",
     },
     "cerebro.schedulers": {
+        "auto": "cerebro_elastic.schedulers.live:Auto",
+        "monte-carlo": "cerebro_elastic.schedulers.live:MonteCarlo",
+        "target": "cerebro_elastic.schedulers.live:Target",
+        "vector-rearrangement": "cerebro_elastic.schedulers.live:VectorRearrangement",
         "random": "cerebro_elastic.schedulers.randomized:Randomized",
         "longest-remaining": "cerebro_elastic.schedulers.longest_remaining:LongestRemaining",
     },

@@ -51,7 +51,7 @@ search:
     assert recipe.search.space["width"].integers == (16, 64)
     assert recipe.search.space["act"].choice == ("relu",)
     assert (recipe.objective.metric, recipe.objective.mode) == ("val_loss", "min")
-    assert recipe.scheduler == "longest-remaining"
+    assert recipe.scheduler == "auto"
 
 
 def test_what_yaml_1_1_would_mistake_stays_what_it_is(tmp_path: Path) -> None:
@@ -212,6 +212,8 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"search": {"method": "random", "space": {"lr": 1}}}, "method random needs `num`"),
         ({"search": {"num": 3, "space": {"lr": 1}}}, "`num` belongs to method random"),
         ({"scheduler": "longest-remains"}, "did you mean 'longest-remaining'?"),
+        ({"scheduler": "montecarlo"}, "did you mean 'monte-carlo'?"),
+        ({"scheduler": "exact"}, "scheduler is 'exact': `exact` plans offline only"),
         ({"name": "a/b"}, "string should match pattern"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"replicas": 0}, "replicas is 0: input should be greater than or equal to 1"),

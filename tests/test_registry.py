@@ -21,7 +21,14 @@ def failure(reference: str, root: Path) -> str:
 
 def test_names_are_the_built_ins_and_the_entry_points() -> None:
     assert {"lightning", "torch"} <= set(registry.names("cerebro.tasks"))
-    assert registry.names("cerebro.schedulers") == ["longest-remaining", "random"]
+    assert registry.names("cerebro.schedulers") == [
+        "auto",
+        "longest-remaining",
+        "monte-carlo",
+        "random",
+        "target",
+        "vector-rearrangement",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +40,7 @@ def test_every_built_in_loads(group: str, name: str) -> None:
 
 
 def test_an_unknown_name_lists_the_choices() -> None:
-    with pytest.raises(CerebroError, match="did you mean 'random'\\? choices: longest-remaining, random"):
+    with pytest.raises(CerebroError, match="did you mean 'random'\\? choices: auto, longest-remaining"):
         registry.load("cerebro.schedulers", "randm")
 
 

@@ -15,6 +15,7 @@ from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.offers import Offer, Offers, at_hand, offers
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.progress import skipped, units_left
+from cerebro_elastic.core.remaining import remainder
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Prefetch, Status, Unit
 
@@ -50,7 +51,7 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     busy |= _configs(taken)
     for offer, others in taken:
         gang = (offer.lead, *others)
-        hints = policy.choose(_instance(moment, [node.name for node in gang], busy))
+        hints = policy.choose(_instance(moment, [node.name for node in gang], busy, hint=True))
         yield Assign(
             _attempt(state, offer, others, [unit for name, unit in hints if name == offer.lead.name])
         )
@@ -101,6 +102,7 @@ def _attempt(state: State, offer: Offer, others: Sequence[Node], hints: Sequence
         expected=_expected(state, offer),
         gang=tuple(Member(node.name, node.registration) for node in others),
         hardware=lead.hardware,
+        since=None if state.spent.began is None else state.spent.until,
     )
 
 
@@ -121,7 +123,7 @@ def _prefetch(state: State, hints: Sequence[Unit]) -> Prefetch | None:
     return Prefetch(trains[0].partition, state.configs[trains[0].config].head) if trains else None
 
 
-def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str]) -> Instance:
+def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hint: bool = False) -> Instance:
     state, plan, nodes = moment.state, moment.plan, moment.nodes
     seconds = {c: unit_seconds(state, c) for c in state.configs}
     paces = {name: pace(state, name) for name in nodes}
@@ -137,6 +139,7 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str]) -> In
         load=_load(moment, seconds, paces),
         seconds=lambda unit, node: seconds[unit.config] * paces[node],
         seed=(plan.seed, state.revision),
+        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.offers),
     )
 
 

@@ -6,12 +6,35 @@ takes over, the simulator and a replay get the same answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.core.state import Point, Spent
 from cerebro_elastic.core.values import BY_HAND, HParams, Status, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What is left of a run from a moment on, to play it forward. All times are expected seconds.
+
+    ``nodes`` are those in use, idle ones and busy ones, and when each is free, from now; ``configs`` likewise
+    those that are live, in the order in which they were created. ``seconds`` are a config's of one unit, on
+    each of the ``nodes`` in their order, hops included; where nobody has measured it, those of the longest
+    that was. Of its present epoch it has ``undone`` partitions left, the one that it is in not among them,
+    and after it ``later`` whole epochs. A partition may be trained on by its ``holders``.
+    """
+
+    nodes: Mapping[str, float]
+    configs: Mapping[str, float]
+    seconds: Mapping[str, Sequence[float]]
+    undone: Mapping[str, Collection[int]]
+    later: Mapping[str, int]
+    holders: Sequence[Collection[str]]
+
+
+def _unknown() -> Remainder | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +45,10 @@ class Instance:
     config's expected seconds over all its epochs; ``load`` each node's expected seconds over the
     partitions at home on it; ``seconds`` the expected seconds of a unit on a node; ``seed`` is the
     run's seed, then what differs from moment to moment: the same for whoever decides at it.
+
+    ``remainder`` looks ahead, which costs something: only a policy that needs it asks. It answers ``None``
+    where the rest of the run cannot be told in units of one node each (trials, gangs, evaluations), and
+    where it is asked for a hint only.
     """
 
     eligible: Mapping[str, Sequence[Unit]]
@@ -29,6 +56,7 @@ class Instance:
     load: Mapping[str, float]
     seconds: Callable[[Unit, str], float]
     seed: tuple[int, ...] = (0,)
+    remainder: Callable[[], Remainder | None] = _unknown
 
 
 class Policy(Protocol):

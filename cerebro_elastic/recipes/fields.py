@@ -68,6 +68,20 @@ def registered(group: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def _offline_only(value: object) -> object:
+    """A scheduler; ``exact`` is one of ``cerebro_elastic.schedulers.schedule`` alone."""
+    if value == "exact":
+        raise ValueError(
+            "`exact` plans offline only, for seconds and in a process of its own, where a run decides at "
+            "once and anew at each moment; take auto, or cerebro_elastic.schedulers.schedule(..., 'exact')"
+        )
+    return value
+
+
+Scheduler: TypeAlias = Annotated[str, registered("cerebro.schedulers"), BeforeValidator(_offline_only)]
+"""The name of a scheduling policy for live runs."""
+
+
 def _validation_data(value: object) -> float | str:
     """A share of the rows, or a source of its own."""
     value = _url(value)

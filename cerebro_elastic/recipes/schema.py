@@ -30,9 +30,9 @@ from cerebro_elastic.recipes.fields import (
     Nodes,
     Positive,
     Reference,
+    Scheduler,
     Url,
     ValidationData,
-    registered,
 )
 from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
@@ -181,7 +181,7 @@ class Recipe(Section):
     data: Data
     search: Annotated[SerializeAsAny[SearchSection], WrapValidator(search_section)]
     objective: Objective = Objective()
-    scheduler: Annotated[str, registered("cerebro.schedulers")] = "longest-remaining"
+    scheduler: Scheduler = "auto"
     limits: Limits = Limits()
     node: NodeSection = NodeSection()
     replicas: Positive = 1

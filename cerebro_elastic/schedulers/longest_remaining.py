@@ -29,13 +29,13 @@ class LongestRemaining:
         for node in sorted(instance.eligible, key=lambda name: (-instance.load.get(name, 0.0), name)):
             units = [unit for unit in instance.eligible[node] if unit.config not in taken]
             if units:
-                unit = min(units, key=lambda u: (-instance.remaining[u.config], u.config, _shuffled(u, seed)))
+                unit = min(units, key=lambda u: (-instance.remaining[u.config], u.config, shuffled(u, seed)))
                 chosen.append((node, unit))
                 taken.add(unit.config)
         return chosen
 
 
-def _shuffled(unit: Unit, seed: int) -> tuple[int, int]:
+def shuffled(unit: Unit, seed: int) -> tuple[int, int]:
     """A unit's place among its config's, by a hash that is the same in every process."""
     return zlib.crc32(
         f"{seed} {unit.config} {unit.epoch} {unit.phase} {unit.partition}".encode()

@@ -7,11 +7,11 @@ def test_contract(instance: Instance) -> None:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.ports import Instance, Policy
+from cerebro_elastic.core.ports import Instance, Policy, Remainder
 from cerebro_elastic.core.values import Unit
 
 _NODES = ("n0", "n1", "n2", "n3")
@@ -20,17 +20,34 @@ _SECONDS = st.floats(0, 1e6)
 
 
 @st.composite
+def _remainders(draw: st.DrawFn, idle: Collection[str], paces: Mapping[str, float]) -> Remainder:
+    """What is left: not always what fits what is eligible, as after failures."""
+    live = draw(st.lists(st.sampled_from(_CONFIGS), unique=True))
+    usual = {config: draw(_SECONDS) for config in live}
+    return Remainder(
+        nodes={node: 0.0 if node in idle else draw(_SECONDS) for node in _NODES},
+        configs={config: draw(st.just(0.0) | _SECONDS) for config in live},
+        seconds={config: [usual[config] * paces[node] for node in _NODES] for config in live},
+        undone={config: draw(st.sets(st.integers(0, 3))) for config in live},
+        later={config: draw(st.integers(0, 2)) for config in live},
+        holders=[draw(st.sets(st.sampled_from(_NODES), min_size=1)) for _ in range(4)],
+    )
+
+
+@st.composite
 def instances(draw: st.DrawFn) -> Instance:
-    """Any moment: any idle nodes, each with any eligible units."""
+    """Any moment: any idle nodes, each with any eligible units, and with or without what is left."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
     paces = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
+    left = draw(st.none() | _remainders(idle, paces))
     return Instance(
         eligible={node: draw(st.lists(units, unique=True, max_size=8)) for node in idle},
         remaining={config: draw(_SECONDS) for config in _CONFIGS},
         load={node: draw(_SECONDS) for node in _NODES},
         seconds=lambda _unit, node: paces[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
+        remainder=lambda: left,
     )
 
 

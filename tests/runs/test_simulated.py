@@ -12,14 +12,14 @@ from cerebro_elastic.report.results import leaderboard
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.replay import decided_again
 from cerebro_elastic.runs.simulate import forecast
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.schedulers.live import Auto
 from cerebro_elastic.schedulers.randomized import Randomized
 from cerebro_elastic.sim import Redecided, divergence
 
 
 def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
     search = make_search(finished.recipe)
-    assert divergence(finished.events, LongestRemaining(), search) is None
+    assert divergence(finished.events, Auto(), search) is None
     assert divergence(finished.events, Randomized(), search) is not None
 
 

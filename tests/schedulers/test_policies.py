@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.values import Unit
+from cerebro_elastic.schedulers.live import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
 from cerebro_elastic.schedulers.randomized import Randomized
 from cerebro_elastic.testing.policy_contract import check_policy, instances
 
 
-@pytest.mark.parametrize("make", [LongestRemaining, Randomized])
+@pytest.mark.parametrize(
+    "make", [Auto, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
+)
+@settings(max_examples=25, deadline=None)
 @given(instance=instances())
 def test_contract(make: Callable[[], Policy], instance: Instance) -> None:
     check_policy(make, instance)
