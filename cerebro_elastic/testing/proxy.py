@@ -60,14 +60,15 @@ def _all_well(_request: Request) -> Bad | None:
 
 class BadProxy:
     """Passes requests on to the server on a port of this machine, unless ``plan`` says otherwise;
-    ``requests`` remembers them all, ``served`` how many bytes were answered to GET, by path. The block's end
-    lets go who hangs."""
+    ``requests`` remembers them all, ``served`` how many bytes were answered to GET, by path. What is
+    written is late by ``delay`` seconds. The block's end lets go who hangs."""
 
     def __init__(self, target: int) -> None:
         self.target = target
         self.requests: list[Request] = []
         self.served: Counter[str] = Counter()
         self.plan: Plan = _all_well
+        self.delay = 0.0
         self.released = threading.Event()
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -142,6 +143,8 @@ def _handler(proxy: BadProxy) -> type[BaseHTTPRequestHandler]:
             elif bad is not Bad.DROP:
                 if bad is Bad.LATE:
                     released.wait()
+                if self.command in ("PUT", "POST"):
+                    released.wait(proxy.delay)
                 self.forward(body, bad)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
