@@ -49,7 +49,8 @@ def prepare(name: str, options: Mapping[str, Any] | None, device: torch.device) 
 def _check_kinds(name: str, factory: Any, options: Mapping[str, Any]) -> None:
     """That the options are of the kinds that the factory's annotations, if it has any, say."""
     try:
-        hints = get_type_hints(factory.__init__ if isinstance(factory, type) else factory)
+        kinds = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+        hints = get_type_hints(kinds)
     except NameError:  # of something that is there for type checkers alone
         return
     for option in options.keys() & hints.keys():

@@ -33,7 +33,7 @@ def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
 
 def _emptied(parts: Parts) -> Parts:
     """The parts with parameters on the meta device, tied ones as before."""
-    empty: dict[nn.Parameter, nn.Parameter] = {}
+    empty: dict[Tensor, nn.Parameter] = {}
     for module in parts.model.modules():
         for name, own in module._parameters.items():
             if own is not None and own not in empty:
@@ -42,8 +42,9 @@ def _emptied(parts: Parts) -> Parts:
                 module._parameters[name] = empty[own]
     for group in parts.optimizer.param_groups:
         group["params"] = [empty.get(own, own) for own in group["params"]]
-    for own in [own for own in parts.optimizer.state if own in empty]:
-        parts.optimizer.state[empty[own]] = parts.optimizer.state.pop(own)
+    slots = {empty.get(own, own): kept for own, kept in parts.optimizer.state.items()}
+    parts.optimizer.state.clear()
+    parts.optimizer.state.update(slots)
     return parts
 
 

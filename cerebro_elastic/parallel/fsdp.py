@@ -223,7 +223,8 @@ def _sharded(given: Tensor, like: Any, place: torch.device) -> Any:
     if given.shape != local:
         return given
     # The constructor, as FSDP2 has it: ``from_local`` takes ten times as long, for hundreds of tensors.
-    return DTensor(given.to(place).contiguous(), like._spec, requires_grad=False)
+    own = given.to(place).contiguous()
+    return DTensor(own, like._spec, requires_grad=False)  # type: ignore[no-untyped-call]
 
 
 def _dtype(option: str, name: str | None) -> torch.dtype | None:

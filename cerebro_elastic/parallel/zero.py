@@ -35,6 +35,7 @@ class Zero:
 
     def __init__(self, *, stage: int | None = None, config: Mapping[str, Any] | str | None = None) -> None:
         self._settings = settings(stage, config)
+        self._config = config
         self._groups: list[dict[str, Any]] = []
         self._buffers = Buffers()
         self._engine: Any = None
@@ -64,7 +65,8 @@ class Zero:
             return f"deepspeed takes parameters in float32 with a dimension, not {', '.join(odd)}"
         if (kind := type(parts.optimizer).__name__) in _SHAPED:
             return f"deepspeed cuts parameters into flat shards, and {kind} needs their shape"
-        return None
+        # Only what the user has written needs to be looked at: to import DeepSpeed takes seconds.
+        return zero_library.complaint(self._settings) if self._config else None
 
     def spread(self, ranks: int, device: torch.device) -> Spread:
         """By stage; what is offloaded is not on the GPU."""
@@ -99,7 +101,7 @@ class Zero:
         self._state = EngineState(self._engine, parts.optimizer)
         self._trained = {name: p for name, p in self._engine.module.named_parameters() if p.requires_grad}
         for name, parameter in self._trained.items():
-            parameter.register_hook(partial(_note, self._reached, name))
+            parameter.register_hook(partial(_note, self._reached, name))  # type: ignore[no-untyped-call]
         return Parts(self._engine, parts.optimizer, parts.scheduler)
 
     def load(

@@ -12,12 +12,13 @@ import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from cerebro_elastic.errors import MissingExtra
 
@@ -54,6 +55,20 @@ def deepspeed(device: torch.device) -> ModuleType:
         gc.freeze()  # tens of thousands of objects that stay, see ``group.sweep``
         _found.update(_variables(package.utils.groups))
     return package
+
+
+def complaint(settings: Mapping[str, Any]) -> str | None:
+    """What DeepSpeed has to say against ``settings`` before it has seen a model."""
+    package = deepspeed(torch.device("cpu"))
+    try:
+        package.DeepSpeedConfig({**settings, "train_batch_size": 1})
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        place = ".".join(map(str, ("zero_optimization", *first["loc"])))
+        return f"deepspeed config: {place} is {first['input']!r}: {first['msg']}"
+    except Exception as exc:  # whatever it makes of a value that it does not expect
+        return f"deepspeed config: DeepSpeed does not take it: {type(exc).__name__}: {exc}"
+    return None
 
 
 def engine(package: ModuleType, device: torch.device, **given: Any) -> Any:

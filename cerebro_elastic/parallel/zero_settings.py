@@ -42,6 +42,18 @@ _OPEN = (
 """Keys that change nothing of what a unit means."""
 
 
+_PLAIN = (
+    "communication_data_type",
+    "prescale_gradients",
+    "gradient_predivide_factor",
+    "wall_clock_breakdown",
+    "memory_breakdown",
+    "dump_state",
+    "steps_per_print",
+)
+"""Those of them that are no objects."""
+
+
 def settings(stage: int | None, config: Mapping[str, Any] | str | None) -> dict[str, Any]:
     """The settings for ``deepspeed.initialize``, less those that depend on the unit.
 
@@ -53,9 +65,9 @@ def settings(stage: int | None, config: Mapping[str, Any] | str | None) -> dict[
             raise RecipeError(f"deepspeed config: {key}: {_OURS[key]}; remove it")
         if key not in _OPEN:
             raise RecipeError(f"deepspeed config: {key} is not supported; {did_you_mean(key, _OPEN)}")
+        if key not in _PLAIN:
+            _check_object(key, given[key])
     zero = given.get("zero_optimization", {})
-    if not isinstance(zero, Mapping):
-        raise RecipeError(f"deepspeed config: zero_optimization is {zero!r}, expected an object")
     return {
         **given,
         "zero_allow_untested_optimizer": True,
@@ -74,15 +86,23 @@ def _stage(stage: int | None, zero: Mapping[str, Any]) -> int:
             f"deepspeed config: zero_optimization.stage is {named}, the recipe says stage {stage}: keep one"
         )
     chosen = named if stage is None else stage
+    if chosen is None:
+        raise RecipeError("deepspeed: no `stage` is given, nor by its `config`; choices: 1, 2, 3")
     if isinstance(chosen, bool) or chosen not in (1, 2, 3):
         raise RecipeError(f"deepspeed: stage is {chosen!r}; choices: 1, 2, 3")
     for part in ("offload_optimizer", "offload_param"):
+        _check_object(f"zero_optimization.{part}", zero.get(part, {}))
         if zero.get(part, {}).get("device") == "nvme":
             raise RecipeError(
                 f"deepspeed config: zero_optimization.{part}.device is 'nvme', which needs a "
                 "native build; choices: cpu, none"
             )
     return int(chosen)
+
+
+def _check_object(key: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"deepspeed config: {key} is {value!r}, expected an object")
 
 
 def _read(path: str) -> dict[str, Any]:

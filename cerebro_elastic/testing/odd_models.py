@@ -58,6 +58,7 @@ def trained(kind: str, name: str, options: Mapping[str, Any], steps: int) -> byt
     """The model's state after some steps."""
     parallelism = make_parallelism(name, options)
     try:
+        assert parallelism.refusal(make(kind), ranks()[1]) is None
         parts = parallelism.build(lambda: make(kind), torch.device("cpu"))
         for step in range(steps):
             x = torch.randn(_ROWS, 4, generator=torch.Generator().manual_seed(step))

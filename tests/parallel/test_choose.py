@@ -106,6 +106,8 @@ def test_modules_that_cannot_be_wrapped() -> None:
         ({"zero_optimisation": {}}, "did you mean 'zero_optimization'"),
         ({"zero_optimization": {"stage": 3}}, "zero_optimization.stage is 3, the recipe says stage 2"),
         ({"zero_optimization": 3}, "expected an object"),
+        ({"torch_autocast": True}, "torch_autocast is True, expected an object"),
+        ({"zero_optimization": {"offload_param": "cpu"}}, "offload_param is 'cpu', expected an object"),
         ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param.device is 'nvme'"),
     ],
 )
@@ -116,6 +118,17 @@ def test_contradictions_of_deepspeeds_json(config: Mapping[str, Any], said: str,
     file.write_text(json.dumps(config))
     with pytest.raises(RecipeError, match=said):
         make("deepspeed", {"stage": 2, "config": str(file)})
+
+
+def test_what_deepspeed_itself_does_not_take_is_told_before_it_trains() -> None:
+    one = make("deepspeed", {"config": {"zero_optimization": {"stage": 2, "reduce_bucket_sise": 5}}})
+    assert refusal(one, parts()) == (
+        "deepspeed config: zero_optimization.reduce_bucket_sise is 5: Extra inputs are not permitted"
+    )
+    other = make(
+        "deepspeed", {"stage": 1, "config": {"prescale_gradients": {}, "wall_clock_breakdown": True}}
+    )
+    assert other.refusal(parts(), 2) is None
 
 
 def test_deepspeeds_json_that_is_none(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cerebro_elastic.parallel.team import RankFailed, Ranks
 from cerebro_elastic.testing.hops import unpacked
 from cerebro_elastic.testing.odd_models import make, sent, trained
 
-ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"stage": 2})
+ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"config": {"zero_optimization": {"stage": 2}}})
 
 
 @pytest.mark.cluster
