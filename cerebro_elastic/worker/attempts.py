@@ -129,10 +129,10 @@ class Attempts:
     def _take_part(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
         limits = self._bench.recipe.limits
         hang = max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
+        if attempt.unit.phase is Phase.TRIAL:  # its time and memory are measured
+            self._writer.wait(self._watchdog.beat)
         try:
             with self._watchdog.watching(hang, attempt.token):
-                if attempt.unit.phase is Phase.TRIAL:  # its time and memory are measured
-                    self._writer.wait(self._watchdog.beat)
                 made = self._does(attempt).do(attempt, config, seat, hang)
         except Withdrawn:
             log.warning("withdrawn before it began")

@@ -32,10 +32,22 @@ def die(how):
             watchdog.beat()
     elif how == "crash":
         ctypes.string_at(0)
+    elif how == "hang in a save":
+        threading.Thread(target=save, daemon=True).start()
+        for _ in range(300):
+            time.sleep(0.1)
+            watchdog.beat()
     elif how == "crash in a thread":
         thread = threading.Thread(target=crash_there)
         thread.start()
         thread.join()
+
+def save():
+    with watchdog.watching(1.0, 7):
+        hang_there()
+
+def hang_there():
+    time.sleep(60)
 
 def busy_waiting():
     while True:
@@ -47,7 +59,7 @@ def crash_there():
 threading.Thread(target=busy_elsewhere, daemon=True).start()
 with open(sys.argv[1], "w") as dump:
     watchdog = Watchdog(dump, SystemClock())
-    with watchdog.catching_crashes(), watchdog.watching(60.0 if "crash" in sys.argv[2] else 1.0):
+    with watchdog.catching_crashes(), watchdog.watching(60.0 if "crash" in sys.argv[2] else 1.0, 8):
         die(sys.argv[2])
     time.sleep(1.5 if sys.argv[2] == "not at all" else 0)  # nobody watches any more
 """
@@ -58,6 +70,11 @@ with open(sys.argv[1], "w") as dump:
     [
         ("hang", FailureKind.HANG, r"no progress for 1 s \(at \S+ in busy_waiting <- \S+ in die <- "),
         ("native", FailureKind.HANG, r"no progress for 1 s \(at \S+ in die <- "),
+        (
+            "hang in a save",
+            FailureKind.HANG,
+            r"no progress for 1 s \(at \S+ in hang_there <- \S+ in save <- ",
+        ),
         ("crash", FailureKind.CRASH, r"the rank crashed: Segmentation fault \(at .* in die <- "),
         ("crash in a thread", FailureKind.CRASH, r"Segmentation fault \(at .* in crash_there <- "),
         ("not at all", FailureKind.CRASH, "killed from outside"),
@@ -68,8 +85,9 @@ def test_a_death_is_told_with_its_place(tmp_path: Path, how: str, kind: FailureK
         [sys.executable, "-c", DYING, str(tmp_path / "0"), how], timeout=30, capture_output=True, check=False
     )
     assert (dead.returncode == 0) == (how == "not at all"), dead.stderr
-    found, story, _ = take_death(tmp_path)
+    found, story, attempt = take_death(tmp_path)
     assert found is kind
+    assert attempt == {"hang in a save": 7, "hang": 8, "native": 8}.get(how)
     assert re.search(told, story), story
     assert list(tmp_path.iterdir()) == [], "a death is told once"
 
