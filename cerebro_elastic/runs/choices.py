@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from cerebro_elastic import registry
 from cerebro_elastic.core.values import Choice
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.parallelism import AUTO, GROUP, nodes_of, ranks_of
+from cerebro_elastic.recipes.parallelism import AUTO, GROUP, ParallelismSection, nodes_of, ranks_of
 
 _OPTIONS = {"deepspeed": {"stage": 2}}
 """What ``auto`` gives to those that need options. (What ZeRO's stage 3 saves, fsdp saves as well.)"""
@@ -20,10 +22,21 @@ def choices(recipe: Recipe) -> tuple[Choice, ...]:
         return (Choice(), *_all(gang, ranks))
     return tuple(
         Choice(
-            section.use, ranks_of(section, gang, ranks), nodes_of(section, gang, ranks), dict(section.options)
+            section.use,
+            ranks_of(section, gang, ranks),
+            nodes_of(section, gang, ranks),
+            _options(section, recipe.root),
         )
         for section in recipe.parallelism
     )
+
+
+def _options(section: ParallelismSection, root: Path) -> dict[str, Any]:
+    """The options; the file of DeepSpeed's JSON is found from the recipe's folder."""
+    options = dict(section.options)
+    if section.use == "deepspeed" and isinstance(file := options.get("config"), str):
+        options["config"] = str(root / file)
+    return options
 
 
 def _all(gang: int, ranks: int) -> Iterator[Choice]:

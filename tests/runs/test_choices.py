@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,15 @@ MINIMAL: dict[str, Any] = {
 def test_choices_are_the_recipes(change: dict[str, Any], labels: list[str]) -> None:
     recipe = load_recipe({**MINIMAL, "nodes": 4, **change})
     assert [choice.label for choice in choices(recipe)] == labels
+
+
+def test_deepspeeds_json_is_found_from_the_recipes_folder(tmp_path: Path) -> None:
+    given = {"use": "deepspeed", "config": "ds.json"}
+    (choice,) = choices(load_recipe({**MINIMAL, "parallelism": given}, root=tmp_path))
+    assert choice.options == {"config": str(tmp_path / "ds.json")}
+    inline = {"use": "deepspeed", "config": {"zero_optimization": {"stage": 1}}}
+    (choice,) = choices(load_recipe({**MINIMAL, "parallelism": inline}))
+    assert choice.options == {"config": {"zero_optimization": {"stage": 1}}}
 
 
 def test_auto_is_all_that_is_installed_on_one_node_and_on_more(monkeypatch: pytest.MonkeyPatch) -> None:
