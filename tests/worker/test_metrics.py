@@ -64,6 +64,26 @@ def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
     log.info("began")  # nobody listens any more
 
 
+def test_what_is_saved_behind_the_next_unit_is_no_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, cache = HandClock(), PartitionCache(tmp_path)
+    first, second = EventLog(attempt=1), EventLog(attempt=2)
+    with exposed({VARIABLE: str(free_port())}, LABELS, cache, clock.now, first):
+        port = caplog.records[-1].__dict__["fields"]["port"]
+        first.info("began")
+        clock.sleep(1.0)
+        first.info("trained")
+        clock.sleep(1.0)
+        second.info("began")
+        clock.sleep(1.0)
+        first.info("committed", seconds=1.0, hop_seconds=0.0)
+        clock.sleep(1.0)
+        told = scraped(port)
+    assert told["cerebro_attempts_total committed"] == 1
+    assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
+
+
 def test_nodes_of_one_host_take_the_next_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = free_port()
     cache, clock = PartitionCache(tmp_path), HandClock()
