@@ -10,8 +10,8 @@ has been everywhere.
   so far comes what it has left. Units that are done count as long as they took, where they were done; those
   that are left as long as is expected (``core/estimates.py``), on the nodes where their partitions are at
   home now. Of hops the bound knows nothing.
-- The *forecast* is that of the run as it stands: what a node or config has left comes after the end of its
-  last visit (or, if it is in no attempt, after the latest end of any).
+- The *forecast* is that of the run as it stands: what a node or config has left comes after now, which is
+  the latest end of a visit, or, the attempt that it is in being part of it, after the begin of that.
 
 So the gap is the share of time that waiting, hops, trials, and attempts that were lost have cost and that
 cannot be made up any more. At the end the forecast is the makespan, and all seconds are measured.
@@ -25,13 +25,13 @@ several nodes that are left count for the node that leads, and evaluations that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.estimates import pace, unit_seconds
 from cerebro_elastic.core.membership import used_nodes
 from cerebro_elastic.core.state import Busy, State
-from cerebro_elastic.core.values import Config, Plan, Status
+from cerebro_elastic.core.values import Attempt, Config, Plan, Status
 from cerebro_elastic.schedulers.bounds import lower_bound
 from cerebro_elastic.schedulers.instances import instance
 
@@ -71,15 +71,14 @@ def gap(state: State) -> Gap | None:
     if left is None:
         return None
     training = sum(busy.seconds for busy in spent.nodes.values()) / spent.seconds
-    busy_nodes = {name for attempt in state.underway() for name in attempt.nodes}
-    busy_configs = {attempt.unit.config for attempt in state.underway()}
+    configs = {attempt.unit.config: attempt for attempt in state.underway()}
     bound = max(
         *(busy.seconds for busy in [*spent.nodes.values(), *spent.configs.values()]),
         _end(left, _spent(spent.nodes), _spent(spent.configs), training),
     )
     forecast = max(
         spent.elapsed,
-        _end(left, _free(state, spent.nodes, busy_nodes), _free(state, spent.configs, busy_configs), 1.0),
+        _end(left, _free(state, left.nodes, state.attempts), _free(state, left.configs, configs), 1.0),
     )
     return Gap(max(forecast, bound), bound) if bound > 0 else None
 
@@ -114,12 +113,12 @@ def _spent(busy: Mapping[str, Busy]) -> dict[str, float]:
     return {name: b.seconds for name, b in busy.items()}
 
 
-def _free(state: State, busy: Mapping[str, Busy], working: set[str]) -> dict[str, float]:
-    """From when on each has what it has left to do: if it is in an attempt, from the end of its last visit,
-    or if that is its first, from the run's begin."""
+def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -> dict[str, float]:
+    """From when on each has what it has left to do: from now, or from the begin of its attempt (the end of
+    the last visit before that, or the run's begin)."""
     began, now = state.spent.began or 0.0, state.spent.elapsed
-    names = {*busy, *state.nodes, *state.configs}
-    return {n: max(busy.get(n, Busy()).until - began, 0.0) if n in working else now for n in names}
+    since = {name: (attempt.since or began) - began for name, attempt in attempts.items()}
+    return {name: since.get(name, now) for name in names}
 
 
 def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], scale: float) -> float:
