@@ -127,11 +127,12 @@ class Units:
         # An evaluation changes nothing: its output is its input.
         known = None if trains else attempt.input
         write, held = staged(result.state, url, parts) if known is None else (lambda: known, 0)
-        rows = result.log
+        rows, staged_in = result.log, clock.now() - trained
 
         def save() -> Saved:
+            begun = clock.now()  # perhaps after the save before it
             output, log, at = write(), self._save_log(rows, name), clock.now()
-            self._save_seconds = at - trained
+            self._save_seconds = staged_in + at - begun
             return Saved(output, log, at)
 
         return Trained(
