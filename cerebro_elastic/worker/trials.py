@@ -107,7 +107,7 @@ def too_much(taken: int, limit: int | None) -> str | None:
 
 @dataclass
 class _Watch:
-    """Times the batches of a trial, and looks at its memory when the last is trained."""
+    """Times the batches of a trial, and looks at its memory when all is done: the state is exported then."""
 
     clock: Clock
     device: torch.device
@@ -123,14 +123,13 @@ class _Watch:
     def stop(self, done: int) -> bool:
         """Asked at each batch boundary (``UnitJob.stop``): whether these were enough."""
         self.times[done] = self._now()
-        self.highest = self.meter.highest()
         return done >= self.skip + _BATCHES
 
     def end(self, batches: int) -> None:
         """The job has come back: perhaps it had fewer batches."""
         if len(self.times) <= _BATCHES:
             self.times[batches] = self._now()
-            self.highest = self.meter.highest()
+        self.highest = self.meter.highest()
 
     @property
     def per_batch(self) -> float:

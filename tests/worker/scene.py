@@ -40,6 +40,14 @@ SHARED = nn.Linear(2, 2)
 
 
 def train(model, optimizer, batches, deed):
+    try:
+        return steps(model, optimizer, batches, deed)
+    finally:
+        if deed == "hoard at last":
+            torch.ones(25_000_000)
+
+
+def steps(model, optimizer, batches, deed):
     for x, y in batches:
         if deed == "raise":
             raise ValueError("not to my liking")

@@ -72,8 +72,10 @@ def test_a_model_that_cannot_fit_is_refused_before_it_is_trained(make_scene: Mak
     assert "a rank holds at least" in (told.refusal or "")
 
 
-def test_a_unit_that_takes_too_much_is_refused(make_scene: Make) -> None:
-    told = trial(make_scene(deed="hoard", memory=50_000_000))
+@pytest.mark.parametrize(("deed", "batch_size"), [("hoard", 4), ("hoard at last", 4), ("hoard at last", 1)])
+def test_a_unit_that_takes_too_much_is_refused(make_scene: Make, deed: str, batch_size: int) -> None:
+    """Also if only after its last batch, as when its state is brought together."""
+    told = trial(make_scene(deed=deed, batch_size=batch_size, memory=50_000_000))
     assert told is not None
     assert "MB on a rank, which may take 50 MB (CEREBRO_MEMORY)" in (told.refusal or "")
 
