@@ -165,6 +165,7 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
                 "config": trial.config,
                 "choice": trial.choice.label,
                 "batch": trial.batch,
+                "fixed": trial.fixed,
                 "hop": trial.hop,
                 "saving": trial.saving,
                 "bytes": trial.bytes,

@@ -164,7 +164,7 @@ def _times(recipe: Recipe, measured: Measured, candidate: Candidate) -> Times:
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
     trials, ranks = _trials(measured, candidate.choice), candidate.choice.ranks
     batches = _batches(recipe, _rows(measured, candidate))
-    units = {t.config: t.batch * batches * ranks for t in trials}
+    units = {t.config: (t.fixed + t.batch * batches) * ranks for t in trials}
     # The last unit of an epoch validates.
     valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measured.valid)
     validation = {t.config: EVALUATION * t.batch * valid * ranks for t in trials}

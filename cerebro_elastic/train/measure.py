@@ -9,10 +9,11 @@ from cerebro_elastic.core.values import Choice
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a trial told of a config by a choice: seconds of a ``batch``, and of a ``hop`` (one load and one
-    save of the state) as far as it is the node's time, the rest of the save going on behind its next unit
-    (``saving``); the most ``bytes`` that a rank had in use, and the ``state``'s bytes at rest; or why it is
-    refused. ``hop`` and ``state`` are ``None`` if the task cannot be left in the middle of a unit."""
+    """What a trial told of a config by a choice: seconds of a ``batch``, of what a unit takes besides its
+    batches (``fixed``: to make the model, say), and of a ``hop`` (one load and one save of the state) as far
+    as it is the node's time, the rest of the save going on behind its next unit (``saving``); the most
+    ``bytes`` that a rank had in use, and the ``state``'s bytes at rest; or why it is refused. ``hop`` and
+    ``state`` are ``None`` if the task cannot be left in the middle of a unit."""
 
     config: str
     choice: Choice
@@ -21,4 +22,5 @@ class Measure:
     hop: float | None = None
     saving: float = 0.0
     state: int | None = None
+    fixed: float = 0.0
     refusal: str | None = None

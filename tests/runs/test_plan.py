@@ -36,6 +36,12 @@ def told(*trials: Measure, valid: int = 0) -> Measured:
     return Measured(rows=1600, valid=valid, bytes=1_000_000, trials=trials)
 
 
+def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "DISPATCH", 0.0)
+    (one,) = plan(told(tried("c0000", 0.1, fixed=0.5)), [4], [1]).options
+    assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 4 * 0.5))
+
+
 def tried(config: str, batch: float, choice: Choice = SINGLE, **rest: Any) -> Measure:
     return Measure(config, choice, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
 

@@ -28,6 +28,7 @@ def test_a_trial_tells_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: P
     told = tried(make_scene(), tmp_path)
     assert (told.config, told.choice, told.refusal) == ("c", Choice(), None)
     assert told.batch > 0
+    assert told.fixed > 0
     assert told.hop is not None
     assert told.state is not None
     assert told.state > 6 * 4, "a linear layer of six parameters, and more"
