@@ -167,7 +167,9 @@ def forgets_who_is_busy(patch: Patch) -> None:
     permissive(patch)
     instance = assigning._instance
 
-    patch.setattr(assigning, "_instance", lambda moment, idle, _busy: instance(moment, idle, set()))
+    patch.setattr(
+        assigning, "_instance", lambda moment, idle, _busy, **how: instance(moment, idle, set(), **how)
+    )
     patch.setattr(offers, "_takers", lambda _state, _unit, able, _failed: able)
 
 
