@@ -75,6 +75,8 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
         f"({bytes_text(found.measured.bytes)}); {len(tried)} configs were tried here, a few batches each\n"
     )
     console.print(_options_table(found, price))
+    memory = ", ".join(f"{choice} {bytes_text(most)}" for choice, most in found.memory.items())
+    say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if found.left_out:
         say("\nLeft out (docs/scheduling.md says by which rules):")
         for line in _left_out(found):
@@ -94,12 +96,10 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
 
 def _options_table(found: Forecasts, price: float | None) -> Table:
     cost = [] if price is None else ["cost"]
-    table = _table(
-        "nodes", "partitions", "parallelism", "makespan", "node hours", *cost, "gap", "idle", "memory", ""
-    )
-    fastest = found.options[0]
+    table = _table("nodes", "parts", "parallelism", "makespan", "node h", *cost, "gap", "idle", "")
     cheapest = min(found.options, key=lambda option: option.hours)
-    marks = {"best": found.best, "fastest": fastest, "cheapest": cheapest}
+    marks = {cheapest.candidate: "cheapest", found.options[0].candidate: "fastest"}
+    marks[found.best.candidate] = "best"
     for option in found.options:
         table.add_row(
             str(option.candidate.nodes),
@@ -110,8 +110,7 @@ def _options_table(found: Forecasts, price: float | None) -> Table:
             *([] if price is None else [f"{price * option.hours:.3g}"]),
             f"{option.gap:.0%}",
             f"{option.idle:.0%}",
-            bytes_text(found.memory[option.candidate.choice]),
-            ", ".join(mark for mark, which in marks.items() if which is option),
+            marks.get(option.candidate, ""),
         )
     return table
 
