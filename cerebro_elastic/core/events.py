@@ -73,6 +73,14 @@ class NodeLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeReady:
+    """The ranks of a node that was starting are ready."""
+
+    revision: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeDraining:
     """A registered node was asked to leave, and given ``grace`` seconds."""
 
@@ -187,6 +195,7 @@ Event: TypeAlias = (
     | ConfigResumed
     | NodeJoined
     | NodeLeft
+    | NodeReady
     | NodeDraining
     | NodeSetAside
     | NodeForgiven

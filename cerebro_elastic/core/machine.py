@@ -24,6 +24,7 @@ ConfigResumed   it is stopped                                   it is live again
 NodeJoined      no node of its name is registered               it is registered
 NodeLeft        it is registered                                it is not; its attempt stays, and can
                                                                 only be withdrawn
+NodeReady       it is registered and starting                   it is not starting any more
 NodeDraining    it is registered and not draining               it has so many seconds left
 NodeSetAside    it is idle and not aside, and the failure is    it is aside, the failure is answered
                 the last of its streak
@@ -82,6 +83,7 @@ from cerebro_elastic.core.events import (
     NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeReady,
     NodeSetAside,
     Placed,
     RunEnded,
@@ -159,6 +161,13 @@ def _node_joined(state: State, event: NodeJoined) -> State:
 def _node_left(state: State, event: NodeLeft) -> State:
     _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
     return replace(state, nodes=_without(state.nodes, event.node))
+
+
+def _node_ready(state: State, event: NodeReady) -> State:
+    _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
+    node = state.nodes[event.node]
+    _require(node.starting, event, "it was ready before")
+    return replace(state, nodes={**state.nodes, node.name: replace(node, starting=False)})
 
 
 def _node_draining(state: State, event: NodeDraining) -> State:
@@ -294,7 +303,7 @@ def _state_read(state: State, event: StateRead) -> State:
     return event.state
 
 
-_BEFORE_THE_RUN = (RunOpened, LeaderChanged, NodeJoined, NodeLeft, NodeDraining, StateRead)
+_BEFORE_THE_RUN = (RunOpened, LeaderChanged, NodeJoined, NodeLeft, NodeReady, NodeDraining, StateRead)
 
 _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     RunOpened: _run_opened,
@@ -304,6 +313,7 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     ConfigResumed: _config_resumed,
     NodeJoined: _node_joined,
     NodeLeft: _node_left,
+    NodeReady: _node_ready,
     NodeDraining: _node_draining,
     NodeSetAside: _node_set_aside,
     NodeForgiven: _node_forgiven,

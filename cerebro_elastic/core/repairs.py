@@ -14,7 +14,7 @@ from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.placement import Homes, rebalance
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Config, Failure, Plan, Status
+from cerebro_elastic.core.values import Config, Failure, Node, Plan, Status
 from cerebro_elastic.words import counted
 
 WORTH_MOVING = 0.75
@@ -44,7 +44,7 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
 def placements(state: State, plan: Plan) -> Iterator[Place]:
     """New homes, if a partition has one on a node that is not in use, if a node has come that should be
     home to some, or if the nodes' speeds make it worth while."""
-    nodes = used_nodes(state, plan)
+    nodes = _hosting(state, plan)
     if not nodes or waiting(state, plan):
         return
     paces = {n.name: pace(state, n.name) for n in nodes}
@@ -55,6 +55,13 @@ def placements(state: State, plan: Plan) -> Iterator[Place]:
     worth = homeless or newcomer or _longest(balanced, paces) <= WORTH_MOVING * _longest(state.homes, paces)
     if worth and balanced != state.homes:
         yield Place(balanced)
+
+
+def _hosting(state: State, plan: Plan) -> list[Node]:
+    """The nodes that partitions may be at home on. One that comes to others is given some when it is ready:
+    until then they would wait there."""
+    nodes, homes = used_nodes(state, plan), _count(state.homes)
+    return [node for node in nodes if not node.starting or node.name in homes] or nodes
 
 
 def _hopeless(config: Config, plan: Plan) -> str | None:

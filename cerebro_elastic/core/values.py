@@ -148,7 +148,7 @@ class Node:
     asked to leave: the seconds that it was given; it gets no more units. ``cached`` are the training
     partitions that it held when it registered; in a state, also those that it has trained on since.
     ``hardware`` names the kind of node that it is: on nodes of one kind a choice takes the same time and
-    memory."""
+    memory. It is ``starting`` until its ranks are ready, which takes seconds."""
 
     name: str
     host: str
@@ -161,6 +161,7 @@ class Node:
     registration: int = 0
     drain: float | None = None
     hardware: str = "cpu"
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

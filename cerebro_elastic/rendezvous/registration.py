@@ -86,7 +86,7 @@ class Registration:
         told = False
         while True:
             try:
-                return self._register()
+                return self._register(starting=True)
             except NameTaken as error:
                 if self._clock.now() - began > self._ttl + _MARGIN:
                     raise
@@ -113,7 +113,7 @@ class Registration:
                 )
                 self._ledger.fail(attempt, config, failure)
         self._ledger.store.revoke(self._lease)
-        self._register()
+        self._register(starting=True)
 
     def _to_blame(self, death: Death) -> Attempt | None:
         training, saving = (
@@ -124,10 +124,10 @@ class Registration:
             return saving
         return training
 
-    def _register(self) -> None:
+    def _register(self, *, starting: bool) -> None:
         lease = self._ledger.store.grant(self._ttl)
         try:
-            self.node = self._ledger.register(self.node, lease)
+            self.node = self._ledger.register(replace(self.node, starting=starting), lease)
         except BaseException:
             with suppress(StoreError):
                 self._ledger.store.revoke(lease)
@@ -159,7 +159,7 @@ class Registration:
             with self._lock:
                 if not self._closed.is_set() and self._lease == lease:
                     self._log.warning("registration lost", registration=self.node.registration)
-                    self._register()
+                    self._register(starting=False)  # its ranks go on
         if self._away:
             self._log.info("store in reach again")
         self._away = False

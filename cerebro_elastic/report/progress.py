@@ -83,7 +83,8 @@ def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) 
         note = node_note(state, name)
         told = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
         told.stylize("yellow", len(homes))
-        doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else ("idle", "")
+        idle = "starting" if state.nodes[name].starting else "idle"
+        doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else (idle, "")
         table.add_row(name, doing, state_from, told)
     return table
 

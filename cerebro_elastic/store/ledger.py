@@ -24,6 +24,7 @@ from cerebro_elastic.core.events import (
     LeaderChanged,
     NodeDraining,
     NodeJoined,
+    NodeReady,
     NodeSetAside,
     Placed,
     RunEnded,
@@ -215,6 +216,17 @@ class Ledger:
                 self._do([absent(key)], [Put(key, value, lease)], NodeJoined(0, node))
             except TxnUnknown:
                 continue
+
+    def ready(self, name: str, boot: str) -> None:
+        """The ranks of the node are ready. Nothing happens if it is not registered with this ``boot``."""
+        key = self.keys.node(name)
+        while (item := self.store.get(key)) is not None:
+            node = decode(item.value, Node)
+            if node.boot != boot or not node.starting:
+                return
+            ready = Put(key, _bytes(replace(node, starting=False)), item.lease)
+            with suppress(TxnUnknown):
+                self._do([at_revision(key, item.mod_revision)], [ready], NodeReady(0, name))
 
     def drain(self, name: str, grace: float, boot: str | None = None) -> bool:
         """Ask a node to leave within ``grace`` seconds; ``False`` if it is not registered, or not with this
@@ -494,8 +506,8 @@ class EventStream:
 
 
 def _registers(item: KeyValue, node: Node) -> bool:
-    """Whether the registration is this node's, perhaps asked to leave since."""
-    return replace(decode(item.value, Node), drain=node.drain) == node
+    """Whether the registration is this node's, perhaps asked to leave since, or ready."""
+    return replace(decode(item.value, Node), drain=node.drain, starting=node.starting) == node
 
 
 def _bytes(value: object) -> bytes:

@@ -99,6 +99,8 @@ def _work(
             Attempts(ledger, spec, bench, *told, address=address, limit=limit, alarm=inbox.alarm) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
+            if identity.local_rank == 0:
+                ledger.ready(identity.node, identity.boot)
             growth = Growth(torch.device(device), env)
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)

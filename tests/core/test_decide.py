@@ -205,6 +205,18 @@ def test_partitions_move_for_speed_only_if_it_is_worth_while() -> None:
     assert moved(replace(eight, paces={"b": Pace(9.0, 2)})) is None, "two units are no pace"
 
 
+def test_who_joins_others_takes_its_share_when_it_is_ready() -> None:
+    """Until then units would wait there, while those who are ready run dry."""
+    joined = state("ab", homes=dict.fromkeys(range(4), "a"))
+    nodes = {**joined.nodes, "b": replace(joined.nodes["b"], starting=True)}
+    assert moved(replace(joined, nodes=nodes)) is None
+    assert moved(joined) == {"a": 2, "b": 2}
+    both = {name: replace(node, starting=True) for name, node in joined.nodes.items()}
+    assert moved(replace(joined, nodes=both, homes={})) == {"a": 2, "b": 2}, "there is nobody to wait for"
+    again = replace(state("ab"), nodes=nodes)
+    assert moved(again) is None, "whose ranks are started anew keeps its own"
+
+
 def test_who_joins_takes_a_share_by_its_speed() -> None:
     homes = dict.fromkeys(range(8), "a")
     assert moved(state(partitions=8, homes=homes, paces=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}

@@ -110,8 +110,12 @@ def lose(ledger: Ledger, registration: Registration) -> None:
 def test_a_lost_lease_is_a_new_registration(ledger: Ledger) -> None:
     with registered(ledger, ttl=1.0) as registration:
         before = registration.node
+        assert before.starting
         lose(ledger, registration)
         wait_for(lambda: (ledger.node("n") or before).registration > before.registration)
+        after = ledger.node("n")
+        assert after is not None
+        assert not after.starting, "its ranks go on"
     assert ledger.node("n") is None
 
 

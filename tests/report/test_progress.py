@@ -110,6 +110,16 @@ def test_a_hop_is_told_by_where_it_comes_from() -> None:
     assert "new" in rows["node-3"]
 
 
+def test_a_node_whose_ranks_are_not_ready_yet_is_starting() -> None:
+    known = replace(state(1, 2), attempts={})
+    nodes = {**known.nodes, "node-1": replace(known.nodes["node-1"], starting=True)}
+    shown = drawn(progress_view(replace(known, nodes=nodes), ACCURACY, None), 120)
+    assert [line.split()[:2] for line in shown if line.startswith("node-")] == [
+        ["node-0", "idle"],
+        ["node-1", "starting"],
+    ]
+
+
 def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> None:
     gang = replace(PLAN, choices=(Choice("ddp", 2, 2),), max_nodes=2)
     both = replace(state(3, 2), plan=gang, attempts={})

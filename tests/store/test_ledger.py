@@ -20,6 +20,7 @@ from cerebro_elastic.core.events import (
     NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeReady,
     NodeSetAside,
     Placed,
     RunEnded,
@@ -347,6 +348,21 @@ def test_a_second_commit_is_true_for_the_same_visit_only(stage: Stage) -> None:
         assert stage.ledger.commit(attempt, config, visit, stage.plan)
         assert not stage.ledger.commit(attempt, config, stage.visit(attempt, "other"), stage.plan)
         assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
+
+
+def test_a_node_is_ready_once(stage: Stage) -> None:
+    node = stage.ledger.register(Node("m", "host", boot="b", starting=True), stage.node_lease)
+    with stage.unchanged():
+        stage.ledger.ready("m", "another boot")
+        stage.ledger.ready("nobody", "b")
+    stage.ledger.ready("m", "b")
+    assert stage.ledger.node("m") == replace(node, starting=False)
+    assert stage.ledger.state().nodes["m"] == replace(node, starting=False)
+    with stage.unchanged():
+        stage.ledger.ready("m", "b")
+        again = Node("m", "host", boot="b", starting=True)
+        assert stage.ledger.register(again, stage.node_lease) == stage.ledger.node("m"), "no second time"
+    assert isinstance(stage.events()[-1], NodeReady)
 
 
 def test_a_node_is_asked_to_leave_once_and_its_attempt_still_stands(stage: Stage) -> None:
