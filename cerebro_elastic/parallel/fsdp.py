@@ -23,6 +23,8 @@ from cerebro_elastic.parallel.share import Buffers, averaged_step, clipped_updat
 from cerebro_elastic.parallel.weight import Spread
 from cerebro_elastic.parallel.wrapping import blocks
 
+_WHOLE = ("Adafactor", "LBFGS", "Muon", "Rprop", "SparseAdam")
+"""Optimizers of torch with operations that ``DTensor`` lacks."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -65,6 +67,8 @@ class Fsdp:
             return f"fsdp cannot shard parameters that are not contiguous: {', '.join(strided)}"
         if not any(p.requires_grad for p in parts.model.parameters()):
             return "nothing is trainable"
+        if (kind := type(parts.optimizer).__name__) in _WHOLE:
+            return f"{kind} does not work on sharded tensors: take AdamW, SGD or the like, or ddp"
         try:
             blocks(parts.model, self._wrap)
         except TaskError as refused:

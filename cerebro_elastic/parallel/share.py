@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from cerebro_elastic.parallel.base import LossOf, Parts, Portion, Stepwise
 from cerebro_elastic.parallel.group import ranks
@@ -75,11 +76,15 @@ class Buffers:
 
     def agree(self, model: nn.Module) -> None:
         """Take rank 0's buffers, as far as they were written to or assigned since the last time."""
-        for name, buffer in model.named_buffers():
-            seen, version = self._seen.get(name, (None, 0))
-            if buffer is not seen or buffer._version != version:
+        for name, module in model.named_modules():
+            # Torch counts no version for what normalisation writes.
+            uncounted = isinstance(module, _NormBase)
+            for key, buffer in module._buffers.items():
+                seen, version = self._seen.get(f"{name}.{key}", (None, 0))
+                if buffer is None or (buffer is seen and buffer._version == version and not uncounted):
+                    continue
                 dist.broadcast(buffer, src=0)
-                self._seen[name] = buffer, buffer._version
+                self._seen[f"{name}.{key}"] = buffer, buffer._version
 
 
 def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -> Any:

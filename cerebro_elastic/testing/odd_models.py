@@ -44,7 +44,20 @@ class Idle(nn.Module):
         return made
 
 
-KINDS: Mapping[str, type[nn.Module]] = {"assigned": Assigned, "idle": Idle}
+class Normed(nn.Module):
+    """With running statistics, which torch writes to without counting it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.norm = nn.Linear(4, 6), nn.BatchNorm1d(6)
+        self.outward = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.outward(self.norm(self.inward(x)))
+        return made
+
+
+KINDS: Mapping[str, type[nn.Module]] = {"assigned": Assigned, "idle": Idle, "normed": Normed}
 
 
 def make(kind: str) -> Parts:
@@ -55,7 +68,7 @@ def make(kind: str) -> Parts:
 
 
 def trained(kind: str, name: str, options: Mapping[str, Any], steps: int) -> bytes:
-    """The model's state after some steps."""
+    """The model's state after some steps, and on every rank what it then makes of the same rows."""
     parallelism = make_parallelism(name, options)
     try:
         assert parallelism.refusal(make(kind), ranks()[1]) is None
@@ -66,7 +79,10 @@ def trained(kind: str, name: str, options: Mapping[str, Any], steps: int) -> byt
             part = parallelism.portion(_ROWS)
             own = x[part.start : part.stop]
             parallelism.step(parts, own, own, nn.functional.mse_loss, share=part.share)
-        return packed(parallelism.export(parts)[0])
+        parts.model.eval()
+        with torch.no_grad():
+            made = parts.model(torch.ones(2, 4))
+        return packed({"state": parallelism.export(parts)[0], "made": made})
     finally:
         parallelism.close()
 

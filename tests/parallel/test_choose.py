@@ -78,6 +78,9 @@ def test_ranks_and_models_that_do_not_fit() -> None:
     assert "0.scale" in refusal(make("fsdp"), parts(Scalar()))
     assert "0.scale" in refusal(make("deepspeed", {"stage": 3}), parts(Scalar()))
     assert "in float32" in refusal(make("deepspeed", {"stage": 3}), parts(nn.Linear(2, 2).double()))
+    whole = parts()
+    shaped = Parts(whole.model, torch.optim.Adafactor(whole.model.parameters()))
+    assert "Adafactor does not work on sharded tensors" in refusal(make("fsdp"), shaped)
 
 
 def test_modules_that_cannot_be_wrapped() -> None:

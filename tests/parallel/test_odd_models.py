@@ -19,11 +19,15 @@ ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"config": {"zero_optimization"
 
 
 @pytest.mark.cluster
-def test_a_buffer_that_is_assigned_anew_is_rank_0s_everywhere(ranks: Ranks) -> None:
-    by_ddp, *others = (
-        unpacked(ranks.together(trained, "assigned", name, options, 4, members=[0, 1])[0])
-        for name, options in (("ddp", {}), ("fsdp", {}), ZERO)
-    )
+@pytest.mark.parametrize("kind", ["assigned", "normed"])
+def test_buffers_are_rank_0s_everywhere(ranks: Ranks, kind: str) -> None:
+    """Those that are assigned anew, and those whose version does not tell that they were written to."""
+    states = []
+    for name, options in (("ddp", {}), ("fsdp", {}), ZERO):
+        one, other = map(unpacked, ranks.together(trained, kind, name, options, 4, members=[0, 1]))
+        assert name == "ddp" or torch.equal(one["made"], other["made"]), name
+        states.append(one["state"])
+    by_ddp, *others = states
     for other in others:
         assert other.keys() == by_ddp.keys()
         for name, value in other.items():
@@ -43,7 +47,7 @@ def test_a_parameter_without_a_gradient_is_refused_where_it_makes_a_difference(
 def test_and_left_as_it_is_where_it_makes_none(ranks: Ranks) -> None:
     before = make("idle").model.state_dict()
     for name, options in (("ddp", {"find_unused_parameters": True}), ("fsdp", {})):
-        after = unpacked(ranks.together(trained, "idle", name, options, 2, members=[0, 1])[0])
+        after = unpacked(ranks.together(trained, "idle", name, options, 2, members=[0, 1])[0])["state"]
         assert torch.equal(after["idle.weight"], before["idle.weight"])
         assert not torch.equal(after["used.weight"], before["used.weight"])
 
