@@ -20,6 +20,7 @@ from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.candidates import Candidate, Option
 from cerebro_elastic.runs.plan import Forecasts
 from cerebro_elastic.runs.plan import plan as forecast
+from cerebro_elastic.words import counted
 
 
 def plan(
@@ -71,8 +72,9 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
 
     tried = {trial.config for trial in found.measured.trials}
     say(
-        f"{recipe.name}: {found.configs} configs, up to {recipe.epochs} epochs of {found.measured.rows} rows "
-        f"({bytes_text(found.measured.bytes)}); {len(tried)} configs were tried here, a few batches each\n"
+        f"{recipe.name}: {counted(found.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
+        f"{counted(found.measured.rows, 'row')} ({bytes_text(found.measured.bytes)}); {len(tried)} tried here, "
+        "a few batches each\n"
     )
     console.print(_options_table(found, price))
     memory = ", ".join(f"{choice} {bytes_text(most)}" for choice, most in found.memory.items())

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.values import Choice
+from cerebro_elastic.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,7 @@ class Candidate:
     choice: Choice
 
     def __str__(self) -> str:
-        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
-        return f"{nodes}, {self.partitions} partitions, {self.choice}"
+        return f"{counted(self.nodes, 'node')}, {counted(self.partitions, 'partition')}, {self.choice}"
 
     @property
     def groups(self) -> int:
@@ -58,18 +58,20 @@ class Option:
         return self.candidate.nodes * self.seconds / 3600
 
 
-def useless(candidate: Candidate, configs: int, refused: Mapping[Choice, str]) -> str | None:
+def useless(candidate: Candidate, configs: int, replicas: int, refused: Mapping[Choice, str]) -> str | None:
     """Why it is not worth a forecast; ``None`` if it is. So many ``configs`` are trained at a time at most,
-    and some choices were ``refused`` by their trials."""
+    each partition on so many nodes (its ``replicas``), and some choices were ``refused`` by their trials."""
     choice, groups = candidate.choice, candidate.groups
     if choice in refused:
         return f"{choice}: {refused[choice]}"
     if not groups:
         return f"{choice} takes {choice.nodes} nodes"
-    if groups > candidate.partitions:
-        return f"nodes would be idle: {candidate.partitions} partitions for {groups} units at a time"
+    if groups > candidate.partitions * replicas:
+        there = counted(candidate.partitions, "partition")
+        held = "" if replicas == 1 else f" on {replicas} nodes each"
+        return f"nodes would be idle: {there}{held} for {groups} units at a time"
     if groups > configs:
-        return f"nodes would be idle: {configs} configs for {groups} units at a time"
+        return f"nodes would be idle: {counted(configs, 'config')} for {groups} units at a time"
     return None
 
 

@@ -29,6 +29,7 @@ from cerebro_elastic.runs.warm import written_out
 from cerebro_elastic.sim import Simulation, Sizes, Times
 from cerebro_elastic.sim.times import EVALUATION
 from cerebro_elastic.train.measure import Measure
+from cerebro_elastic.words import counted
 
 NODES = (1, 2, 4, 8)
 """Candidates, besides the recipe's own."""
@@ -88,7 +89,7 @@ def plan(
         )
     parts = sorted({*partitions} or ({given} if recipe.data.url else {given, *counts} - {1} or {1}))
     points = _points(recipe, given, max(counts))
-    say(f"trying {min(TRIED, len(points))} of {len(points)} configs on this machine")
+    say(f"trying {min(TRIED, len(points))} of {counted(len(points), 'config')} on this machine")
     measured = measure(recipe, points, _sample(list(points)))
     return forecasts(recipe, measured, parts, counts, say)
 
@@ -105,7 +106,7 @@ def forecasts(
     played: dict[Candidate, Simulation] = {}
     for choice, p, n in product(choices(recipe), parts, counts):
         candidate = Candidate(p, n, choice)
-        why = useless(candidate, len(_points(recipe, p, n)), refused)
+        why = useless(candidate, len(_points(recipe, p, n)), recipe.replicas, refused)
         if why is None and p > measured.rows:
             why = f"there are {measured.rows} rows for {p} partitions"
         if why is None:

@@ -22,7 +22,13 @@ SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
     ],
 )
 def test_who_is_of_no_use(candidate: Candidate, why: str | None) -> None:
-    assert useless(candidate, 6, {Choice("fsdp", 2): "c0003: out of memory"}) == why
+    assert useless(candidate, 6, 1, {Choice("fsdp", 2): "c0003: out of memory"}) == why
+
+
+def test_replicas_are_of_use_to_more_nodes() -> None:
+    assert useless(Candidate(2, 4, SINGLE), 6, 2, {}) is None
+    told = useless(Candidate(2, 5, SINGLE), 6, 2, {})
+    assert told == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
 
 
 def option(nodes: int, seconds: float, partitions: int = 4) -> Option:

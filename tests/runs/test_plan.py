@@ -103,7 +103,7 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
     found = plan(measured, [2], [1, 2], **values)
     assert [(o.candidate.nodes, o.candidate.choice) for o in found.options] == [(2, PAIR), (1, SINGLE)]
     assert set(found.left_out.values()) == {
-        "nodes would be idle: 1 configs for 2 units at a time",
+        "nodes would be idle: 1 config for 2 units at a time",
         "ddp x2 over 2 nodes takes 2 nodes",
         "fsdp x2 over 2 nodes: c0000: out of memory",
     }
