@@ -73,8 +73,8 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
     tried = {trial.config for trial in found.measured.trials}
     say(
         f"{recipe.name}: {counted(found.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
-        f"{counted(found.measured.rows, 'row')} ({bytes_text(found.measured.bytes)}); {len(tried)} tried here, "
-        "a few batches each\n"
+        f"{counted(found.measured.rows, 'row')} ({bytes_text(found.measured.bytes)}); {len(tried)} tried "
+        "here, a few batches each\n"
     )
     console.print(_options_table(found, price))
     memory = ", ".join(f"{choice} {bytes_text(most)}" for choice, most in found.memory.items())
