@@ -102,9 +102,7 @@ def hopping(folder: Path, path: Path, model: str, run_id: str) -> dict[str, floa
     return {
         "units": sum(v.seconds for v in visits[1:]) * len(visits) / (len(visits) - 1),
         "hops": sum(v.hop_seconds for v in visits),
-        "wall": (max(visit.ended for visit in visits) - visits[1].started)
-        * len(visits)
-        / (len(visits) - 1),
+        "wall": (max(visit.ended for visit in visits) - visits[1].started) * len(visits) / (len(visits) - 1),
         "bytes": float(last.output.bytes),
     }
 

@@ -52,9 +52,8 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     for offer, others in taken:
         gang = (offer.lead, *others)
         hints = policy.choose(_instance(moment, [node.name for node in gang], busy, hint=True))
-        yield Assign(
-            _attempt(state, offer, others, [unit for name, unit in hints if name == offer.lead.name])
-        )
+        hint = next((unit for name, unit in hints if name == offer.lead.name), None)
+        yield Assign(_attempt(moment, offer, others, hint))
 
 
 def _taken(
@@ -87,8 +86,8 @@ def _configs(taken: Sequence[tuple[Offer, Sequence[Node]]]) -> set[str]:
     return {offer.unit.config for offer, _ in taken}
 
 
-def _attempt(state: State, offer: Offer, others: Sequence[Node], hints: Sequence[Unit]) -> Attempt:
-    unit, lead = offer.unit, offer.lead
+def _attempt(moment: _Moment, offer: Offer, others: Sequence[Node], hint: Unit | None) -> Attempt:
+    state, unit, lead = moment.state, offer.unit, offer.lead
     config = state.configs[unit.config]
     return Attempt(
         unit=unit,
@@ -97,7 +96,7 @@ def _attempt(state: State, offer: Offer, others: Sequence[Node], hints: Sequence
         config_revision=config.revision,
         input=config.head,
         choice=offer.choice,
-        prefetch=_prefetch(state, hints),
+        prefetch=_prefetch(moment, offer, hint),
         skip=skipped(config),
         expected=_expected(state, offer),
         gang=tuple(Member(node.name, node.registration) for node in others),
@@ -117,10 +116,14 @@ def _expected(state: State, offer: Offer) -> float | None:
     return unit_seconds(state, config) * pace(state, lead.name)
 
 
-def _prefetch(state: State, hints: Sequence[Unit]) -> Prefetch | None:
+def _prefetch(moment: _Moment, offer: Offer, hint: Unit | None) -> Prefetch | None:
     """What the node would take next if it were idle again now."""
-    trains = [u for u in hints if u.phase is not Phase.EVALUATE]
-    return Prefetch(trains[0].partition, state.configs[trains[0].config].head) if trains else None
+    if hint is None or hint.phase is Phase.EVALUATE:
+        return None
+    has = {*moment.held[offer.lead.name], offer.unit.partition, hint.partition}
+    home = [j for j, names in moment.state.homes.items() if offer.lead.name in names and j not in has]
+    replicas = tuple(home) if offer.choice.nodes == 1 else ()  # companions would get them, too
+    return Prefetch(hint.partition, moment.state.configs[hint.config].head, replicas)
 
 
 def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hint: bool = False) -> Instance:

@@ -9,14 +9,16 @@ from cerebro_elastic.core.values import Node, Phase, Visit
 
 
 def with_visit(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
-    """``nodes`` after the visit: those that took part have its partition, if they are registered as they were
-    then."""
-    j = visit.unit.partition
-    there = [nodes[name] for name in visit.nodes if name in nodes]
-    new = [node for node in there if node.registration < visit.attempt and j not in node.cached]
-    if visit.unit.phase is not Phase.TRAIN or not new:
-        return nodes
-    return {**nodes, **{node.name: replace(node, cached=tuple(sorted((*node.cached, j)))) for node in new}}
+    """``nodes`` after the visit: those that took part have its partition, the one that led has the replicas
+    that it got, if they are registered as they were then."""
+    trained = {visit.unit.partition} if visit.unit.phase is Phase.TRAIN else set()
+    new: dict[str, Node] = {}
+    for name in visit.nodes:
+        node = nodes.get(name)
+        got = trained.union(visit.replicas) if name == visit.node else trained
+        if node is not None and node.registration < visit.attempt and not got <= set(node.cached):
+            new[name] = replace(node, cached=tuple(sorted(got.union(node.cached))))
+    return {**nodes, **new} if new else nodes
 
 
 def holdings(nodes: Collection[Node]) -> dict[str, frozenset[int]]:

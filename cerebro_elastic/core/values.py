@@ -166,10 +166,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """What a node will probably need next: a hint, never an obligation."""
+    """What a node will probably need next: a hint, never an obligation. ``replicas`` are the other partitions
+    that are at home on it and, as far as is known, not in its cache: it gets one of them at a time."""
 
     partition: int
     input: CheckpointRef | None = None
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,8 @@ class Visit:
     config's time alone. ``started`` is wall-clock time, for people. ``done`` says that the task itself ended
     the config's training (early stopping).
 
-    ``node`` is the one that led, ``gang`` the others; ``hardware`` is their kind of node.
+    ``node`` is the one that led, ``gang`` the others; ``hardware`` is their kind of node. ``replicas`` are
+    those of the attempt's hint that the node has got meanwhile (``Prefetch.replicas``).
     """
 
     unit: Unit
@@ -254,6 +257,7 @@ class Visit:
     gang: tuple[str, ...] = ()
     hardware: str = "cpu"
     save_seconds: float = 0.0
+    replicas: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:

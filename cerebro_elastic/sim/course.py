@@ -8,6 +8,7 @@ nobody leads nothing is decided, and units go on and commit.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -179,6 +180,9 @@ class Course:
         if attempt.prefetch is not None:
             for name in attempt.nodes:
                 self._ready(name, attempt.prefetch.partition, ready)
+                due = [j for j in attempt.prefetch.replicas if (name, j) not in self._fetched]
+                if due:
+                    self._ready(name, due[0], ready)
         self.go_on(
             Work(
                 attempt,
@@ -262,6 +266,11 @@ class Course:
             attempt.unit, attempt.choice, attempt.hardware, attempt.node, attempt.token, seconds
         )
 
+    def _replicas(self, attempt: Attempt) -> tuple[int, ...]:
+        """Those of the attempt's hint that its node has by now."""
+        hinted = attempt.prefetch.replicas if attempt.prefetch else ()
+        return tuple(j for j in hinted if self._fetched.get((attempt.node, j), math.inf) <= self.now)
+
     def _visit(self, work: Work) -> Visit:
         attempt, unit = work.attempt, work.attempt.unit
         config = self.state.configs[unit.config]
@@ -288,6 +297,7 @@ class Course:
             save_seconds=work.saving,
             started=self.start + work.started,
             metrics=logged.metrics,
+            replicas=self._replicas(attempt),
             choice=attempt.choice,
             done=logged.done and trains,
             skip=attempt.skip,

@@ -65,6 +65,7 @@ class Worker:
             whole=upto == BATCHES,
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
+            replicas=attempt.prefetch.replicas[:1] if attempt.prefetch else (),
         )
 
     def trial(self, seconds: float, refusal: str | None = None) -> TrialResult:

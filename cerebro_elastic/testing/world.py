@@ -166,10 +166,10 @@ class World:
         """The configs that there are."""
         return list(self.ledger.state().configs)
 
-    def join(self, name: str, hardware: str = "cpu") -> None:
+    def join(self, name: str, hardware: str = "cpu", host: str = "host") -> None:
         """A node registers, anew if it is there already."""
         self.leases[name] = self.store.grant(TTL)
-        node = Node(name, "host", ranks=2, hardware=hardware)
+        node = Node(name, host, ranks=2, hardware=hardware)
         self.registered[name] = self.ledger.register(node, self.leases[name])
 
     def lose(self, name: str) -> None:

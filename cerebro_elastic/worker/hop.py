@@ -22,16 +22,27 @@ class Hopper:
         self._fetch_partition = fetch_partition
         self._repair = repair
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._copier = ThreadPoolExecutor(1, thread_name_prefix="replicas")
+        self._copied: dict[int, Future[object]] = {}
         self._ahead: tuple[CheckpointRef, Part | None, Future[Any]] | None = None
 
     def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
         """Fetch behind the present unit what the next one will probably need, a ``part`` of it as the present
-        one does. If that fails, it is fetched again by whoever really needs it."""
+        one does, and a replica, unless the last one is still on its way. What fails is fetched again by
+        whoever really needs it."""
         if hint is None:
             return
         self._thread.submit(self._fetch_partition, hint.partition)
         if hint.input is not None:
             self._ahead = (hint.input, part, self._thread.submit(checkpoint.load, hint.input, part))
+        due = next((j for j in hint.replicas if j not in self._copied), None)
+        if due is not None and all(copy.done() for copy in self._copied.values()):
+            self._copied[due] = self._copier.submit(self._fetch_partition, due)
+
+    def copied(self, hint: Prefetch | None) -> tuple[int, ...]:
+        """The replicas of the hint that are here by now."""
+        done = {j for j, copy in self._copied.items() if copy.done() and copy.exception() is None}
+        return tuple(j for j in hint.replicas if j in done) if hint is not None else ()
 
     def load(
         self, ref: CheckpointRef | None, part: Part | None = None, wait: Callable[[], None] | None = None
@@ -55,3 +66,4 @@ class Hopper:
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
+        self._copier.shutdown(cancel_futures=True)

@@ -49,6 +49,7 @@ class Trained:
     load_seconds: float
     at: float
     bytes: int = 0
+    replicas: tuple[int, ...] = ()
 
     def visit(self, saved: Saved, freed: float | None = None) -> Visit:
         """What it makes, ``saved``; its node was free since ``freed``, or only then."""
@@ -75,6 +76,7 @@ class Trained:
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
             save_seconds=saved.at - freed,
+            replicas=self.replicas,
         )
 
 
@@ -146,6 +148,7 @@ class Units:
             load_seconds=loaded - began,
             at=trained,
             bytes=held,
+            replicas=self._hopper.copied(attempt.prefetch),
         )
 
     def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:

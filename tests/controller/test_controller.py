@@ -109,6 +109,35 @@ def test_a_join_takes_over_few_homes_and_a_loss_moves_the_lost_ones_only() -> No
     assert {j for j in second if second[j] != third[j]} == {j for j in second if second[j] == ("a",)}
 
 
+def test_with_replicas_others_go_on_without_fetching_when_a_node_is_lost() -> None:
+    run = world(Plan("r", partitions=6, epochs=4, max_nodes=3, replicas=2), configs=6)
+    for name in "abc":
+        run.join(name, host=name)
+    settle(run)
+    homes = run.ledger.state().homes
+    assert all(len(names) == 2 for names in homes.values())
+    attempt = run.ledger.state().attempts["a"]
+    assert attempt.prefetch is not None
+    due = {attempt.unit.partition, attempt.prefetch.partition, *attempt.prefetch.replicas}
+    assert due == {j for j, names in homes.items() if "a" in names}, "it shall get what is at home on it"
+    for _ in range(4):
+        work(run, "abc")
+    nodes = run.ledger.state().nodes
+    assert all(j in nodes[name].cached for j in homes for name in homes[j]), "got behind the units"
+    before = run.ledger.state().attempts
+    run.lose("a")
+    settle(run)
+    after = run.ledger.state()
+    assert all(set(names) == {"b", "c"} for names in after.homes.values())
+    assert after.attempts == {name: before[name] for name in "bc"}, "they are not interrupted"
+    for _ in range(6):
+        work(run, "bc")
+        state = run.ledger.state()
+        assert set(state.attempts) == {"b", "c"}
+        fetched = [n for n, a in state.attempts.items() if a.unit.partition not in state.nodes[n].cached]
+        assert fetched == []
+
+
 def test_the_unit_of_a_lost_node_is_withdrawn_and_done_elsewhere() -> None:
     run = world(Plan("r", partitions=1, epochs=1, max_nodes=2), configs=1)
     run.join("a")

@@ -121,9 +121,13 @@ class RunUnderFaults(RuleBasedStateMachine):
 
     # Nodes come and go.
 
-    @rule(name=names, hardware=st.sampled_from(["cpu", "cpu", "cpu", "gpu"]))
-    def join(self, name: str, hardware: str) -> None:
-        self.world.join(name, hardware)
+    @rule(
+        name=names,
+        hardware=st.sampled_from(["cpu", "cpu", "cpu", "gpu"]),
+        host=st.sampled_from(["host", "another"]),
+    )
+    def join(self, name: str, hardware: str, host: str) -> None:
+        self.world.join(name, hardware, host)
 
     @rule(name=names)
     def lose(self, name: str) -> None:

@@ -166,6 +166,47 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_killed(
+    project: Path, etcd: EmbeddedEtcd, tmp_path: Path
+) -> None:
+    run = "two-replicas"
+    (project / "a_slow_model.py").write_text(MODEL)
+    recipe = RECIPE.replace("epochs: 40", "epochs: 20").replace('"1:4"', '"1:2"\nreplicas: 2')
+    (project / "replicas.yaml").write_text(recipe)
+    (project / "slowly").touch()
+    (endpoint,) = etcd.settings.endpoints
+    own, others = tmp_path / "runs" / run, tmp_path / "cache"
+    data = own / "data"
+    with ExitStack() as stack:
+        ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), run)
+        words = ["--run-id", run, "--home", str(tmp_path / "runs"), "--etcd", endpoint]
+        first = stack.enter_context(
+            cerebro(tmp_path / "run.log", "run", str(project / "replicas.yaml"), *words)
+        )
+        env = {"CEREBRO_CACHE": str(others), "CEREBRO_PARENT": str(os.getpid())}
+        command = agent_command(run, endpoint, "by-hand", 1)
+        hand = stack.enter_context(process(command, tmp_path / "hand.log", **env))
+        wait_for(lambda: all(has_all(cache) for cache in (own / "cache", others)), "all data on both nodes")
+
+        data.rename(tmp_path / "away")
+        os.killpg(hand.pid, signal.SIGKILL)
+        wait_for(lambda: ledger.node("by-hand") is None, "its lease to end")
+        (project / "slowly").unlink()
+        assert first.wait(DEADLINE) == 0, (tmp_path / "run.log").read_text()
+        assert ledger.state().outcome == "finished"
+
+    (tmp_path / "away").rename(data)
+    result = cerebro_elastic.open_run(run, home=tmp_path / "runs")
+    assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", "by-hand"}
+    assert not any(isinstance(event, UnitFailed) for event in result.events)
+    assert verify(result) == []
+
+
+def has_all(cache: Path) -> bool:
+    """Whether both columns of the four partitions are there."""
+    return len(list(cache.glob("*/train-*/*.npy"))) == 8
+
+
 def wasted(events: list[Event], node: str) -> int:
     """How many attempts of the node came to nothing."""
     given = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.node == node}

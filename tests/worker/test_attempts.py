@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -196,6 +197,28 @@ def test_a_state_fetched_ahead_is_the_state(hopper: Hopper, tmp_path: Path) -> N
     hopper.prefetch(Prefetch(0, one))
     assert hopper.load(two)["w"].tolist() == [2.0] * 3
     assert hopper.load(None) is None
+
+
+def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
+    fetched, begun, go = list[int](), Event(), Event()
+
+    def fetch(partition: int) -> None:
+        fetched.append(partition)
+        if partition == 1:
+            begun.set()
+            go.wait(10)
+
+    hopper = Hopper(fetch, not_repaired)
+    hopper.prefetch(Prefetch(0, replicas=(1, 2)))
+    assert begun.wait(10)
+    hopper.prefetch(Prefetch(0, replicas=(1, 2)))
+    go.set()
+    hopper._copied[1].result(10)
+    hopper.prefetch(Prefetch(0, replicas=(1, 2)))
+    hopper._copied[2].result(10)
+    assert hopper.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
+    hopper.close()
+    assert [j for j in fetched if j] == [1, 2]
 
 
 def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: Hopper, tmp_path: Path) -> None:
