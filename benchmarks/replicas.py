@@ -2,10 +2,10 @@
 
     python benchmarks/replicas.py [--seeds 3] [--configs 16] [--nodes 8] [--partitions 16] [--fetch 0]
 
-Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4; nobody
-knows either before the first units. Prints for each policy the makespan over its lower bound (all work, shared
-by all nodes by their speeds; or the longest config on the fastest node), the mean over the seeds: undisturbed,
-and with a node that dies a third into the run, over the bound without that node.
+Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4;
+nobody knows either before the first units. Prints for each policy the makespan over its lower bound (all
+work, shared by all nodes by their speeds; or the longest config on the fastest node), the mean over the
+seeds: undisturbed, and with a node that dies a third into the run, over the bound without that node.
 """
 
 from __future__ import annotations
