@@ -18,10 +18,18 @@ from cerebro_elastic.schedulers.bounds import lower_bound
 from cerebro_elastic.schedulers.halving import Halving, Ladder
 from cerebro_elastic.schedulers.instances import Instance, numbers
 from cerebro_elastic.schedulers.rehearsal import Manner, adopt, plan, rehearse
+from cerebro_elastic.schedulers.rules import Longest
 from cerebro_elastic.schedulers.shop import Seconds, Shop, Tables, Visit
 
 REPLANS = 60
 """How often a run with unit times that differ from the expected ones is rehearsed again."""
+TOLERANCE = 0.01
+"""How far off, as a share, a unit's seconds may be without being a surprise."""
+STEADY = tuple(
+    Manner(Longest(), horizon, guard) for horizon, guard in ((1.0, 0.02), (1.0, 0.005), (1.03, 0.04))
+)
+"""What is chosen from once units take other seconds than expected. Weights that were best in dry runs are
+only so if all goes as in them; that a node is kept free for the longest config helps whatever happens."""
 REPLANS_WITH_REPLICAS = 5
 """Then each time also solves the linear program and anneals."""
 
@@ -149,11 +157,23 @@ class _Run:
             return
         if not self._shared:
             self._bound = plan(shop, self._seed)
-        if self._decisions or len(self._manners) > 1:
+        if self._decisions and not self._shared and self._surprised():
+            self._manner = rehearse(shop, STEADY, self._bound, self._seed, 0).manner
+        elif self._decisions or len(self._manners) > 1:
             manners = [self._manner, *self._manners]
             self._manner = rehearse(shop, manners, self._bound, self._seed, self._decisions).manner
         if not self._shared:
             adopt(shop, self._manner, self._bound)
+
+    def _surprised(self) -> bool:
+        """Whether a unit has turned out to take other seconds than expected."""
+        actual, expected = self._actual, self._shop.tables.seconds
+        return actual is not None and any(
+            abs(actual[v.config][v.partition][v.node] - expected[v.config][v.partition][v.node])
+            > TOLERANCE * expected[v.config][v.partition][v.node]
+            for v in self._story.visits
+            if v.end <= self._shop.time
+        )
 
 
 def _actual(instance: Instance, surprises: Surprises) -> Seconds | None:

@@ -212,12 +212,13 @@ class Shop:
         twin.running = self.running.copy()
         twin.events = [(t, n, i) for t, n, i in self.events if n == -1 or i == -1]
         for n, v in self.running.items():
-            twin.events.append((max(self.time, v.start + self._expected(v)), n, v.config))
+            twin.events.append((self._due(v), n, v.config))
         heapify(twin.events)
         return twin
 
-    def _expected(self, visit: Visit) -> float:
-        return self.tables.seconds[visit.config][visit.partition][visit.node]
+    def _due(self, visit: Visit) -> float:
+        """When a visit that runs is expected to end: not before now."""
+        return max(self.time, visit.start + self.tables.seconds[visit.config][visit.partition][visit.node])
 
     def lose(self, node: int) -> Visit | None:
         """The node is away from now on; the unit that it was in is undone, and returned."""
@@ -285,6 +286,8 @@ class Shop:
         least, events, stealing = self.tables.least, self.events, self.tables.spare and not self.shared
         reserved.clear()
         self.promised.clear()
+        for visit in running.values() if reserving else ():
+            self._reserve(visit)
         rule.begin(self, idle := self.idle())
         self.resting = sum(1 << i for i in idle)
         free = self.free()
@@ -335,7 +338,7 @@ class Shop:
 
     def _reserve(self, visit: Visit) -> None:
         """Have a node free when the visit ends, if its config must then go on at once."""
-        i, end = visit.config, visit.end
+        i, end = visit.config, self._due(visit)
         if (held := self.promised.pop(i, None)) is not None:
             self.reserved.pop(held, None)
         if end + self.rest[i] < self.horizon - self.guard or not self.rest[i]:
@@ -343,7 +346,7 @@ class Shop:
         bit, choices = 1 << i, []
         for n, left in enumerate(self.left):
             if left & bit and n not in self.reserved and n not in self.away:
-                free = self.running[n].end if n in self.running and n != visit.node else self.time
+                free = self._due(self.running[n]) if n in self.running and n != visit.node else self.time
                 free = end if n == visit.node else free
                 choices.append((max(free - end, 0.0), end - free, n))
         if choices and (best := min(choices))[0] <= self.guard:
