@@ -61,6 +61,13 @@ def test_hops_and_decisions_are_in_the_gap() -> None:
     assert found.forecast >= 112.0 + 14 * 0.75 - 0.25
 
 
+def test_a_node_that_is_idle_goes_on_from_now() -> None:
+    """Four units of 10 s, each with a hop of 1, on one node: after each visit it is idle for a moment."""
+    plan = replace(PLAN, partitions=2, epochs=1, min_nodes=1, max_nodes=1)
+    told = gaps(played(Times(usual=10.0, hop=1.0), plan=plan, configs=2).events)
+    assert [(known.forecast, round(known.bound, 9)) for known in told] == [(44.0, 40.0)] * 4
+
+
 def test_the_forecast_is_what_comes_once_units_are_known() -> None:
     """Once each node and config has done one. It does not foresee the pauses between units to come."""
     done = played(replace(UNEVEN, hop=0.5, dispatch=0.25))

@@ -185,6 +185,12 @@ def test_who_has_time_enough_finishes_and_who_has_none_is_lost() -> None:
     assert len(visits(lost)) == 48
 
 
+def test_who_leaves_gets_at_least_one_batch_on() -> None:
+    done = run(faults="drain node-1 at 10.01 within 2\ndrain node-2 at 19.95 within 0.3")
+    parts = [(v.node, v.batches) for v in visits(done) if not v.whole]
+    assert parts == [("node-1", 1)], "node-2 has but its last batch to do"
+
+
 def test_evaluations_and_gangs_are_drained_too() -> None:
     plan = replace(PLAN, evaluations=2, choices=(Choice("ddp", ranks=2, nodes=2),), seed=1)
     done = run(plan, faults="drain node-0 at 7 within 2 for 5\ndrain node-2 at 26.5 within 1.5 for 5")
