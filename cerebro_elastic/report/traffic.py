@@ -97,6 +97,7 @@ def _bytes(partition: PartitionFiles) -> int:
 
 
 def _read(trained: Sequence[Visit], manifest: Manifest, hosts: Mapping[str, str]) -> int:
-    """Each host reads a partition once."""
+    """Each host reads a partition once, also one that it has not trained on yet."""
     read = {(hosts.get(node, node), v.unit.partition) for v in trained for node in v.nodes}
+    read |= {(hosts.get(v.node, v.node), j) for v in trained for j in v.replicas}
     return sum(_bytes(manifest.train[partition]) for _, partition in read)

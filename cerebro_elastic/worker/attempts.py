@@ -15,7 +15,7 @@ import torch
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.values import Attempt, Config, Phase, Spec, Visit
-from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.errors import CerebroError, GroupBroken
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger import Ledger
@@ -83,7 +83,7 @@ class Attempts:
         self._writer = Writer(alarm)
         self._saving_bytes = 0
         repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
-        self._hopper = Hopper(lambda partition: bench.fetch(Phase.TRAIN, partition), repairs.repair)
+        self._hopper = Hopper(self._fetch_ahead, repairs.repair)
         self._gathering = Gathering(Meetings(ledger), identity.node, address, bench.device)
         hops = (bench, self._hopper, self._gathering, clock)
         self._units = Units(spec, *hops, leaving, watchdog.beat, lambda: self._writer.busy)
@@ -92,6 +92,14 @@ class Attempts:
 
     def __enter__(self) -> Self:
         return self
+
+    def _fetch_ahead(self, partition: int) -> None:
+        """Whether a full disk, say, is anybody's trouble is seen when the partition is needed."""
+        try:
+            self._bench.fetch(Phase.TRAIN, partition)
+        except CerebroError as error:
+            self._log.warning("not fetched ahead", partition=partition, why=str(error))
+            raise
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()

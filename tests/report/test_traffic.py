@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,11 @@ def test_what_a_history_tells(past: Any, manifest: Manifest) -> None:
     assert (told.hops, told.stays) == (5, 2)
     assert (told.hopped, told.written) == (5 * 1000, 10 * 1000)
     assert (told.dataset, told.read) == (200_000, 300_000), "nodes of one host share what they read"
+
+
+def test_replicas_that_nothing_was_trained_on_were_read_too(manifest: Manifest) -> None:
+    one = replace(visit("c", 0, 0, 1, 1), replicas=(1,))
+    assert traffic({"c": [one]}, manifest, {}).read == 200_000
 
 
 def test_without_its_dataset(past: Any) -> None:
