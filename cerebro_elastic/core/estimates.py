@@ -32,22 +32,24 @@ def learn(
     """``timings`` and ``paces`` after one more visit; only a whole training unit teaches something.
 
     For a config each visit counts half as much as the one after it, a node's factor is the mean of what its
-    last visits say. A node's first unit is slow for reasons that pass
-    (imports, a cold cache), so it does not count for the node. A gang is as fast as its slowest node,
-    whichever that is: its visits teach what the config needs.
+    last visits say. A node's first unit is slow for reasons that pass (imports, a cold cache), so it does
+    not count for the node; nor does a config's first visit, which there is nothing to compare with. A gang is
+    as fast as its slowest node, whichever that is: its visits teach what the config needs.
     """
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
         return timings, paces
     config, seconds = visit.unit.config, visit.seconds + visit.hop_seconds
     pace = Pace() if visit.gang else paces.get(visit.node, Pace())
     usual = timings.get(config, seconds / pace.factor)
-    if pace.units and seconds > 0 and usual > 0:
+    compares = pace.units > 0 and config in timings
+    if compares and seconds > 0 and usual > 0:
         share = 1 / min(pace.units + 1, MEMORY)
         pace = replace(pace, factor=_bounded(pace.factor ** (1 - share) * (seconds / usual) ** share))
     timings = {**timings, config: (usual + seconds / pace.factor) / 2}
     if visit.gang:
         return timings, paces
-    return timings, {**paces, visit.node: replace(pace, units=pace.units + 1, at=_visits(paces) + 1)}
+    units = pace.units + 1 if compares else max(pace.units, 1)
+    return timings, {**paces, visit.node: replace(pace, units=units, at=_visits(paces) + 1)}
 
 
 def pace(state: State, node: str) -> float:

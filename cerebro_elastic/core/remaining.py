@@ -2,7 +2,7 @@
 
 How far a unit is that is under way nobody tells, and there is no clock here. But visits say when they ended:
 an attempt has begun when the last visit before it had ended (``Attempt.since``), and now is when the last one
-of all had. To take half of the expected seconds instead costs a third to a half of what looking ahead gains.
+of all had. (Half of the expected seconds would do without that, but lose much of what looking ahead gains.)
 """
 
 from __future__ import annotations

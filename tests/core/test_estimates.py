@@ -62,6 +62,11 @@ def test_a_nodes_first_unit_does_not_count_for_it() -> None:
     assert state.paces["b"] == Pace(1.0, 1, at=2)
 
 
+def test_a_configs_first_visit_tells_nothing_of_its_node() -> None:
+    """There is nothing to compare it with."""
+    assert learned([visit(f"c{i}", "a", 5.0) for i in range(9)]).paces["a"] == Pace(1.0, 1, at=2)
+
+
 def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
     slow = [visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN))]
     last, later = len(slow), [visit("c0", "a", 1.0)] * FORGOTTEN
