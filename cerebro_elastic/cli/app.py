@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cerebro_elastic import __version__
@@ -261,7 +261,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
     """Try what a run needs of this machine, and say what works."""
     from cerebro_elastic.runs.doctor import examine
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))
     marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
     findings = list(examine(home or default_home(), store_of(etcd)))
     for finding in findings:

@@ -22,9 +22,14 @@ from cerebro_elastic.store.etcd import EtcdStore
 
 _EXTRAS = {
     "lightning": "lightning",
+    "deepspeed": "deepspeed",
     "parquet": "pyarrow",
     "s3": "s3fs",
     "search": "optuna",
+    "exact": "ortools",
+    "tensorboard": "tensorboard",
+    "metrics": "prometheus_client",
+    "plots": "matplotlib",
     "torchx": "torchx",
     "examples": "sklearn",
 }
