@@ -80,11 +80,12 @@ class Buffers:
             # Torch counts no version for what normalisation writes.
             uncounted = isinstance(module, _NormBase)
             for key, buffer in module._buffers.items():
-                seen, version = self._seen.get(f"{name}.{key}", (None, 0))
-                if buffer is None or (buffer is seen and buffer._version == version and not uncounted):
+                if buffer is None:
                     continue
-                dist.broadcast(buffer, src=0)
-                self._seen[f"{name}.{key}"] = buffer, buffer._version
+                seen, version = self._seen.get(f"{name}.{key}", (None, 0))
+                if uncounted or buffer._version != version or buffer is not seen:
+                    dist.broadcast(buffer, src=0)
+                    self._seen[f"{name}.{key}"] = buffer, buffer._version
 
 
 def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -> Any:
