@@ -25,11 +25,9 @@ REPLANS = 60
 """How often a run with unit times that differ from the expected ones is rehearsed again."""
 TOLERANCE = 0.01
 """How far off, as a share, a unit's seconds may be without being a surprise."""
-STEADY = tuple(
-    Manner(Longest(), horizon, guard) for horizon, guard in ((1.0, 0.02), (1.0, 0.005), (1.03, 0.04))
-)
-"""What is chosen from once units take other seconds than expected. Weights that were best in dry runs are
-only so if all goes as in them; that a node is kept free for the longest config helps whatever happens."""
+STEADY = Manner(Longest(), horizon=1.0, guard=0.005)
+"""What is followed once units take other seconds than expected. Weights that were best in dry runs are only
+so if all goes as in them; that a node is kept free for the longest config helps whatever happens."""
 REPLANS_WITH_REPLICAS = 5
 """Then each time also solves the linear program and anneals."""
 
@@ -158,7 +156,7 @@ class _Run:
         if not self._shared:
             self._bound = plan(shop, self._seed)
         if self._decisions and not self._shared and self._surprised():
-            self._manner = rehearse(shop, STEADY, self._bound, self._seed, 0).manner
+            self._manner = STEADY
         elif self._decisions or len(self._manners) > 1:
             manners = [self._manner, *self._manners]
             self._manner = rehearse(shop, manners, self._bound, self._seed, self._decisions).manner
