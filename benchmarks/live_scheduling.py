@@ -1,7 +1,8 @@
 """The policies of live runs against one another, in the simulator: hard instances, known only as they unfold.
 
-    python benchmarks/live_scheduling.py [--seeds 3] [--epochs 3] [--policies auto,longest-remaining,random]
-    python benchmarks/live_scheduling.py --decide
+    python benchmarks/live_scheduling.py [28x8 64x16] [--seeds 3] [--epochs 3] [--replicas 1]
+        [--policies auto,longest-remaining,random]
+    python benchmarks/live_scheduling.py --decide 32x8 256x16
 
 Mixed CNNs (those of benchmarks/schedulers.py) on equal nodes, where the longest config is about as long as a
 node's load. No policy is told how long a config's units take before it has had one. Prints for each policy
@@ -28,8 +29,6 @@ from cerebro_elastic.sim import Times, Toy, simulate
 from cerebro_elastic.testing.world import FixedSearch
 
 NOISE = (0.0, 0.3)
-SIZES = ((32, 8), (256, 16))
-"""Configs and nodes for ``--decide``, with 10 epochs."""
 
 
 def ratio(name: str, configs: int, nodes: int, epochs: int, spread: float, replicas: int, seed: int) -> float:
@@ -87,22 +86,24 @@ def milliseconds(name: str, configs: int, nodes: int, moments: int) -> list[floa
     return took
 
 
-def compare(policies: Sequence[str], seeds: int, epochs: int, replicas: int) -> None:
-    for configs, nodes in HARD:
-        for spread in NOISE:
-            for name in policies:
-                found = [ratio(name, configs, nodes, epochs, spread, replicas, s) for s in range(seeds)]
-                print(
-                    f"  {configs} x {nodes}, {epochs} epochs, noise {spread}, r={replicas} {name:22} "
-                    f"mean {np.mean(found):.3f}  max {max(found):.3f}",
-                    flush=True,
-                )
+def compare(
+    configs: int, nodes: int, policies: Sequence[str], seeds: int, epochs: int, replicas: int
+) -> None:
+    for spread in NOISE:
+        for name in policies:
+            found = [ratio(name, configs, nodes, epochs, spread, replicas, s) for s in range(seeds)]
+            print(
+                f"  {configs} x {nodes}, {epochs} epochs, noise {spread}, r={replicas} {name:22} "
+                f"mean {np.mean(found):.3f}  max {max(found):.3f}",
+                flush=True,
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("sizes", nargs="*", default=[f"{c}x{n}" for c, n in HARD])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=1)
@@ -110,10 +111,10 @@ def main() -> None:
     parser.add_argument("--decide", action="store_true")
     asked = parser.parse_args()
     policies = asked.policies.split(",")
-    if not asked.decide:
-        compare(policies, asked.seeds, asked.epochs, asked.replicas)
-        return
-    for configs, nodes in SIZES:
+    for configs, nodes in ((int(number) for number in size.split("x")) for size in asked.sizes):
+        if not asked.decide:
+            compare(configs, nodes, policies, asked.seeds, asked.epochs, asked.replicas)
+            continue
         for name in policies:
             took = milliseconds(name, configs, nodes, 10)
             print(f"  {configs} x {nodes} {name:22} mean {np.mean(took):.1f} ms  max {max(took):.1f} ms")
