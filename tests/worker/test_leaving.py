@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from cerebro_elastic.core.estimates import fits
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.testing.clocks import HandClock
-from cerebro_elastic.worker.leaving import Leaving, fits, grace_of
+from cerebro_elastic.worker.leaving import Leaving, grace_of
 
 
 @pytest.mark.parametrize(
