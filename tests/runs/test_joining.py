@@ -122,7 +122,8 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         wait_for(lambda: all(visits(node) > 1 for node in nodes), "units on all nodes")
         state = cerebro_elastic.open_run(RUN, home=elsewhere)
         assert state.spec == ledger.spec()
-        assert len(set(ledger.state().homes.values())) == 4
+        # By their speeds: whoever was slowed by the others' start may have given its own away.
+        assert {name for home in ledger.state().homes.values() for name in home} >= set(nodes)
 
         # Asked to leave, by command or by SIGTERM, nodes finish what they have; their partitions move.
         with cerebro(tmp_path / "drain.log", "drain", RUN, "by-hand", "--etcd", endpoint) as drain:
