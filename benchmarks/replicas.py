@@ -28,14 +28,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in {"seeds": 3, "configs": 16, "nodes": 8, "partitions": 16, "epochs": 3}.items():
+    for name, default in {"seeds": 3, "configs": 16, "nodes": 8, "partitions": 16, "epochs": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--fetch", type=float, default=0.0, help="seconds in which a node gets a partition")
-    parser.add_argument("--policies", nargs="+", default=["longest-remaining", "random"])
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--policies", nargs="+", default=["longest-remaining"])
     asked = parser.parse_args()
     print("policy | replicas | undisturbed | one death")
     for policy in asked.policies:
-        for replicas in (1, 2, 3):
+        for replicas in asked.replicas:
             runs = [ratios(asked, policy, replicas, seed) for seed in range(asked.seeds)]
             print(
                 " | ".join(
