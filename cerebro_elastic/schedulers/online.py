@@ -105,7 +105,8 @@ class _Run:
         if self._shared:
             shop.share()
         self._replan()
-        pause = lower_bound(shop.tables.instance) / self._replans if self._replans > 1 else inf
+        expected = lower_bound(shop.tables.instance) if self._replans > 1 else 0.0
+        pause = expected / self._replans or inf
         wake = pause
         while True:
             coming = self._happenings[0][0] if self._happenings else inf
@@ -127,7 +128,8 @@ class _Run:
                 )
             while self._happenings and self._happenings[0][0] <= until:
                 self._happen()
-            wake = wake + pause if until == wake else wake
+            # Ever more seldom in a run that takes much longer than expected.
+            wake = wake + max(pause, wake / self._replans) if until == wake else wake
             self._replan()
 
     def _happen(self) -> None:

@@ -126,6 +126,12 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
         assert getattr(runs[0], name)[early[0]].tolist() == getattr(runs[1], name)[early[1]].tolist()
 
 
+@pytest.mark.parametrize("expected", [0.0, 1e-9])
+def test_what_takes_much_longer_than_expected_is_not_planned_for_ever(expected: float) -> None:
+    found = schedule(np.full((6, 3), expected), surprises=Surprises(np.ones((6, 3))))
+    assert found.makespan <= 8.0
+
+
 def test_the_same_arguments_give_the_same_schedule() -> None:
     def told(found: Schedule) -> list[Any]:
         return [getattr(found.visits, name).tolist() for name in ("config", "partition", "node", "start")]
