@@ -3,6 +3,7 @@ process that led is killed, and another finishes the run. The verdict is the rec
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -152,7 +153,16 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
     shown = (tmp_path / "other.log").read_text()
     assert "by-hand is leaving" in shown
     assert "node-0 left" in shown
-    assert [wasted(events, node) for node in nodes] == [0, 0, 0]
+    logs = {
+        "by-hand": tmp_path / "hand.log",
+        "other": Path(elsewhere, RUN, "logs", "other.log"),
+        "guest": Path(home, f"{RUN}.guest", "logs", "guest.log"),
+    }
+    assert {node: wasted(events, node) - not_begun(log) for node, log in logs.items()} == {
+        "by-hand": set(),
+        "other": set(),
+        "guest": set(),
+    }
     assert sum(isinstance(event, NodeJoined) for event in events) <= 3, "nobody was started again"
     assert "left the run" in (tmp_path / "guest.log").read_text()
     assert read_journal(Path(home, f"{RUN}.guest", "history.jsonl"))[-1] in events
@@ -208,9 +218,18 @@ def has_all(cache: Path) -> bool:
     return len(list(cache.glob("*/train-*/*.npy"))) == 8
 
 
-def wasted(events: list[Event], node: str) -> int:
-    """How many attempts of the node came to nothing."""
+def wasted(events: list[Event], node: str) -> set[int]:
+    """The attempts of the node that came to nothing."""
     given = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.node == node}
     lost = {e.token for e in events if isinstance(e, UnitWithdrawn)}
     lost |= {e.failure.attempt for e in events if isinstance(e, UnitFailed)}
-    return len(given & lost)
+    return given & lost
+
+
+def not_begun(log: Path) -> set[int]:
+    """The attempts that the node got in the moment in which it was asked to leave."""
+    told = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    given_up = [line for line in told if line["event"] == "given up" and "after 0 batches" in line["why"]]
+    return {line["attempt"] for line in given_up} | (
+        {e["attempt"] for e in told if "attempt" in e} - {e["attempt"] for e in told if e["event"] == "began"}
+    )
