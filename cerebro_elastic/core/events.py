@@ -74,10 +74,11 @@ class NodeLeft:
 
 @dataclass(frozen=True, slots=True)
 class NodeReady:
-    """The ranks of a node that was starting are ready."""
+    """The ranks of a node that was starting are ready; its cache has these training partitions."""
 
     revision: int
     node: str
+    cached: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ def with_visit(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
     return {**nodes, **new} if new else nodes
 
 
+def when_ready(node: Node, cached: Collection[int]) -> Node:
+    """The node when its ranks are ready and find these partitions in its cache."""
+    return replace(node, starting=False, cached=tuple(sorted({*node.cached, *cached})))
+
+
 def holdings(nodes: Collection[Node]) -> dict[str, frozenset[int]]:
     """By node: what the cache of its host has, which all of its nodes share."""
     hosts: dict[str, set[int]] = {}

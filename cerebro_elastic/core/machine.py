@@ -24,7 +24,8 @@ ConfigResumed   it is stopped                                   it is live again
 NodeJoined      no node of its name is registered               it is registered
 NodeLeft        it is registered                                it is not; its attempt stays, and can
                                                                 only be withdrawn
-NodeReady       it is registered and starting                   it is not starting any more
+NodeReady       it is registered and starting                   it is not starting any more, and
+                                                                holds what its cache has
 NodeDraining    it is registered and not draining               it has so many seconds left
 NodeSetAside    it is idle and not aside, and the failure is    it is aside, the failure is answered
                 the last of its streak
@@ -96,7 +97,7 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.holdings import with_visit
+from cerebro_elastic.core.holdings import when_ready, with_visit
 from cerebro_elastic.core.lineage import born, changed, edge_from, may_end
 from cerebro_elastic.core.progress import advance, is_next, skipped
 from cerebro_elastic.core.state import State
@@ -167,7 +168,7 @@ def _node_ready(state: State, event: NodeReady) -> State:
     _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
     node = state.nodes[event.node]
     _require(node.starting, event, "it was ready before")
-    return replace(state, nodes={**state.nodes, node.name: replace(node, starting=False)})
+    return replace(state, nodes={**state.nodes, node.name: when_ready(node, event.cached)})
 
 
 def _node_draining(state: State, event: NodeDraining) -> State:

@@ -146,7 +146,7 @@ class Node:
     """A registered node. ``registration`` is the store's revision at which the registration was
     made: a node that comes back under its old name has a higher one. ``drain`` is set when it has been
     asked to leave: the seconds that it was given; it gets no more units. ``cached`` are the training
-    partitions that it held when it registered; in a state, also those that it has trained on since.
+    partitions that it held when its ranks were ready; in a state, also those that it has trained on since.
     ``hardware`` names the kind of node that it is: on nodes of one kind a choice takes the same time and
     memory. It is ``starting`` until its ranks are ready, which takes seconds."""
 

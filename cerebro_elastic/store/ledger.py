@@ -37,6 +37,7 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.holdings import when_ready
 from cerebro_elastic.core.lineage import born, changed, child, fresh_names, may_end
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.state import State
@@ -217,16 +218,17 @@ class Ledger:
             except TxnUnknown:
                 continue
 
-    def ready(self, name: str, boot: str) -> None:
-        """The ranks of the node are ready. Nothing happens if it is not registered with this ``boot``."""
+    def ready(self, name: str, boot: str, cached: Sequence[int] = ()) -> None:
+        """The ranks of the node are ready, and its cache has these training partitions. Nothing happens if it
+        is not registered with this ``boot``."""
         key = self.keys.node(name)
         while (item := self.store.get(key)) is not None:
             node = decode(item.value, Node)
             if node.boot != boot or not node.starting:
                 return
-            ready = Put(key, _bytes(replace(node, starting=False)), item.lease)
+            ready = Put(key, _bytes(when_ready(node, cached)), item.lease)
             with suppress(TxnUnknown):
-                self._do([at_revision(key, item.mod_revision)], [ready], NodeReady(0, name))
+                self._do([at_revision(key, item.mod_revision)], [ready], NodeReady(0, name, tuple(cached)))
 
     def drain(self, name: str, grace: float, boot: str | None = None) -> bool:
         """Ask a node to leave within ``grace`` seconds; ``False`` if it is not registered, or not with this
@@ -507,7 +509,8 @@ class EventStream:
 
 def _registers(item: KeyValue, node: Node) -> bool:
     """Whether the registration is this node's, perhaps asked to leave since, or ready."""
-    return replace(decode(item.value, Node), drain=node.drain, starting=node.starting) == node
+    now = decode(item.value, Node)
+    return replace(now, drain=node.drain, starting=node.starting, cached=node.cached) == node
 
 
 def _bytes(value: object) -> bytes:

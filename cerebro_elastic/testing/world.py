@@ -166,11 +166,15 @@ class World:
         """The configs that there are."""
         return list(self.ledger.state().configs)
 
-    def join(self, name: str, hardware: str = "cpu", host: str = "host") -> None:
+    def join(self, name: str, hardware: str = "cpu", host: str = "host", *, starting: bool = False) -> None:
         """A node registers, anew if it is there already."""
         self.leases[name] = self.store.grant(TTL)
-        node = Node(name, host, ranks=2, hardware=hardware)
+        node = Node(name, host, ranks=2, hardware=hardware, starting=starting)
         self.registered[name] = self.ledger.register(node, self.leases[name])
+
+    def ready(self, name: str, cached: Sequence[int]) -> None:
+        """The ranks of a node that is starting are ready, and find partitions in its cache."""
+        self.ledger.ready(name, "", [j for j in cached if j < self.plan.partitions])
 
     def lose(self, name: str) -> None:
         """A node's lease ends; its worker trains on."""

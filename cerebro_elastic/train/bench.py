@@ -54,6 +54,10 @@ class Bench:
         """A training or validation partition, from the cache or into it."""
         return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
 
+    def cached(self) -> tuple[int, ...]:
+        """The training partitions that need not be fetched."""
+        return self.cache.cached(self._manifest)
+
     @property
     def splits(self) -> bool:
         """Whether the task may be stopped at a batch boundary of a unit and taken up again elsewhere."""

@@ -100,7 +100,7 @@ def _work(
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             if identity.local_rank == 0:
-                ledger.ready(identity.node, identity.boot)
+                ledger.ready(identity.node, identity.boot, bench.cached())
             growth = Growth(torch.device(device), env)
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)

@@ -125,9 +125,14 @@ class RunUnderFaults(RuleBasedStateMachine):
         name=names,
         hardware=st.sampled_from(["cpu", "cpu", "cpu", "gpu"]),
         host=st.sampled_from(["host", "another"]),
+        starting=st.booleans(),
     )
-    def join(self, name: str, hardware: str, host: str) -> None:
-        self.world.join(name, hardware, host)
+    def join(self, name: str, hardware: str, host: str, starting: bool) -> None:
+        self.world.join(name, hardware, host, starting=starting)
+
+    @rule(name=names, cached=st.sets(st.integers(0, 2)))
+    def ready(self, name: str, cached: set[int]) -> None:
+        self.world.ready(name, sorted(cached))
 
     @rule(name=names)
     def lose(self, name: str) -> None:

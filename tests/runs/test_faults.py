@@ -20,6 +20,7 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.core.events import (
     NodeDraining,
     NodeLeft,
+    NodeReady,
     UnitCommitted,
     UnitFailed,
     UnitTrained,
@@ -136,6 +137,8 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     # Whoever led decided as any other controller would have.
     assert divergence(events, LongestRemaining(), make_search(result.recipe)) is None
     assert sum(isinstance(event, UnitCommitted) for event in events) == 4 * 3 * EPOCHS
+    back = [event for event in events[len(stopped) :] if isinstance(event, NodeReady)]
+    assert all(event.cached == (0, 1, 2) for event in back), "who comes back has what it had"
     lost = {event.token for event in events if isinstance(event, UnitWithdrawn)}
     lost |= {event.failure.attempt for event in events if isinstance(event, UnitFailed)}
     trained = {event.token for event in events if isinstance(event, UnitTrained)}

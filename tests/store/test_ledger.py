@@ -355,9 +355,9 @@ def test_a_node_is_ready_once(stage: Stage) -> None:
     with stage.unchanged():
         stage.ledger.ready("m", "another boot")
         stage.ledger.ready("nobody", "b")
-    stage.ledger.ready("m", "b")
-    assert stage.ledger.node("m") == replace(node, starting=False)
-    assert stage.ledger.state().nodes["m"] == replace(node, starting=False)
+    stage.ledger.ready("m", "b", [2, 0])
+    ready = replace(node, starting=False, cached=(0, 2))
+    assert stage.ledger.node("m") == stage.ledger.state().nodes["m"] == ready
     with stage.unchanged():
         stage.ledger.ready("m", "b")
         again = Node("m", "host", boot="b", starting=True)
