@@ -21,6 +21,9 @@ FORGOTTEN = 100
 """Visits of others after which it no longer is: who was too slow to be home to a partition is tried again."""
 MEMORY = 8
 """Visits over which a node's factor is the (geometric) mean: what one of them took may be chance."""
+OUTLIER = 4.0
+"""How many times the expected seconds, or what part of them, a visit counts at most: ranks that began anew, a
+machine that was busy with something else."""
 _FACTORS = (1 / 32, 32.0)
 _SPARE = 1.25
 _SLACK = 0.5
@@ -32,24 +35,30 @@ def learn(
     """``timings`` and ``paces`` after one more visit; only a whole training unit teaches something.
 
     For a config each visit counts half as much as the one after it, a node's factor is the mean of what its
-    last visits say. A node's first unit is slow for reasons that pass (imports, a cold cache), so it does
-    not count for the node; nor does a config's first visit, which there is nothing to compare with. A gang is
-    as fast as its slowest node, whichever that is: its visits teach what the config needs.
+    last visits say. A node's first unit is slow for reasons that pass (imports, a cold cache) and teaches
+    nothing; a config's first visit tells nothing of the node, as there is nothing to compare it with. What
+    took much more or less than was expected counts as ``OUTLIER`` times that. A gang is as fast as its
+    slowest node, whichever that is: its visits teach what the config needs.
     """
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
         return timings, paces
     config, seconds = visit.unit.config, visit.seconds + visit.hop_seconds
     pace = Pace() if visit.gang else paces.get(visit.node, Pace())
-    usual = timings.get(config, seconds / pace.factor)
-    compares = pace.units > 0 and config in timings
-    if compares and seconds > 0 and usual > 0:
-        share = 1 / min(pace.units + 1, MEMORY)
-        pace = replace(pace, factor=_bounded(pace.factor ** (1 - share) * (seconds / usual) ** share))
-    timings = {**timings, config: (usual + seconds / pace.factor) / 2}
+    at = _visits(paces) + 1
+    if not pace.units and not visit.gang:
+        return timings, {**paces, visit.node: Pace(units=1, at=at)}
+    usual = timings.get(config, 0.0)
+    if not usual or not seconds:
+        timings = {**timings, config: seconds / pace.factor}
+        return timings, paces if visit.gang else {**paces, visit.node: replace(pace, at=at)}
+    expected = usual * pace.factor
+    seconds = min(max(seconds, expected / OUTLIER), expected * OUTLIER)
     if visit.gang:
-        return timings, paces
-    units = pace.units + 1 if compares else max(pace.units, 1)
-    return timings, {**paces, visit.node: replace(pace, units=units, at=_visits(paces) + 1)}
+        return {**timings, config: (usual + seconds) / 2}, paces
+    share = 1 / min(pace.units + 1, MEMORY)
+    factor = _bounded(pace.factor ** (1 - share) * (seconds / usual) ** share)
+    timings = {**timings, config: (usual + seconds / factor) / 2}
+    return timings, {**paces, visit.node: Pace(factor, pace.units + 1, at)}
 
 
 def pace(state: State, node: str) -> float:
@@ -63,21 +72,35 @@ def pace(state: State, node: str) -> float:
 
 
 def unit_seconds(state: State, config: str) -> float:
-    """The estimate for the config's units on a node of factor 1: from its visits, else from its trials; the
-    mean of all configs' if it has had none; else 1."""
-    if config in state.timings:
-        return state.timings[config]
-    trials = [e.seconds for e in state.trials.get(config, ()) if e.refusal is None]
-    if trials:
-        return min(trials)
-    known = state.timings.values()
-    return sum(known) / len(known) if known else 1.0
+    """The estimate for the config's units on a node of factor 1: from its visits, else from its trials; if it
+    has had none the mean of all configs', else that of all units so far, else 1."""
+    seconds = _measured(state, config)
+    return _mean(state) if seconds is None else seconds
+
+
+def all_unit_seconds(state: State) -> dict[str, float]:
+    """The ``unit_seconds`` of all configs."""
+    mean = _mean(state)
+    measured = {config: _measured(state, config) for config in state.configs}
+    return {config: mean if seconds is None else seconds for config, seconds in measured.items()}
 
 
 def fits(rest: float, save: float, left: float) -> bool:
     """Whether a unit that needs ``rest`` seconds for its batches and ``save`` for its checkpoint will
     probably be committed within ``left`` seconds: a quarter more than that, and a bit."""
     return _SPARE * (rest + save) + _SLACK <= left
+
+
+def _measured(state: State, config: str) -> float | None:
+    if config in state.timings:
+        return state.timings[config]
+    return min((e.seconds for e in state.trials.get(config, ()) if e.refusal is None), default=None)
+
+
+def _mean(state: State) -> float:
+    if state.timings:
+        return sum(state.timings.values()) / len(state.timings)
+    return state.spent.seconds / state.spent.units if state.spent.units else 1.0
 
 
 def _visits(paces: Mapping[str, Pace]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.estimates import FORGOTTEN, KNOWN, learn, pace, unit_seconds
-from cerebro_elastic.core.state import Pace, State
+from cerebro_elastic.core.state import Pace, Spent, State
 from cerebro_elastic.core.values import CheckpointRef, Phase, Unit, Visit
 
 REF = CheckpointRef("u", "d", 1)
@@ -57,9 +57,11 @@ def test_noise_moves_no_factor_far(seed: int) -> None:
     assert pace(state, "b") / pace(state, "a") == pytest.approx(1.0, rel=0.4)
 
 
-def test_a_nodes_first_unit_does_not_count_for_it() -> None:
-    state = learned([visit("c0", "a", 1.0), visit("c0", "b", 50.0)])
+def test_a_nodes_first_unit_teaches_nothing() -> None:
+    assert learned([visit("c0", "a", 50.0)]).timings == {}
+    state = learned([visit("c0", "a", 50.0), visit("c0", "a", 1.0), visit("c0", "b", 50.0)])
     assert state.paces["b"] == Pace(1.0, 1, at=2)
+    assert state.timings == {"c0": 1.0}
 
 
 def test_a_configs_first_visit_tells_nothing_of_its_node() -> None:
@@ -67,9 +69,17 @@ def test_a_configs_first_visit_tells_nothing_of_its_node() -> None:
     assert learned([visit(f"c{i}", "a", 5.0) for i in range(9)]).paces["a"] == Pace(1.0, 1, at=2)
 
 
+def test_one_slow_visit_leaves_the_order_of_configs_as_it_was() -> None:
+    work = [visit(f"c{i % 3}", "a", 1.0 + i % 3) for i in range(30)]
+    state = learned([*work, visit("c0", "a", 500.0), *work[:6]])
+    assert sorted(state.timings, key=state.timings.__getitem__) == ["c0", "c1", "c2"]
+    assert pace(state, "a") < 2.0
+
+
 def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
-    slow = [visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN))]
-    last, later = len(slow), [visit("c0", "a", 1.0)] * FORGOTTEN
+    slow = [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN))]
+    # The config's first visit compares nothing, and does not count.
+    last, later = len(slow) - 1, [visit("c0", "a", 1.0)] * FORGOTTEN
     known, forgotten = learned([*slow, *later]), learned([*slow, *later, later[0]])
     assert known.paces["b"].at == last
     assert pace(known, "b") == known.paces["b"].factor > 1.0
@@ -77,7 +87,7 @@ def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
 
 
 def test_a_pace_is_believed_after_some_units_and_till_then_it_is_that_of_the_others() -> None:
-    slow = [visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN - 1))]
+    slow = [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN - 1))]
     assert pace(learned(slow), "b") == 1.0
     assert pace(learned([*slow, visit("c0", "b", 8.0)]), "b") > 1.0
     state = State(paces={"a": Pace(2.0, KNOWN), "b": Pace(8.0, KNOWN), "c": Pace(9.0, 1)})
@@ -105,4 +115,5 @@ def test_what_cannot_be_is_bounded() -> None:
 
 def test_a_config_without_a_visit_is_like_the_others() -> None:
     assert unit_seconds(State(timings={"c0": 1.0, "c1": 3.0}), "c2") == 2.0
+    assert unit_seconds(State(spent=Spent(units=2, seconds=9.0)), "c2") == 4.5
     assert unit_seconds(State(), "c2") == 1.0

@@ -39,15 +39,26 @@ from cerebro_elastic.testing.storm import Storm
 pytestmark = pytest.mark.cluster
 
 NET = """
+import time
+from pathlib import Path
+
 import numpy as np
 from torch import nn
+
+class Pause(nn.Module):
+    def forward(self, x):
+        if Path(__file__).with_name("slowly").exists():
+            time.sleep(0.2)
+        return x
 
 def load():
     x = np.random.default_rng(0).normal(size=(240, 8)).astype(np.float32)
     return {"x": x, "y": (x.sum(axis=1) > 0).astype(np.int64)}
 
 def model(width, dropout=0.0):
-    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, 2))
+    return nn.Sequential(
+        Pause(), nn.Linear(8, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, 2)
+    )
 """
 SPACE = {"lr": {"loguniform": [1e-4, 1]}, "dropout": {"uniform": [0, 0.5]}}
 
@@ -69,16 +80,20 @@ def run(made: Recipe, run_id: str, watcher: Watcher | None = None) -> RunResult:
 
 
 class Killer:
-    """Kills a node's agent, and with it its rank, after so many visits."""
+    """Kills a node's agent, and with it its rank, after so many visits of the node; till then, units are
+    slow, so that it gets some."""
 
-    def __init__(self, run_id: str, node: str, after: int) -> None:
+    def __init__(self, run_id: str, node: str, after: int, slowly: Path) -> None:
         self.mark = (f"--rdzv-id={run_id}\0", f"--rdzv-conf=node={node},")
-        self.left = after
+        self.node, self.left, self.slowly = node, after, slowly
+        slowly.touch()
 
     def show(self, events: list[Event], _state: State) -> None:
         before = self.left
-        self.left -= sum(isinstance(event, UnitCommitted) for event in events)
+        commits = [event for event in events if isinstance(event, UnitCommitted)]
+        self.left -= sum(commit.visit.node == self.node for commit in commits)
         if before > 0 >= self.left:
+            self.slowly.unlink()
             for entry in Path("/proc").iterdir():
                 if entry.name.isdigit() and self._is_meant(entry):
                     os.kill(int(entry.name), signal.SIGKILL)
@@ -95,8 +110,9 @@ class Killer:
 def asha(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """A search in the middle of which one of its two nodes is killed."""
     run_id = f"asha-{uuid.uuid4().hex[:6]}"
-    killer = Killer(run_id, "node-1", after=12)
-    made = recipe(tmp_path_factory.mktemp("asha"), nodes=2, method="asha", num=16, max_epochs=3)
+    folder = tmp_path_factory.mktemp("asha")
+    killer = Killer(run_id, "node-1", after=3, slowly=folder / "slowly")
+    made = recipe(folder, nodes=2, method="asha", num=16, max_epochs=3)
     result = run(made, run_id, Watcher(show=killer.show))
     assert killer.left <= 0
     return result
