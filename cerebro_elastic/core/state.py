@@ -124,9 +124,9 @@ class State:
         return next((a for a in self.underway() if a.unit.config == config), None)
 
     def underway(self) -> list[Attempt]:
-        """All attempts, a gang's once, and what is being saved."""
+        """All attempts, a gang's once, and what is being saved, in the order in which they were assigned."""
         training = [attempt for name, attempt in self.attempts.items() if name == attempt.node]
-        return [*training, *self.saving.values()]
+        return sorted([*training, *self.saving.values()], key=lambda attempt: attempt.token)
 
     def attempt(self, node: str, token: int) -> Attempt | None:
         """The node's attempt of this ``token``, in training or being saved, if it is there."""

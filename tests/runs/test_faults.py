@@ -29,7 +29,7 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.replay import replay, verify
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.schedulers.live import Auto
 from cerebro_elastic.sim import divergence
 from cerebro_elastic.store.journal import read_journal
 
@@ -135,7 +135,7 @@ def test_a_run_survives_everything_that_one_machine_can_do_to_it(project: Path) 
     assert all(visit.same for visit in replay(result, result.best.config))
     events = read_journal(folder.history)
     # Whoever led decided as any other controller would have.
-    assert divergence(events, LongestRemaining(), make_search(result.recipe)) is None
+    assert divergence(events, Auto(), make_search(result.recipe)) is None
     assert sum(isinstance(event, UnitCommitted) for event in events) == 4 * 3 * EPOCHS
     back = [event for event in events[len(stopped) :] if isinstance(event, NodeReady)]
     assert all(event.cached == (0, 1, 2) for event in back), "who comes back has what it had"
