@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from cerebro_elastic.core.actions import Assign
 from cerebro_elastic.core.choosing import expected_seconds
-from cerebro_elastic.core.estimates import pace, unit_seconds
+from cerebro_elastic.core.estimates import all_unit_seconds, pace, unit_seconds
 from cerebro_elastic.core.gangs import companions, held, overdue
 from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
@@ -22,13 +23,19 @@ from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Pref
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A state in which units are to be assigned: the ``nodes`` in use, and what may be done on them."""
+    """A state in which units are to be assigned: the ``nodes`` in use, what may be done on them, which
+    partitions they have (``held``), and how long it takes: the ``seconds`` of each config's unit on a node of
+    pace 1, and the nodes' ``paces``. ``remaining`` and ``load`` are those of the ``Instance``."""
 
     state: State
     plan: Plan
     nodes: Mapping[str, Node]
     offers: Offers
     held: Mapping[str, Collection[int]]
+    seconds: Mapping[str, float]
+    paces: Mapping[str, float]
+    remaining: Mapping[str, float]
+    load: Mapping[str, float]
 
 
 def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
@@ -39,7 +46,7 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     idle = [name for name in nodes if name not in state.attempts]
     if not idle:
         return
-    moment = _Moment(state, plan, nodes, offers(state, plan, nodes), holdings(nodes.values()))
+    moment = _moment(state, plan, nodes)
     busy = {attempt.unit.config for attempt in state.underway()}
     taken: list[tuple[Offer, tuple[Node, ...]]] = []
     first = overdue(state, moment.offers, len(nodes))
@@ -54,6 +61,22 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
         hints = policy.choose(_instance(moment, [node.name for node in gang], busy, hint=True))
         hint = next((unit for name, unit in hints if name == offer.lead.name), None)
         yield Assign(_attempt(moment, offer, others, hint))
+
+
+def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
+    may_do, seconds = offers(state, plan, nodes), all_unit_seconds(state)
+    paces = {name: pace(state, name) for name in nodes}
+    return _Moment(
+        state,
+        plan,
+        nodes,
+        may_do,
+        held=holdings(nodes.values()),
+        seconds=seconds,
+        paces=paces,
+        remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
+        load=_load(state, plan, may_do, seconds, paces),
+    )
 
 
 def _taken(
@@ -128,41 +151,38 @@ def _prefetch(moment: _Moment, offer: Offer, hint: Unit | None) -> Prefetch | No
 
 def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hint: bool = False) -> Instance:
     state, plan, nodes = moment.state, moment.plan, moment.nodes
-    seconds = {c: unit_seconds(state, c) for c in state.configs}
-    paces = {name: pace(state, name) for name in nodes}
     eligible: dict[str, list[Unit]] = {name: [] for name in idle}
-    for config in state.configs.values():
-        for offer in moment.offers[config.id]:
-            may = offer.lead.name in eligible and config.id not in busy
-            if may and companions(offer, nodes, idle) is not None:
+    for config, some in moment.offers.items():
+        for offer in some if config not in busy else ():
+            if offer.lead.name in eligible and companions(offer, nodes, idle) is not None:
                 eligible[offer.lead.name].append(offer.unit)
     return Instance(
         eligible={name: at_hand(some, name, state.homes, moment.held) for name, some in eligible.items()},
-        remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
-        load=_load(moment, seconds, paces),
-        seconds=lambda unit, node: seconds[unit.config] * paces[node],
+        remaining=moment.remaining,
+        load=moment.load,
+        seconds=lambda unit, node: moment.seconds[unit.config] * moment.paces[node],
         seed=(plan.seed, state.revision),
         remainder=lambda: None if hint else remainder(state, plan, nodes, moment.offers),
     )
 
 
-def _load(moment: _Moment, seconds: Mapping[str, float], paces: Mapping[str, float]) -> dict[str, float]:
+def _load(
+    state: State, plan: Plan, may_do: Offers, seconds: Mapping[str, float], paces: Mapping[str, float]
+) -> dict[str, float]:
     """Each node's expected seconds, if those that may lead a unit share all such units by their speeds."""
-    load = dict.fromkeys(moment.nodes, 0.0)
+    load = dict.fromkeys(paces, 0.0)
 
-    def share(names: Collection[str], work: float) -> None:
+    def share(names: Sequence[str], work: float) -> None:
         each = work / sum(1 / paces[name] for name in names)
         for name in names:
             load[name] += each
 
-    homes = [there for names in moment.state.homes.values() if (there := [n for n in names if n in load])]
-    for config in moment.state.configs.values():
-        leads: dict[Unit, list[str]] = {}
-        for offer in moment.offers[config.id]:
-            leads.setdefault(offer.unit, []).append(offer.lead.name)
-        for names in leads.values():
-            share(names, seconds[config.id])
-        if config.status is Status.LIVE and (later := moment.plan.epochs - config.epoch - 1):
-            for names in homes:
-                share(names, later * seconds[config.id])
+    for config, some in may_do.items():
+        for _, alike in groupby(some, lambda offer: offer.unit.partition):
+            share([offer.lead.name for offer in alike], seconds[config])
+    live = [config for config in state.configs.values() if config.status is Status.LIVE]
+    later = sum((plan.epochs - config.epoch - 1) * seconds[config.id] for config in live)
+    for names in state.homes.values():
+        if there := [name for name in names if name in load]:
+            share(there, later)
     return load

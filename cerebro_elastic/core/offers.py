@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.choosing import Turn, counts, next_turn
+from cerebro_elastic.core.choosing import Turn, chooses, counts, next_turn
 from cerebro_elastic.core.placement import Homes
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
@@ -27,24 +27,33 @@ class Offer:
 
 Offers: TypeAlias = Mapping[str, Sequence[Offer]]
 """By config."""
+Turns: TypeAlias = Mapping[str, Turn]
+"""By node."""
 
 
 def offers(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Offers:
     """What each live config could do next on ``nodes``, were it and they idle."""
-    return {config.id: list(_offers(state, plan, config, nodes)) for config in state.configs.values()}
-
-
-def _offers(state: State, plan: Plan, config: Config, nodes: Mapping[str, Node]) -> Iterator[Offer]:
-    units = next_units(config, plan)
-    if not units:
-        return
+    kinds = {kind_of(node): node for node in nodes.values()}
     alike = Counter(map(kind_of, nodes.values()))
-    turns: dict[tuple[str, int], Turn | None] = {}
-    for node in nodes.values():
-        kind = kind_of(node)
-        if kind not in turns:
-            turns[kind] = next_turn(config, units[0].phase, node, alike[kind], state, plan)
-    able = {name: turn for name, node in nodes.items() if (turn := turns[kind_of(node)]) is not None}
+
+    def turns_of(config: Config, phase: Phase) -> Turns:
+        """By node: what is the config's turn there, if anything is."""
+        turns = {kind: next_turn(config, phase, n, alike[kind], state, plan) for kind, n in kinds.items()}
+        return {name: turn for name, node in nodes.items() if (turn := turns[kind_of(node)]) is not None}
+
+    found: dict[str, list[Offer]] = {}
+    same: Turns | None = None
+    for config in state.configs.values():
+        units = next_units(config, plan)
+        if units and (same is None or chooses(plan)):
+            same = turns_of(config, units[0].phase)
+        found[config.id] = list(_offers(state, plan, config, units, nodes, same or {}))
+    return found
+
+
+def _offers(
+    state: State, plan: Plan, config: Config, units: Sequence[Unit], nodes: Mapping[str, Node], able: Turns
+) -> Iterator[Offer]:
     for unit in units:
         for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
             turn = able[name]
@@ -86,7 +95,7 @@ def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[
     return at_home or able
 
 
-def _tried_in_vain(config: Config, unit: Unit, able: Mapping[str, Turn], plan: Plan) -> frozenset[str]:
+def _tried_in_vain(config: Config, unit: Unit, able: Turns, plan: Plan) -> frozenset[str]:
     """The nodes on which it has failed what would be its turn there."""
     if not config.failures:
         return frozenset()
@@ -99,6 +108,8 @@ def _offered(unit: Unit, turn: Turn) -> Unit:
 
 def _failed(config: Config, unit: Unit, turn: Turn, plan: Plan) -> frozenset[str]:
     """Where the unit has failed, or the trial of this choice."""
+    if not config.failures:
+        return frozenset()
     offered = _offered(unit, turn)
     failures = [f for f in config.failures if f.unit == offered and counts(f, plan)]
     return frozenset(f.node for f in failures if not turn.trial or f.choice == turn.choice)
