@@ -37,7 +37,7 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.values import Attempt
 from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.store.ledger import EventStream
+from cerebro_elastic.store.record import EventStream
 from cerebro_elastic.testing.chaos import recipe
 from cerebro_elastic.testing.cluster import Cluster
 

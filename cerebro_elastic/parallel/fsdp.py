@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
@@ -17,7 +16,7 @@ from torch.optim import Optimizer
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.group import mesh, ranks
 from cerebro_elastic.parallel.optimizer_state import NamedState, take, to_names
 from cerebro_elastic.parallel.share import Buffers, averaged_step, clipped_update, mapped, portion, taken
 from cerebro_elastic.parallel.weight import Spread
@@ -96,13 +95,13 @@ class Fsdp:
         return parts
 
     def _shard(self, model: nn.Module, wrapped: Sequence[nn.Module], device: torch.device) -> None:
-        mesh = init_device_mesh(device.type, (ranks()[1],))
+        row = mesh(device)
         offload = CPUOffloadPolicy() if self._offload and device.type == "cuda" else OffloadPolicy()
         # What blocks hand to each other stays in the precision of the computation.
         inner = replace(self._policy, output_dtype=None)
         for module in reversed(wrapped):
-            fully_shard(module, mesh=mesh, mp_policy=inner, offload_policy=offload)
-        fully_shard(model, mesh=mesh, mp_policy=self._policy, offload_policy=offload)
+            fully_shard(module, mesh=row, mp_policy=inner, offload_policy=offload)
+        fully_shard(model, mesh=row, mp_policy=self._policy, offload_policy=offload)
 
     def load(
         self, parts: Parts, model: Mapping[str, Any] | None, optimizer: Mapping[str, Any] | None

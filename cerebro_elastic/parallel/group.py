@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.errors import GroupBroken
 
@@ -38,6 +39,15 @@ _WAIT_SECONDS = 1.0
 
 _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
+
+_ended: list[Any] = []
+"""Groups that are over. Who lets go of one last waits for its threads, which may be waiting for the
+interpreter's lock: Python's own references do without it, DDP's reducer would hold it for ever."""
+_meshes: list[DeviceMesh] = []
+"""Those of the present group. DTensor's caches keep some of them for good, and with them their groups, whose
+sockets other ranks would take for a peer that lives."""
+_unsettled = False
+"""Whether something large has been imported since the last sweep."""
 
 
 def _nothing() -> None:
@@ -82,19 +92,23 @@ def formed(
         try:
             yield
         finally:
-            dist.destroy_process_group()
+            _end()
 
 
 def warm() -> None:
-    """Import what the first unit of several ranks would import (seconds), while there is nothing else to do.
-
-    What there is afterwards stays for good: ``sweep`` need not look through it, which would take tenths of a
-    second each time.
-    """
+    """Import what the first unit of several ranks would import, which takes seconds, ahead of it."""
     for module in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"):
         importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
+    settle()
+
+
+def settle() -> None:
+    """What is imported by now stays for good: ``sweep`` need not look through it, which would take tenths of
+    a second each time. In a unit this waits until it is swept, or what is the unit's would stay, too."""
+    global _unsettled
+    _unsettled = True
+    if not dist.is_initialized():
+        sweep()
 
 
 def sweep() -> None:
@@ -102,7 +116,12 @@ def sweep() -> None:
 
     Milliseconds in a rank that is ``warm``.
     """
+    global _unsettled
     gc.collect()
+    _ended.clear()
+    if _unsettled:
+        _unsettled = False
+        gc.freeze()
 
 
 def together() -> None:
@@ -116,6 +135,12 @@ def subgroup(members: Sequence[int]) -> Any:
     together()
     every = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
     return dist.new_group(members, timeout=every.options._timeout)
+
+
+def mesh(device: torch.device) -> DeviceMesh:
+    """The unit's ranks in a row, for sharded tensors."""
+    _meshes.append(init_device_mesh(device.type, (dist.get_world_size(),)))
+    return _meshes[-1]
 
 
 def ranks() -> tuple[int, int]:
@@ -141,6 +166,14 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
         # wait for each other under different names.
         c10d._world.group_count = 0
         raise
+
+
+def _end() -> None:
+    _ended.extend(c10d._world.pg_map)
+    for mesh in _meshes:
+        mesh._pg_registry.clear()
+    _meshes.clear()
+    dist.destroy_process_group()
 
 
 def _meet(store: TCPStore, rank: int, size: int, patience: float, waiting: Callable[[], None]) -> None:

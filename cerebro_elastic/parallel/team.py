@@ -6,7 +6,10 @@ with Ranks(2) as ranks:
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
+import os
+import signal
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -27,7 +30,8 @@ class RankFailed(CerebroError):
 
 class Ranks:
     """``size`` processes, started once; what they are to do are functions of importable modules. A call may
-    take ``seconds`` (``None``: as long as it likes). With ``gpus`` each has one for its groups' tensors."""
+    take ``seconds`` (``None``: as long as it likes); a process that needs longer is ended, with its stacks on
+    the standard error. With ``gpus`` each has one for its groups' tensors."""
 
     def __init__(self, size: int, seconds: float | None = None, *, gpus: bool = False) -> None:
         self._seconds = seconds
@@ -89,16 +93,21 @@ class Ranks:
             self.ask(member, _in_group, port, rank, len(members), device, function, args)
 
     def ask(self, rank: int, function: Callable[..., Any], *args: Any) -> None:
-        """Let one process begin."""
-        self._pipes[rank].send((function, args))
+        """Let one process begin. Raises ``RankFailed`` if it has died."""
+        try:
+            self._pipes[rank].send((function, args))
+        except ConnectionError as exc:
+            raise RankFailed(f"process {rank} died") from exc
 
     def answer(self, rank: int) -> Any:
         """What the process made of what it was asked. Raises ``RankFailed``."""
         if not self._pipes[rank].poll(self._seconds):
+            # faulthandler's; a late answer would be taken for that to the next question.
+            os.kill(self.pid(rank), signal.SIGABRT)
             raise RankFailed(f"process {rank}: no answer within {self._seconds} s")
         try:
             failed, value = self._pipes[rank].recv()
-        except EOFError as exc:
+        except (EOFError, ConnectionError) as exc:
             raise RankFailed(f"process {rank} died") from exc
         if failed:
             raise RankFailed(f"process {rank}:\n{value}")
@@ -110,6 +119,7 @@ _kept: list[Any] = []
 
 
 def _serve(pipe: Connection) -> None:
+    faulthandler.enable()
     torch.set_num_threads(1)
     group.warm()
     while True:
@@ -121,6 +131,7 @@ def _serve(pipe: Connection) -> None:
             pipe.send((False, function(*args)))
         except Exception:
             pipe.send((True, traceback.format_exc()))
+        group.sweep()
 
 
 def _listen() -> int:
@@ -134,6 +145,4 @@ def _in_group(
 ) -> Any:
     store = _kept.pop() if rank == 0 else group.connect(_HOST, port)
     with group.formed(store, rank, size, torch.device(device)):
-        made = function(*args)
-    group.sweep()
-    return made
+        return function(*args)

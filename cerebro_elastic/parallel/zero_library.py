@@ -6,7 +6,6 @@ are put back to what they were after the import, so that the process's next unit
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 import logging
@@ -18,9 +17,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed.distributed_c10d as c10d
 from pydantic import ValidationError
 
 from cerebro_elastic.errors import MissingExtra
+from cerebro_elastic.parallel import group
 
 MISSING = "deepspeed is not installed: pip install 'cerebro-elastic[deepspeed]'"
 
@@ -42,7 +43,7 @@ def deepspeed(device: torch.device) -> ModuleType:
     """The package, set to work on the kind of ``device``."""
     if not installed():
         raise MissingExtra(MISSING)
-    with _environment_kept():
+    with _without_traces():
         package = importlib.import_module("deepspeed")
     package.utils.logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning, "torch.distributed.c10d_logger")
@@ -52,7 +53,7 @@ def deepspeed(device: torch.device) -> ModuleType:
     module = importlib.import_module(f"deepspeed.accelerator.{accelerator.split('_')[0].lower()}_accelerator")
     package.accelerator.set_accelerator(getattr(module, accelerator)())
     if not _found:
-        gc.freeze()  # tens of thousands of objects that stay, see ``group.sweep``
+        group.settle()  # tens of thousands of objects
         _found.update(_variables(package.utils.groups))
     return package
 
@@ -123,10 +124,14 @@ def _copy(value: Any) -> Any:
 
 
 @contextmanager
-def _environment_kept() -> Iterator[None]:
-    before = dict(os.environ)
+def _without_traces() -> Iterator[None]:
+    """The import writes to the environment, and keeps the default group, if there is one, for its functions'
+    default arguments."""
+    before, default = dict(os.environ), c10d._world.default_pg
+    c10d._world.default_pg = None
     try:
         yield
     finally:
+        c10d._world.default_pg = default
         os.environ.clear()
         os.environ.update(before)

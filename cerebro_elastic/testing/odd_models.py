@@ -57,7 +57,28 @@ class Normed(nn.Module):
         return made
 
 
-KINDS: Mapping[str, type[nn.Module]] = {"assigned": Assigned, "idle": Idle, "normed": Normed}
+class Failing(nn.Module):
+    """Rank 1 fails in the second step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.outward = nn.Linear(4, 8), nn.Linear(8, 4)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == 2 and ranks()[0] == 1:
+            raise ValueError("not to the liking of rank 1")
+        made: Tensor = self.outward(self.inward(x))
+        return made
+
+
+KINDS: Mapping[str, type[nn.Module]] = {
+    "assigned": Assigned,
+    "failing": Failing,
+    "idle": Idle,
+    "normed": Normed,
+}
 
 
 def make(kind: str) -> Parts:

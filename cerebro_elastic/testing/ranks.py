@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
@@ -46,9 +48,36 @@ def split_up() -> None:
     group.subgroup([0, 1])
 
 
+def end_in_a_collective(file: str) -> None:
+    """To be done together: rank 0 ends with a model by DDP in a cycle, and a tensor that only the collective
+    holds, to which rank 1 comes when rank 0 frees what is in cycles (``file``)."""
+    rank, tensor = dist.get_rank(), torch.ones(1_000_000)
+    model: Any = DistributedDataParallel(nn.Linear(2, 2))
+    model.itself = [model]
+
+    def freeing(_phase: str, _info: dict[str, int]) -> None:
+        gc.callbacks.remove(freeing)
+        gc.enable()
+        Path(file).touch()
+
+    if rank == 0:
+        gc.disable()
+        gc.callbacks.append(freeing)
+        dist.all_reduce(tensor, async_op=True)
+        return
+    while not Path(file).exists():
+        time.sleep(0.01)
+    dist.all_reduce(tensor)
+
+
 def held() -> list[int]:
     """How many threads and open files the process has."""
     return [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
+
+
+def loops() -> int:
+    """How many groups the process has, by gloo's threads, one each."""
+    return [file.read_text() for file in Path("/proc/self/task").glob("*/comm")].count("gloo_tcp_loop\n")
 
 
 def tensors() -> int:

@@ -46,10 +46,6 @@ _ROOM = 2
 """So many times the bytes of a state must be free on the host for the next one to come beside it."""
 
 
-def nobody(_error: BaseException) -> None:
-    """It is found out when the next attempt ends."""
-
-
 class Attempts:
     """Performs the attempts of one process, one after the other. Others reach it at ``address``; a unit may
     take ``limit`` bytes (``None``: what there is). A unit of one node whose save takes longer than ``quick``
@@ -65,11 +61,11 @@ class Attempts:
         identity: Identity,
         leaving: Leaving,
         watchdog: Watchdog,
+        alarm: Callable[[BaseException], None],
         *,
         address: str = "127.0.0.1",
         limit: int | None = None,
         quick: float = QUICK,
-        alarm: Callable[[BaseException], None] = nobody,
     ) -> None:
         self._ledger = ledger
         self._spec = spec
@@ -132,7 +128,8 @@ class Attempts:
             self._take_part(attempt, config, seat, log)
         finally:
             if needs_group(attempt.choice) or attempt.unit.phase is Phase.TRIAL:
-                group.sweep()
+                with self._watchdog.watching(self._bench.recipe.limits.hang_seconds, attempt.token):
+                    group.sweep()
 
     def _take_part(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
         limits = self._bench.recipe.limits

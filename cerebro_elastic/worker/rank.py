@@ -91,12 +91,12 @@ def _work(
         _prepare(spec.plan.choices, torch.device(device))
         address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
         limit = limit_of(env)
-        told = (clock, log, identity, leaving, watchdog)
+        told = (clock, log, identity, leaving, watchdog, inbox.alarm)
         labels = {"run": spec.plan.run, "node": identity.node}
         with (
             watchdog.catching_crashes(),
             exposed(env, labels, bench.cache, clock.now, log),
-            Attempts(ledger, spec, bench, *told, address=address, limit=limit, alarm=inbox.alarm) as attempts,
+            Attempts(ledger, spec, bench, *told, address=address, limit=limit) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             if identity.local_rank == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from cerebro_elastic.clock import Clock
@@ -37,46 +38,24 @@ class Saved:
 @dataclass(frozen=True)
 class Trained:
     """A unit that is trained and not saved yet. ``save`` does that, wherever it is called, and needs nothing
-    of what the rank does next. ``bytes`` are those of the state."""
+    of what the rank does next. ``made`` is the visit but for that; ``bytes`` are those of the state, and the
+    training ended at ``at`` (by the rank's clock)."""
 
     attempt: Attempt
     save: Callable[[], Saved]
-    result: UnitResult
-    k: int
-    skip: int
-    started: float
-    seconds: float
+    made: partial[Visit]
     load_seconds: float
     at: float
-    bytes: int = 0
-    replicas: tuple[int, ...] = ()
+    bytes: int
 
     def visit(self, saved: Saved, freed: float | None = None) -> Visit:
         """What it makes, ``saved``; its node was free since ``freed``, or only then."""
-        attempt, result = self.attempt, self.result
         freed = saved.at if freed is None else min(freed, saved.at)
-        return Visit(
-            unit=attempt.unit,
-            k=self.k,
-            node=attempt.node,
-            attempt=attempt.token,
-            input=attempt.input,
+        return self.made(
             output=saved.output,
-            samples=result.samples,
-            batches=result.batches,
-            seconds=self.seconds,
-            hop_seconds=self.load_seconds + (freed - self.at),
-            started=self.started,
-            metrics=result.metrics,
-            choice=attempt.choice,
             log=saved.log,
-            done=result.done,
-            skip=self.skip,
-            whole=result.whole,
-            gang=attempt.nodes[1:],
-            hardware=attempt.hardware,
+            hop_seconds=self.load_seconds + (freed - self.at),
             save_seconds=saved.at - freed,
-            replicas=self.replicas,
         )
 
 
@@ -137,19 +116,27 @@ class Units:
             self._save_seconds = staged_in + at - begun
             return Saved(output, log, at)
 
-        return Trained(
-            attempt=attempt,
-            save=save,
-            result=replace(result, state={}, log=()),  # the state is the save's alone
+        made = partial(
+            Visit,
+            unit=unit,
             k=place,
-            skip=job.skip,
-            started=started,
+            node=attempt.node,
+            attempt=attempt.token,
+            input=attempt.input,
+            samples=result.samples,
+            batches=result.batches,
             seconds=trained - loaded,
-            load_seconds=loaded - began,
-            at=trained,
-            bytes=held,
+            started=started,
+            metrics=result.metrics,
+            choice=attempt.choice,
+            done=result.done,
+            skip=job.skip,
+            whole=result.whole,
+            gang=attempt.nodes[1:],
+            hardware=attempt.hardware,
             replicas=self._hopper.copied(attempt.prefetch),
         )
+        return Trained(attempt, save, made, loaded - began, trained, held)
 
     def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
         """The job, which from now on stops when one of its ranks is to leave and what is left does not fit:

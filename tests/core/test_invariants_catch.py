@@ -26,7 +26,7 @@ from cerebro_elastic.core.values import (
     Unit,
     Visit,
 )
-from cerebro_elastic.store import ledger
+from cerebro_elastic.store import leading, ledger, working
 from cerebro_elastic.testing import hashing, world
 from cerebro_elastic.testing.hashing import Worker
 from cerebro_elastic.testing.world import RestlessSearch, World
@@ -182,9 +182,9 @@ def assigns_over_an_assignment(patch: Patch) -> None:
         "assignments",
         lambda state, plan, policy: assignments(replace(state, attempts={}), plan, policy),
     )
-    absent = ledger.absent
+    absent = leading.absent
     patch.setattr(
-        ledger,
+        leading,
         "absent",
         lambda key: absent("/nothing") if "/assign/" in key else absent(key),
     )
@@ -211,8 +211,8 @@ def commits_unfenced(patch: Patch) -> None:
 
 def saves_two_at_once(patch: Patch) -> None:
     permissive(patch)
-    absent = ledger.absent
-    patch.setattr(ledger, "absent", lambda key: absent("/nothing") if "/saving/" in key else absent(key))
+    absent = working.absent
+    patch.setattr(working, "absent", lambda key: absent("/nothing") if "/saving/" in key else absent(key))
 
 
 def goes_on_before_it_is_saved(patch: Patch) -> None:
@@ -223,7 +223,8 @@ def goes_on_before_it_is_saved(patch: Patch) -> None:
 
 def trains_unfenced(patch: Patch) -> None:
     permissive(patch)
-    patch.setattr(ledger.Ledger, "_as_begun", lambda *_: [])
+    for module in (leading, working):
+        patch.setattr(module, "as_begun", lambda *_: [])
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 
@@ -305,14 +306,15 @@ def takes_a_companion_away(patch: Patch) -> None:
             replace(state, attempts={a.node: a for a in state.underway()}), plan, policy
         ),
     )
-    absent = ledger.absent
-    patch.setattr(ledger, "absent", lambda key: absent("/nothing") if "/assign/" in key else absent(key))
+    absent = leading.absent
+    patch.setattr(leading, "absent", lambda key: absent("/nothing") if "/assign/" in key else absent(key))
 
 
 def commits_without_a_companion(patch: Patch) -> None:
     permissive(patch)
-    as_begun = ledger.Ledger._as_begun
-    patch.setattr(ledger.Ledger, "_as_begun", lambda self, attempt: as_begun(self, replace(attempt, gang=())))
+    as_begun = working.as_begun
+    for module in (leading, working):
+        patch.setattr(module, "as_begun", lambda keys, attempt: as_begun(keys, replace(attempt, gang=())))
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
 from cerebro_elastic.parallel.team import RankFailed, Ranks
-from cerebro_elastic.testing.ranks import held, left_alone, see_forever, seen, split_up
+from cerebro_elastic.testing.ranks import end_in_a_collective, held, left_alone, see_forever, seen, split_up
 
 CPU = torch.device("cpu")
 
@@ -34,6 +34,21 @@ def test_units_leave_no_thread_and_no_socket(ranks: Ranks) -> None:
     for _ in range(5):
         ranks.together(seen, members=[0, 1])
     assert ranks.alone(0, held) == before
+
+
+@pytest.mark.cluster
+def test_a_group_is_let_go_of_while_its_threads_are_at_work(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.together(end_in_a_collective, str(tmp_path / "freeing"), members=[0, 1])
+
+
+@pytest.mark.cluster
+def test_a_process_that_does_not_answer_is_ended() -> None:
+    with Ranks(2, seconds=10.0) as ranks:
+        with pytest.raises(RankFailed, match=r"process 1: no answer within 10\.0 s"):
+            ranks.alone(1, time.sleep, 60.0)
+        with pytest.raises(RankFailed, match="process 1 died"):
+            ranks.alone(1, held)
+        assert ranks.alone(0, held)
 
 
 @pytest.mark.cluster

@@ -14,6 +14,7 @@ from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.parallel.team import RankFailed, Ranks
 from cerebro_elastic.testing.hops import unpacked
 from cerebro_elastic.testing.odd_models import make, sent, trained
+from cerebro_elastic.testing.ranks import loops
 
 ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"config": {"zero_optimization": {"stage": 2}}})
 
@@ -50,6 +51,17 @@ def test_and_left_as_it_is_where_it_makes_none(ranks: Ranks) -> None:
         after = unpacked(ranks.together(trained, "idle", name, options, 2, members=[0, 1])[0])["state"]
         assert torch.equal(after["idle.weight"], before["idle.weight"])
         assert not torch.equal(after["used.weight"], before["used.weight"])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("name", "options"), [("ddp", {}), ("fsdp", {}), ZERO])
+def test_a_unit_leaves_no_group_also_if_it_fails(ranks: Ranks, name: str, options: dict[str, Any]) -> None:
+    """Its sockets would have the other ranks wait for this one."""
+    ranks.together(trained, "normed", name, options, 2, members=[0, 1])
+    assert [ranks.alone(member, loops) for member in (0, 1)] == [0, 0]
+    with pytest.raises(RankFailed, match="GroupBroken: rank 0 of 2: a peer is gone"):
+        ranks.together(trained, "failing", name, options, 3, members=[0, 1])
+    assert [ranks.alone(member, loops) for member in (0, 1)] == [0, 0]
 
 
 @pytest.mark.cluster

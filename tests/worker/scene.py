@@ -127,7 +127,8 @@ class Scene:
         """A rank of the node; one at a time."""
         clock = SystemClock()
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
-        told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog)
+        self.alarms: list[BaseException] = []
+        told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog, self.alarms.append)
         limits = {"limit": self._memory, "quick": self._quick}
         made = Attempts(self.ledger, self.spec, self.bench, clock, *told, **limits)  # type: ignore[arg-type]
         with made as self.attempts:

@@ -30,6 +30,7 @@ from cerebro_elastic.core.values import (
     Status,
     Visit,
 )
+from cerebro_elastic.words import counted
 
 
 @dataclass
@@ -217,7 +218,8 @@ def _visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
     if visit.whole:
         epoch.done.append(what)
     elif visit.batches < 1 or unit.phase is not Phase.TRAIN or visit.done:
-        yield f"{told(unit)} was left after {visit.batches} batches, which it cannot have been"
+        trained = counted(visit.batches, "batch", "batches")
+        yield f"{told(unit)} was left after {trained}, which it cannot have been"
 
 
 def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
