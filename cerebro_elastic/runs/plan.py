@@ -101,6 +101,8 @@ def forecasts(
     counts: Sequence[int],
     say: Callable[[str], None],
 ) -> Forecasts:
+    """What comes of the trials in ``measured`` for each of the recipe's choices, these numbers of partitions
+    (``parts``) and of nodes (``counts``). Raises ``RecipeError`` if no candidate can be trained."""
     refused = {t.choice: f"{t.config}: {t.refusal}" for t in measured.trials if t.refusal is not None}
     left_out: dict[Candidate, str] = {}
     played: dict[Candidate, Simulation] = {}
