@@ -45,19 +45,21 @@ def fill(store: Store, key: str) -> int:
 
 def test_a_full_store_says_what_to_do_and_goes_on_afterwards(connect: Connect, server: EtcdCluster) -> None:
     (endpoint,) = server.settings.endpoints
-    with closing(connect(replace(server.settings, patience=0.3))) as store:
+    with (
+        closing(connect(replace(server.settings, patience=0.3))) as store,
+        # More patient: etcd 3.5.1 can crash when a watch that begins anew catches up while the file grows.
+        closing(connect(server.settings)) as watching,
+    ):
         lease = store.grant(60)
         node = put(store, "/node", b"", lease)
-        watch = store.watch("/node", node)
+        watch = watching.watch("/node", node)
         assert expect(watch).revision == node
         last = fill(store, "/full")
 
         for write in (lambda: put(store, "/x"), lambda: store.grant(60)):
             with pytest.raises(StoreFull, match=r"compact.*defrag.*alarm disarm.*--quota-backend-bytes"):
                 write()
-        # Reads, leases and watches go on; not even a deletion does that is a transaction.
-        with pytest.raises(StoreFull):
-            store.txn([], [Delete("/node")])
+        # Reads, leases and watches go on.
         assert store.get("/x") is None
         assert store.keep(lease) == 60
         store.revoke(lease)
