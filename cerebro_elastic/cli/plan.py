@@ -90,8 +90,8 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
         say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")
     if found.stopped:
         say(
-            f"\nThe search stopped {counted(found.stopped, 'config')} by curves that were made up: how many it will "
-            "stop, and so how long the run takes, is a guess."
+            f"\nThe search stopped {counted(found.stopped, 'config')} by curves that were made up: how many "
+            "it will stop, and so how long the run takes, is a guess."
         )
     say(f"\nBest in time times cost: {_as_recipe(recipe, found.best.candidate)}")
 

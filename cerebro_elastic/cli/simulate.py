@@ -99,8 +99,8 @@ def _text(path: Path | None) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as exc:
         raise RecipeError(
-            f"the faults cannot be read: {exc}: --faults names a file of sentences, one on each line, such as "
-            "`kill node-1 at 30 for 10` (docs/scheduling.md)"
+            f"the faults cannot be read: {exc}: --faults names a file of sentences, one on each line, such "
+            "as `kill node-1 at 30 for 10` (docs/scheduling.md)"
         ) from exc
 
 

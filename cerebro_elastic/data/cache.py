@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from cerebro_elastic.data.manifest import ColumnFile, Manifest, Split
 from cerebro_elastic.data.partition import Partition, open_partition
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Content, Place, chunks, content, locate, pour, replacing, translated
+from cerebro_elastic.files import Content, Place, chunks, digest, locate, pour, replacing, translated
+
+_LOOK_SECONDS = 0.05
+"""How often who waits for another process's fetch looks whether it is over."""
 
 
 class PartitionCache:
@@ -31,8 +36,16 @@ class PartitionCache:
         self._checked: set[Path] = set()
         self.hits = self.misses = 0
 
-    def fetch(self, url: str, manifest: Manifest, split: Split, index: int) -> Partition:
-        """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it.
+    def fetch(
+        self,
+        url: str,
+        manifest: Manifest,
+        split: Split,
+        index: int,
+        beat: Callable[[], None] = lambda: None,
+    ) -> Partition:
+        """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it, which may take as
+        long as it likes: ``beat`` is called again and again, and what it raises ends the fetch.
 
         Raises ``DataError`` if a file is missing there or not what the manifest says, ``StorageError`` if
         that cannot be known, ``DiskFull`` if the cache has no space. Other processes that want the same
@@ -41,17 +54,17 @@ class PartitionCache:
         folder = self._folder(manifest, split, index)
         partition = manifest.split(split)[index]
         paths = _paths(folder, manifest)
-        if self._good(paths.values(), partition.files):
+        if self._good(paths.values(), partition.files, beat):
             self.hits += 1
         else:
             self.misses += 1
             with (
                 translated(DataError, f"cannot fetch {split} partition {index} of {url} into {folder}"),
-                _locked(folder),
+                _locked(folder, beat),
             ):
                 for path, file in zip(paths.values(), partition.files, strict=True):
-                    if not self._good([path], [file]):
-                        _bring(locate(url) / file.path, path, file.content)
+                    if not self._good([path], [file], beat):
+                        _bring(locate(url) / file.path, path, file.content, beat)
                         self._checked.add(path)
         return open_partition(index, partition.rows, paths)
 
@@ -63,14 +76,14 @@ class PartitionCache:
             if _present(_paths(self._folder(manifest, "train", index), manifest).values(), partition.files)
         )
 
-    def _good(self, paths: Iterable[Path], files: Iterable[ColumnFile]) -> bool:
+    def _good(self, paths: Iterable[Path], files: Iterable[ColumnFile], beat: Callable[[], None]) -> bool:
         """Whether the files are here and have been checked by this process, now or before."""
-        return all(self._good_file(path, file) for path, file in zip(paths, files, strict=True))
+        return all(self._good_file(path, file, beat) for path, file in zip(paths, files, strict=True))
 
-    def _good_file(self, path: Path, file: ColumnFile) -> bool:
+    def _good_file(self, path: Path, file: ColumnFile, beat: Callable[[], None]) -> bool:
         if not _present([path], [file]):
             return False
-        if path not in self._checked and content(locate(str(path))) == file.content:
+        if path not in self._checked and _content(locate(str(path)), beat) == file.content:
             self._checked.add(path)
         return path in self._checked
 
@@ -95,27 +108,38 @@ def _size(path: Path) -> int:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
     """Hold the folder for this process; what a killed one left there is removed first."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not _held(lock):
+            beat()
+            time.sleep(_LOOK_SECONDS)
         for leftover in folder.glob("*.tmp"):
             leftover.unlink()
         yield
 
 
-def _bring(source: Place, path: Path, expected: Content) -> None:
+def _held(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _bring(source: Place, path: Path, expected: Content, beat: Callable[[], None]) -> None:
     """Put the file at ``path``; one bad read is forgiven."""
     try:
-        _bring_once(source, path, expected)
+        _bring_once(source, path, expected, beat)
     except DataError:
-        _bring_once(source, path, expected)
+        _bring_once(source, path, expected, beat)
 
 
-def _bring_once(source: Place, path: Path, expected: Content) -> None:
+def _bring_once(source: Place, path: Path, expected: Content, beat: Callable[[], None]) -> None:
     with replacing(str(path)) as temporary:
-        found = content(source) if _linked(source, temporary) else _copied(source, temporary)
+        linked = _linked(source, temporary)
+        found = _content(source, beat) if linked else _copied(source, temporary, beat)
         if found != expected:
             raise DataError(
                 f"{source} is damaged: expected {expected}, found {found}, twice; "
@@ -134,6 +158,16 @@ def _linked(source: Place, path: str) -> bool:
     return True
 
 
-def _copied(source: Place, path: str) -> Content:
+def _copied(source: Place, path: str, beat: Callable[[], None]) -> Content:
     with open(path, "xb") as file:
-        return pour(chunks(source), file)
+        return pour(_beating(source, beat), file)
+
+
+def _content(place: Place, beat: Callable[[], None]) -> Content:
+    return digest(_beating(place, beat))
+
+
+def _beating(place: Place, beat: Callable[[], None]) -> Iterator[bytes]:
+    for chunk in chunks(place):
+        beat()
+        yield chunk

@@ -50,9 +50,10 @@ class Bench:
         """Give torch the recipe's number of threads: results depend on it in their last bits."""
         torch.set_num_threads(self.recipe.node.threads)
 
-    def fetch(self, phase: Phase, index: int) -> Partition:
-        """A training or validation partition, from the cache or into it."""
-        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index)
+    def fetch(self, phase: Phase, index: int, beat: Callable[[], None]) -> Partition:
+        """A training or validation partition, from the cache or into it; ``beat`` is called again and
+        again."""
+        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat)
 
     def cached(self) -> tuple[int, ...]:
         """The training partitions that need not be fetched."""
@@ -86,8 +87,8 @@ class Bench:
             epochs=self._plan.epochs,
             visited=config.visited,
             rows=rows,
-            partition=self.fetch(unit.phase, unit.partition),
-            validation=[self.fetch(Phase.EVALUATE, j) for j in valid],
+            partition=self.fetch(unit.phase, unit.partition, beat),
+            validation=[self.fetch(Phase.EVALUATE, j, beat) for j in valid],
             loader=self._loader,
             state=state,
             inherits=config.parent.hparams if config.parent and is_newborn(config) else None,

@@ -89,10 +89,10 @@ class Attempts:
     def __enter__(self) -> Self:
         return self
 
-    def _fetch_ahead(self, partition: int) -> None:
+    def _fetch_ahead(self, partition: int, beat: Callable[[], None]) -> None:
         """Whether a full disk, say, is anybody's trouble is seen when the partition is needed."""
         try:
-            self._bench.fetch(Phase.TRAIN, partition)
+            self._bench.fetch(Phase.TRAIN, partition, beat)
         except CerebroError as error:
             self._log.warning("not fetched ahead", partition=partition, why=str(error))
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from cerebro_elastic.data import cache as cache_module
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
@@ -178,6 +180,7 @@ def test_a_kill_in_the_middle_of_a_fetch_does_no_harm(tmp_path: Path) -> None:
 FETCH = """
 import sys
 from pathlib import Path
+from cerebro_elastic.data import cache as cache_module
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import read_manifest
 url, root = sys.argv[1:]
@@ -192,6 +195,44 @@ def test_processes_may_fetch_the_same_partition_at_once(tmp_path: Path) -> None:
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate()[0].strip() for process in running] == ["190"] * 3
     assert PartitionCache(Path(root)).cached(manifest) == (0,)
+
+
+def test_a_long_fetch_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, root = str(tmp_path / "data"), tmp_path / "cache"
+    manifest = prepare(columns, url, partitions=1, seed=0)
+    monkeypatch.setattr(cache_module, "_linked", lambda *_: False)
+    cache, beats = PartitionCache(root), list[str]()
+
+    def enough() -> None:
+        beats.append("beat")
+        raise TimeoutError("enough")
+
+    with pytest.raises(DataError, match="enough"):
+        cache.fetch(url, manifest, "train", 0, enough)
+    assert beats == ["beat"]
+    assert list(root.rglob("*.tmp")) == []
+    cache.fetch(url, manifest, "train", 0, lambda: beats.append("copied"))
+    assert beats.count("copied") == len(manifest.columns)
+    PartitionCache(root).fetch(url, manifest, "train", 0, lambda: beats.append("checked"))
+    assert beats.count("checked") == len(manifest.columns)
+
+
+def test_who_waits_for_anothers_fetch_gives_signs_of_life(tmp_path: Path) -> None:
+    url, root = str(tmp_path / "data"), tmp_path / "cache"
+    manifest = prepare(columns, url, partitions=1, seed=0)
+    folder = root / manifest.digest / "train-00000"
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        beats: list[int] = []
+
+        def beat() -> None:
+            beats.append(len(beats))
+            if len(beats) == 3:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        PartitionCache(root).fetch(url, manifest, "train", 0, beat)
+    assert len(beats) >= 3
 
 
 @pytest.fixture

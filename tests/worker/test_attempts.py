@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from cerebro_elastic.core.values import (
     Prefetch,
     Status,
 )
-from cerebro_elastic.errors import DamagedCheckpoint, StoreUnavailable
+from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
 from cerebro_elastic.worker.hop import Hopper
 
 
@@ -181,7 +182,7 @@ def not_repaired(_ref: CheckpointRef, damage: DamagedCheckpoint) -> None:
 @pytest.fixture
 def hopper() -> Iterator[Hopper]:
     fetched: list[int] = []
-    hopper = Hopper(fetched.append, not_repaired)
+    hopper = Hopper(lambda partition, _beat: fetched.append(partition), not_repaired)
     yield hopper
     hopper.close()
 
@@ -202,7 +203,7 @@ def test_a_state_fetched_ahead_is_the_state(hopper: Hopper, tmp_path: Path) -> N
 def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
     fetched, begun, go = list[int](), Event(), Event()
 
-    def fetch(partition: int) -> None:
+    def fetch(partition: int, _beat: Callable[[], None]) -> None:
         fetched.append(partition)
         if partition == 1:
             begun.set()
@@ -219,6 +220,25 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
     assert hopper.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
     hopper.close()
     assert [j for j in fetched if j] == [1, 2]
+
+
+def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
+    begun, broken = Event(), list[Exception]()
+
+    def fetch(_partition: int, beat: Callable[[], None]) -> None:
+        begun.set()
+        deadline = time.monotonic() + 10
+        try:
+            while time.monotonic() < deadline:
+                beat()
+        except StorageError as error:
+            broken.append(error)
+
+    hopper = Hopper(fetch, not_repaired)
+    hopper.prefetch(Prefetch(0))
+    assert begun.wait(10)
+    hopper.close()
+    assert len(broken) == 1
 
 
 def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: Hopper, tmp_path: Path) -> None:

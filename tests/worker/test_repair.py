@@ -91,7 +91,9 @@ class Lineage:
         self.bench = Bench(spec, folder / "cache")
         self.beats = 0
         repairs = Repairs(self.ledger, spec, self.bench, EventLog(), self.beat)
-        self.hopper = Hopper(lambda partition: self.bench.fetch(Phase.TRAIN, partition), repairs.repair)
+        self.hopper = Hopper(
+            lambda partition, beat: self.bench.fetch(Phase.TRAIN, partition, beat), repairs.repair
+        )
 
     def beat(self) -> None:
         self.beats += 1
