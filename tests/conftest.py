@@ -18,6 +18,7 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from cerebro_elastic.parallel.team import Ranks
+from cerebro_elastic.runs.agents import TORCHRUN_LOGS
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.testing.proxy import BadProxy
 
@@ -28,6 +29,14 @@ _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _STAYING_THREADS = ("fsspecIO", "asyncio_")
 # Set once by pytest, and by torch and lightning when something is first imported.
 _NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where agents that no run of ours starts leave the folders that torchrun makes each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TORCHRUN_LOGS, str(tmp_path_factory.mktemp("torchrun")))
+        yield
 
 
 @pytest.fixture(scope="session")

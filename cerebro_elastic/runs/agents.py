@@ -19,6 +19,8 @@ from cerebro_elastic.core.events import Event, NodeDraining, NodeJoined, UnitCom
 from cerebro_elastic.runs.devices import VISIBLE, share_devices, visible_devices
 from cerebro_elastic.runs.folder import RunFolder
 
+TORCHRUN_LOGS = "PET_LOG_DIR"
+"""torchrun's ``--log-dir``: without it, it leaves a folder in the place for temporary files each time."""
 GRACE = 10.0
 """Seconds that a node is given to leave, if nobody says otherwise."""
 _MARGIN = 5.0
@@ -198,6 +200,7 @@ class LocalAgents:
             "CEREBRO_PARENT": str(os.getpid()),
             "CEREBRO_CACHE": str(self._folder.cache),
             "CEREBRO_GRACE": f"{self._grace:g}",
+            TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self._grace + _MARGIN)),
             **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.agents import agent_command
+from cerebro_elastic.runs.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.opening import new_spec
 from cerebro_elastic.runs.watcher import Watcher
@@ -141,6 +141,7 @@ class Cluster:
             "CEREBRO_CACHE": str(self.folder.cache),
             "CEREBRO_PARENT": str(os.getpid()),
             "CEREBRO_GRACE": str(self._grace),
+            TORCHRUN_LOGS: str(self.folder.logs / "torchrun"),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "20",
         }
         return Process(command, self.log_of(name), env)

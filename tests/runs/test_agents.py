@@ -55,6 +55,12 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Ma
     return agents
 
 
+def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
+    with make(f"echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
+        keep_until(agents, lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text() != "")
+    assert Path((tmp_path / "told").read_text().strip()) == tmp_path / "a-run" / "logs" / "torchrun"
+
+
 def starts(folder: Path) -> int:
     return len((folder / "starts").read_text().splitlines()) if (folder / "starts").exists() else 0
 
