@@ -109,11 +109,15 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder for this process; what a killed one left there is removed first."""
+    """Hold the folder for this process; what a killed one left there is removed first. Who waits for it lives
+    as long as what another one brings grows: a fetch that hangs is a hang for both."""
     folder.mkdir(parents=True, exist_ok=True)
+    brought = -1
     with open(folder / "lock", "w") as lock:
         while not _held(lock):
-            beat()
+            if (by_now := sum(map(_size, folder.iterdir()))) != brought:
+                brought = by_now
+                beat()
             time.sleep(_LOOK_SECONDS)
         for leftover in folder.glob("*.tmp"):
             leftover.unlink()

@@ -170,8 +170,8 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
 
 def _end() -> None:
     _ended.extend(c10d._world.pg_map)
-    for mesh in _meshes:
-        mesh._pg_registry.clear()
+    for made in _meshes:
+        made._pg_registry.clear()
     _meshes.clear()
     dist.destroy_process_group()
 

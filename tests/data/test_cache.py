@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import fsspec
@@ -217,22 +218,29 @@ def test_a_long_fetch_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.Mo
     assert beats.count("checked") == len(manifest.columns)
 
 
-def test_who_waits_for_anothers_fetch_gives_signs_of_life(tmp_path: Path) -> None:
+def test_who_waits_for_anothers_fetch_lives_as_long_as_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, root = str(tmp_path / "data"), tmp_path / "cache"
     manifest = prepare(columns, url, partitions=1, seed=0)
     folder = root / manifest.digest / "train-00000"
     folder.mkdir(parents=True)
+    looks, beats = list[int](), list[int]()
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        beats: list[int] = []
 
-        def beat() -> None:
-            beats.append(len(beats))
-            if len(beats) == 3:
+        def look(_seconds: float) -> None:
+            looks.append(len(looks))
+            if len(looks) == 3:
+                (folder / "a.tmp").write_bytes(b"more")
+            if len(looks) == 6:
+                assert len(beats) == 2, "once at first, and once for what was brought"
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
-        PartitionCache(root).fetch(url, manifest, "train", 0, beat)
-    assert len(beats) >= 3
+        monkeypatch.setattr(cache_module, "time", SimpleNamespace(sleep=look))
+        PartitionCache(root).fetch(url, manifest, "train", 0, lambda: beats.append(len(looks)))
+    assert len(looks) == 6
+    assert beats[:2] == [0, 3]
 
 
 @pytest.fixture

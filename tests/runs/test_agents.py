@@ -55,12 +55,6 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Ma
     return agents
 
 
-def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
-    with make(f"echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
-        keep_until(agents, lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text() != "")
-    assert Path((tmp_path / "told").read_text().strip()) == tmp_path / "a-run" / "logs" / "torchrun"
-
-
 def starts(folder: Path) -> int:
     return len((folder / "starts").read_text().splitlines()) if (folder / "starts").exists() else 0
 
@@ -76,6 +70,12 @@ def keep_until(agents: LocalAgents, condition: Callable[[], bool]) -> None:
 def commit(revision: int) -> Event:
     output = CheckpointRef("mem:", "", 0)
     return UnitCommitted(revision, Visit(Unit("c", 0, 0), 0, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0))
+
+
+def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
+    with make(f"echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
+        keep_until(agents, lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text() != "")
+    assert Path((tmp_path / "told").read_text().strip()) == tmp_path / "a-run" / "logs" / "torchrun"
 
 
 def test_who_dies_is_started_anew_after_longer_and_longer_pauses(
