@@ -26,14 +26,18 @@ _START_SECONDS, _POLL_SECONDS = 30.0, 0.02
 
 def check_etcd() -> None:
     """Raise ``StoreError`` if the members of a cluster of the etcd at hand may differ after one is killed."""
-    binary = find_etcd()
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    version = told.split()[2]
+    version = etcd_version()
     if may_diverge(version):
         raise StoreError(
-            f"{binary} is version {version}, of which the members of a cluster may differ after a crash: "
-            "put an etcd of 3.4.22 or later, but not 3.5.0 to 3.5.5, on PATH, or set CEREBRO_ETCD to one"
+            f"{find_etcd()} is version {version}, of which the members of a cluster may differ after a "
+            "crash: put an etcd of 3.4.22 or later, but not 3.5.0 to 3.5.5, on PATH, or set CEREBRO_ETCD to one"
         )
+
+
+def etcd_version() -> str:
+    """That of the etcd at hand."""
+    told = subprocess.run([find_etcd(), "--version"], capture_output=True, text=True, check=True).stdout
+    return told.split()[2]
 
 
 @dataclass
@@ -77,6 +81,18 @@ class EtcdCluster:
     def __repr__(self) -> str:
         running = [member.name for member in self.members if member.process]
         return f"<EtcdCluster of {len(self.members)}, running: {', '.join(running) or 'none'}>"
+
+    def left_behind(self, seconds: float) -> list[str]:
+        """The running members that do not come to know within ``seconds`` what another knows now: they have
+        lost it for good."""
+        running = [member for member in self.members if member.process is not None]
+        latest = max(_revision(member) for member in running)
+        deadline = time.monotonic() + seconds
+        while behind := [member.name for member in running if _revision(member) < latest]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        return behind
 
     @property
     def settings(self) -> StoreSettings:
@@ -137,6 +153,12 @@ def _wait_healthy(member: Member) -> None:
         assert member.process is None or member.process.poll() is None, f"{member.name} ended: see its log"
         assert time.monotonic() < deadline, f"{member.name} is not healthy after {_START_SECONDS} s"
         time.sleep(_POLL_SECONDS)
+
+
+def _revision(member: Member) -> int:
+    """How far the member itself is."""
+    told = _ask(member.endpoint, "kv/range", {"key": "AA==", "serializable": True})
+    return int(told["header"]["revision"])
 
 
 def _free_ports(count: int) -> list[int]:

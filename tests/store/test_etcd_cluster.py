@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.errors import Rewound, TxnUnknown
 from cerebro_elastic.store.base import Put, Store, at_revision
+from cerebro_elastic.store.cluster import may_diverge
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.lease import LeaseKeeper
-from cerebro_elastic.testing.etcd_cluster import EtcdCluster, compact
+from cerebro_elastic.testing.etcd_cluster import EtcdCluster, compact, etcd_version
 from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
 
 pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")
@@ -63,6 +64,18 @@ def count_up(store: Store, key: str, to: int) -> None:
         item = store.get(key)
 
 
+@contextmanager
+def unless_etcd_forgets(cluster: EtcdCluster) -> Iterator[None]:
+    """A member of 3.5.0 to 3.5.5 that was killed may never know again what it knew (etcd issue 13766). The
+    watch finds that out, and rightly says so; that there is more to see nobody can make true."""
+    try:
+        yield
+    except Rewound:
+        if may_diverge(etcd_version()) and (behind := cluster.left_behind(SOON)):
+            pytest.skip(f"etcd {etcd_version()} has lost history: {', '.join(behind)}")
+        raise
+
+
 def test_members_fall_in_turn(tmp_path: Path, connect: Connect, store_prefix: str) -> None:
     key, total = store_prefix + "count", 600
     with ExitStack() as stack:
@@ -74,7 +87,8 @@ def test_members_fall_in_turn(tmp_path: Path, connect: Connect, store_prefix: st
         counting = stack.enter_context(ThreadPoolExecutor(1)).submit(count_up, store, key, total)
         seen: list[bytes] = []
         while len(seen) < total:
-            (change,) = expect(watch).changes
+            with unless_etcd_forgets(cluster):
+                (change,) = expect(watch).changes
             assert change.item is not None
             seen.append(change.item.value)
             turn, rest = divmod(len(seen), total // 4)
