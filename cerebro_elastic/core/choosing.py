@@ -1,19 +1,18 @@
 """By which choice a config is trained on a kind of node.
 
 Each choice is tried before it is used: a trial trains a few batches and tells seconds and memory, or why it
-is not feasible (the Trial Runner of Saturn: cerebro-platform-thesis-2023, section 3.2.4). Of those that are
-feasible the fastest is used. Every visit refines what is known of its choice. A choice is refused on a kind
-of node for good when its trial says so, when a unit runs out of memory under it, or when its trials keep
-failing. A config that goes on from another's checkpoint, whose tensors it has, begins with what was feasible
-there; what was refused there it tries itself. With one choice in the plan nothing is tried, and nothing
-refused.
+is not feasible (the Trial Runner of Saturn: cerebro-platform-thesis-2023, section 3.2.4). Which of those that
+are feasible is used, and when which is tried, ``turns`` says. Every visit refines what is known of its
+choice. A choice is refused on a kind of node for good when its trial says so, when a unit runs out of memory
+under it, or when its trials keep failing. A config that goes on from another's checkpoint, whose tensors it
+has, begins with what was feasible there; what was refused there it tries itself. With one choice in the plan
+nothing is tried, and nothing refused.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.state import Estimate, State
@@ -22,7 +21,6 @@ from cerebro_elastic.core.values import (
     Config,
     Failure,
     FailureKind,
-    Node,
     Phase,
     Plan,
     TrialResult,
@@ -32,31 +30,6 @@ from cerebro_elastic.words import counted
 
 Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
 """By config: what is known of the choices that were tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a config does next on a kind of node: a unit by ``choice``, or a trial of it."""
-
-    choice: Choice
-    trial: bool = False
-
-
-def next_turn(config: Config, phase: Phase, node: Node, most: int, state: State, plan: Plan) -> Turn | None:
-    """The config's turn on nodes such as ``node``, of which there are ``most``: before a training unit a
-    choice that was not tried yet, else the fastest. ``None`` if no feasible one fits so many nodes."""
-    hardware = node.hardware
-    fitting = [c for c in plan.choices if c.nodes <= most and c.ranks <= c.nodes * node.ranks]
-    if not chooses(plan):
-        return Turn(fitting[0]) if fitting else None
-    refused = refusals(config, hardware, state.trials, plan)
-    feasible = [choice for choice in fitting if choice not in refused]
-    known = {e.choice: e for e in estimates_of(config, state) if e.hardware == hardware}
-    untried = [choice for choice in feasible if choice not in known]
-    if untried and phase is Phase.TRAIN:
-        return Turn(untried[0], trial=True)
-    seconds = {choice: known[choice].seconds if choice in known else math.inf for choice in feasible}
-    return Turn(min(feasible, key=seconds.__getitem__)) if feasible else None
 
 
 def estimates_of(config: Config, state: State) -> list[Estimate]:

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from cerebro_elastic.core.offers import Offer, Offers, kind_of
+from cerebro_elastic.core.offers import Offer, Offers
 from cerebro_elastic.core.state import State
+from cerebro_elastic.core.turns import kind_of
 from cerebro_elastic.core.values import Node
 
 

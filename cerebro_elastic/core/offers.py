@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.choosing import Turn, chooses, counts, next_turn
+from cerebro_elastic.core.choosing import counts
 from cerebro_elastic.core.placement import Homes
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
+from cerebro_elastic.core.turns import Turn, kind_of, turns
 from cerebro_elastic.core.values import Choice, Config, Node, Phase, Plan, Unit
 
 
@@ -27,34 +27,24 @@ class Offer:
 
 Offers: TypeAlias = Mapping[str, Sequence[Offer]]
 """By config."""
-Turns: TypeAlias = Mapping[str, Turn]
-"""By node."""
+ByNode: TypeAlias = Mapping[str, Turn]
+"""What is the config's turn on each node that is able to do it."""
 
 
 def offers(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Offers:
     """What each live config could do next on ``nodes``, were it and they idle."""
-    kinds = {kind_of(node): node for node in nodes.values()}
-    alike = Counter(map(kind_of, nodes.values()))
-
-    def turns_of(config: Config, phase: Phase) -> Turns:
-        """By node: what is the config's turn there, if anything is."""
-        turns = {kind: next_turn(config, phase, n, alike[kind], state, plan) for kind, n in kinds.items()}
-        return {name: turn for name, node in nodes.items() if (turn := turns[kind_of(node)]) is not None}
-
+    kinds = {name: kind_of(node) for name, node in nodes.items()}
     found: dict[str, list[Offer]] = {}
-    same: Turns | None = None
-    for config in state.configs.values():
-        units = next_units(config, plan)
-        if units and (same is None or chooses(plan)):
-            same = turns_of(config, units[0].phase)
-        found[config.id] = list(_offers(state, plan, config, units, nodes, same or {}))
+    for name, by_kind in turns(state, plan, nodes).items():
+        able = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
+        found[name] = list(_offers(state, plan, state.configs[name], nodes, able))
     return found
 
 
 def _offers(
-    state: State, plan: Plan, config: Config, units: Sequence[Unit], nodes: Mapping[str, Node], able: Turns
+    state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], able: ByNode
 ) -> Iterator[Offer]:
-    for unit in units:
+    for unit in next_units(config, plan):
         for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
             turn = able[name]
             yield Offer(_offered(unit, turn), nodes[name], turn.choice, _failed(config, unit, turn, plan))
@@ -78,11 +68,6 @@ def at_hand(
     ]
 
 
-def kind_of(node: Node) -> tuple[str, int]:
-    """What the nodes of a gang have in common: their hardware, and the number of their ranks."""
-    return node.hardware, node.ranks
-
-
 def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
     """Of the nodes that are ``able`` those that may lead the unit: the partition's homes, or any for an
     evaluation, but after a failure those where it has not failed, as long as there is one. (A node's own
@@ -95,7 +80,7 @@ def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[
     return at_home or able
 
 
-def _tried_in_vain(config: Config, unit: Unit, able: Turns, plan: Plan) -> frozenset[str]:
+def _tried_in_vain(config: Config, unit: Unit, able: ByNode, plan: Plan) -> frozenset[str]:
     """The nodes on which it has failed what would be its turn there."""
     if not config.failures:
         return frozenset()

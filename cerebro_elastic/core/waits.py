@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from cerebro_elastic.core.choosing import refusals
 from cerebro_elastic.core.gangs import nearest
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.offers import kind_of, offers
+from cerebro_elastic.core.offers import offers
 from cerebro_elastic.core.state import State
+from cerebro_elastic.core.turns import kind_of
 from cerebro_elastic.core.values import Choice, Config, Node, Plan, Status
 
 

@@ -9,9 +9,7 @@ import pytest
 from cerebro_elastic.core.actions import Assign, EndConfig
 from cerebro_elastic.core.choosing import (
     Trials,
-    Turn,
     expected_seconds,
-    next_turn,
     refined,
     refusals,
     tried,
@@ -20,6 +18,7 @@ from cerebro_elastic.core.choosing import (
 from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.ports import Outlook, Proposal
 from cerebro_elastic.core.state import Estimate, State
+from cerebro_elastic.core.turns import Turn, turns
 from cerebro_elastic.core.values import (
     CheckpointRef,
     Choice,
@@ -67,21 +66,30 @@ def turn(
     phase: Phase = Phase.TRAIN,
     plan: Plan = PLAN,
 ) -> Turn | None:
-    state = State(plan=plan, trials=trials)
-    return next_turn(
-        Config("c0", {}, failures=failures), phase, Node("a", "h", ranks=ranks), most, state, plan
-    )
+    """What c0, which is alone, does next on ``most`` nodes."""
+    seen = (0, 1) if phase is Phase.EVALUATE else ()
+    config = Config("c0", {}, visited=seen, failures=failures)
+    plan = replace(plan, evaluations=1)
+    return turn_of(State(plan, {"c0": config}, trials=trials), "c0", most, ranks)
+
+
+def turn_of(state: State, config: str, most: int, ranks: int = 2) -> Turn | None:
+    assert state.plan is not None
+    nodes = {name: Node(name, "h", ranks=ranks) for name in "abcd"[:most]}
+    return turns(state, state.plan, nodes)[config].get(("cpu", ranks))
 
 
 def test_each_choice_is_tried_in_order_and_then_the_fastest_is_used() -> None:
     assert turn({}) == Turn(SINGLE, trial=True)
     assert turn(known(told(SINGLE, 4.0))) == Turn(DDP, trial=True)
     assert turn(known(told(SINGLE, 4.0), told(DDP, 3.0))) == Turn(GANG, trial=True)
-    assert turn(known(told(SINGLE, 4.0), told(DDP, 3.0)), most=1) == Turn(DDP), "there is no gang"
+    assert turn(known(told(SINGLE, 4.0), told(DDP, 3.0)), most=1) == Turn(DDP, seconds=3.0), (
+        "there is no gang"
+    )
     all_tried = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, 2.0))
-    assert turn(all_tried) == Turn(GANG)
-    assert turn(all_tried, most=1) == Turn(DDP)
-    assert turn(all_tried, most=1, ranks=1) == Turn(SINGLE), "a node of one rank cannot"
+    assert turn(all_tried) == Turn(GANG, seconds=2.0)
+    assert turn(all_tried, most=1) == Turn(DDP, seconds=3.0)
+    assert turn(all_tried, most=1, ranks=1) == Turn(SINGLE, seconds=4.0), "a node of one rank cannot"
 
 
 def test_what_is_tried_on_another_kind_of_node_is_tried_again() -> None:
@@ -90,7 +98,7 @@ def test_what_is_tried_on_another_kind_of_node_is_tried_again() -> None:
 
 def test_an_evaluation_waits_for_no_trial() -> None:
     assert turn({}, phase=Phase.EVALUATE) == Turn(SINGLE)
-    assert turn(known(told(DDP, 3.0)), phase=Phase.EVALUATE) == Turn(DDP)
+    assert turn(known(told(DDP, 3.0)), phase=Phase.EVALUATE) == Turn(DDP, seconds=3.0)
 
 
 def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
@@ -115,7 +123,9 @@ def test_with_one_choice_nothing_is_tried_nor_refused() -> None:
 )
 def test_what_failures_refuse(failures: list[Failure], refused: bool) -> None:
     all_tried = known(told(SINGLE, 1.0), told(DDP, 3.0), told(GANG, 2.0))
-    assert turn(all_tried, *failures) == Turn(GANG if refused else SINGLE)
+    found = turn(all_tried, *failures)
+    assert found is not None
+    assert found.choice == (GANG if refused else SINGLE)
 
 
 def test_visits_refine_their_choice_alone() -> None:
@@ -138,15 +148,16 @@ def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
     grandchild = Config("c2", {}, head=REF, parent=Parent("c1", REF, 1, "c0"))
     trials = known(told(SINGLE, 4.0), told(DDP, 3.0), told(GANG, refusal="too large"))
     state = State(PLAN, {c.id: c for c in (parent, child, grandchild)}, trials=trials)
-    node = Node("a", "h", ranks=2)
     for config in (child, grandchild):
-        assert next_turn(config, Phase.TRAIN, node, 1, state, PLAN) == Turn(DDP)
-        assert next_turn(config, Phase.TRAIN, node, 2, state, PLAN) == Turn(GANG, trial=True)
+        alone = replace(state, configs={**state.configs, "c0": replace(parent, status=Status.STOPPED)})
+        assert turn_of(alone, config.id, 1) == Turn(DDP, seconds=3.0)
+        assert turn_of(alone, config.id, 4) == Turn(GANG, trial=True)
         assert expected_seconds(state, config.id, DDP, "cpu") == 3.0
     starved = replace(child, failures=(failure(FailureKind.OUT_OF_MEMORY, DDP),))
-    assert next_turn(starved, Phase.TRAIN, node, 1, state, PLAN) == Turn(SINGLE)
+    starving = replace(state, configs={**state.configs, "c1": starved})
+    assert turn_of(starving, "c1", 1) == Turn(SINGLE, seconds=4.0)
     own = replace(state, trials={**trials, "c1": (Estimate(DDP, "cpu", 9.0, 100),)})
-    assert next_turn(grandchild, Phase.TRAIN, node, 1, own, PLAN) == Turn(SINGLE), "its parent knows better"
+    assert turn_of(own, "c2", 1) == Turn(SINGLE, seconds=4.0), "its parent knows better"
 
 
 def test_the_story_lists_each_choice_and_its_reason() -> None:

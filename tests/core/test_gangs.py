@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cerebro_elastic.core.actions import Assign
 from cerebro_elastic.core.assigning import assignments
@@ -64,8 +65,8 @@ def moment(
     running: Sequence[Mapping[str, Attempt]] = (),
     failures: tuple[Failure, ...] = (),
 ) -> State:
-    """``configs`` with their revisions; those of upper case take a gang, the others a single node, if there
-    are two choices."""
+    """``configs`` with their revisions; if there are two choices, those of upper case are too large for a
+    single node, the others for a gang."""
     revisions = configs or {"C": 9}
     homes = homes or next(iter(there))
     known = {}
@@ -73,7 +74,7 @@ def moment(
         for name in revisions:
             taken = GANG if name.isupper() else SINGLE
             known[name] = tuple(
-                Estimate(choice, kind, 1.0 if choice == taken else 2.0, 0)
+                Estimate(choice, kind, 1.0, 0, refusal=None if choice == taken else "no")
                 for choice in choices
                 for kind in {node.hardware for node in there.values()}
             )
@@ -168,4 +169,6 @@ def test_the_longest_waiting_gang_comes_first() -> None:
 def test_nobody_waits_for_a_gang_that_cannot_be() -> None:
     waits = {"C": 9, "d": 10}
     alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), waits, "ab", [attempt("e", 11, "b")])
+    either = (Estimate(SINGLE, "cpu", 2.0, 0), Estimate(GANG, "cpu", 1.0, 0))
+    alone = replace(alone, trials={**alone.trials, "C": either})
     assert assigned(alone, "Cd") == {"C": ("a",)}, "it takes what it can get"

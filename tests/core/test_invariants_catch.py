@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core import assigning, choosing, decide, gangs, lineage, machine, membership, offers
+from cerebro_elastic.core import assigning, decide, gangs, lineage, machine, membership, offers, turns
 from cerebro_elastic.core.actions import Withdraw
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.ports import Instance
@@ -319,7 +319,7 @@ def commits_without_a_companion(patch: Patch) -> None:
 
 
 def tries_what_was_refused(patch: Patch) -> None:
-    patch.setattr(choosing, "refusals", lambda *_: {})
+    patch.setattr(turns, "refusals", lambda *_: {})
 
 
 MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {

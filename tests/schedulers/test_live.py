@@ -54,7 +54,8 @@ def test_replicas_a_death_and_a_join(make: Callable[[], Policy]) -> None:
 
 @pytest.mark.parametrize("make", [Auto, MonteCarlo, Target, VectorRearrangement])
 def test_gangs_and_trials_are_dispatched_by_the_plain_rule(make: Callable[[], Policy]) -> None:
-    gangs = replace(PLAN, min_nodes=2, choices=(Choice(), Choice("ddp", ranks=2, nodes=2)))
+    pairs = (Choice("ddp", ranks=2, nodes=2), Choice("fsdp", ranks=2, nodes=2))
+    gangs = replace(PLAN, min_nodes=2, choices=pairs)
     done = run(make, gangs)
     assert sum(isinstance(event, TrialDone) for event in done.events) == 2 * CONFIGS
     assert done.events == run(LongestRemaining, gangs).events

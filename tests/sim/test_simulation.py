@@ -247,8 +247,19 @@ def test_choices_are_tried_and_gangs_formed() -> None:
     choices = (Choice(), Choice("ddp", ranks=2, nodes=2))
     done = run(replace(PLAN, choices=choices), FixedSearch([{"lr": 0.1}, {"lr": 0.2}]))
     assert sum(isinstance(event, TrialDone) for event in done.events) == 4
-    assert {v.choice for v in visits(done)} == {choices[1]}
-    assert {v.seconds for v in visits(done)} == {5.0}
+    pairs = [v for v in visits(done) if v.choice == choices[1]]
+    assert len(pairs) >= len(visits(done)) - 1, "the last unit of all may be done by one node as soon"
+    assert {v.seconds for v in pairs} == {5.0}
+
+
+def test_where_configs_fill_the_nodes_gangs_are_not_even_tried() -> None:
+    choices = (Choice(), Choice("ddp", ranks=2, nodes=2))
+    eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])
+    done = run(replace(PLAN, choices=choices, epochs=1), eight)
+    tried = [e.trial.choice for e in done.events if isinstance(e, TrialDone)]
+    assert tried.count(choices[0]) == 8
+    half = [v for v in visits(done) if v.started < done.seconds / 2]
+    assert {v.choice for v in half} == {choices[0]}
 
 
 def test_evaluations_are_units() -> None:
