@@ -33,6 +33,9 @@ from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
 from cerebro_elastic.worker.trials import refusal_of, too_much, try_out
 
+STEADY = 1.0
+"""Seconds for which a trial trains, if the unit lasts so long: five batches of milliseconds tell little."""
+
 
 class Alone:
     """Tries configs of ``spec``, whose partitions come through the cache at ``cache``, and whose states are
@@ -107,7 +110,7 @@ def try_here(spec: str, cache: str, scratch: str, config: str, choice: str) -> s
 def _measured(bench: Bench, config: Config, unit: Unit, choice: Choice, scratch: str) -> Measure:
     clock, limit = SystemClock(), memory.limit_of(os.environ)
     meter = memory.Meter(torch.device(bench.device))
-    tried = try_out(bench, _job(bench, config, unit, choice), clock, meter, limit)
+    tried = try_out(bench, _job(bench, config, unit, choice), clock, meter, limit, STEADY)
     if why := too_much(tried.bytes, limit):
         return Measure(config.id, choice, refusal=why)
     # The first unit has paid for what is done once.

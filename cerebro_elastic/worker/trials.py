@@ -26,7 +26,7 @@ from cerebro_elastic.worker.meeting import Gathering
 from cerebro_elastic.worker.seat import Seat
 
 _BATCHES = 6
-"""How many are trained; the first is not timed, for it pays for what is done once."""
+"""How many are trained at least; the first is not timed, for it pays for what is done once."""
 
 
 class Trials:
@@ -84,12 +84,14 @@ class Tried:
     state: State | None
 
 
-def try_out(bench: Bench, job: UnitJob, clock: Clock, meter: memory.Meter, limit: int | None) -> Tried:
-    """Train a few batches of the job on this rank, in the group that its choice needs. A unit may take
-    ``limit`` bytes (``None``: what there is)."""
+def try_out(
+    bench: Bench, job: UnitJob, clock: Clock, meter: memory.Meter, limit: int | None, seconds: float = 0.0
+) -> Tried:
+    """Train a few batches of the job on this rank, in the group that its choice needs, and more if that takes
+    less than ``seconds``. A unit may take ``limit`` bytes (``None``: what there is)."""
     room = memory.room(torch.device(bench.device), limit)
-    watch = _Watch(clock, torch.device(bench.device), meter)
-    watch.begin(job.skip)
+    watch = _Watch(clock, torch.device(bench.device), meter, seconds)
+    watch.begin(job.skip, feed.unit_batches(job))
     state = None
     with suppress(Stopped):  # of a task that does not split: it has seen as many batches
         # What one rank refuses all do: none is left waiting for it.
@@ -112,18 +114,25 @@ class _Watch:
     clock: Clock
     device: torch.device
     meter: memory.Meter
+    seconds: float
     skip: int = 0
+    batches: int = 0
+    enough: int = 0
     highest: int = 0
     times: dict[int, float] = field(default_factory=dict)
 
-    def begin(self, skip: int) -> None:
-        self.skip = skip
+    def begin(self, skip: int, batches: int) -> None:
+        self.skip, self.batches, self.enough = skip, batches, skip + _BATCHES
         self.times[skip] = self._now()
 
     def stop(self, done: int) -> bool:
         """Asked at each batch boundary (``UnitJob.stop``): whether these were enough."""
         self.times[done] = self._now()
-        return done >= self.skip + _BATCHES
+        if done == self.skip + _BATCHES and self.seconds:
+            # All ranks train as many, and none the last, behind which more may come than a batch.
+            wanted = agree.least(int(self.seconds / max(self.per_batch, 1e-6)))
+            self.enough = max(done, min(self.skip + wanted, self.batches - 1))
+        return done >= self.enough
 
     def end(self, batches: int) -> None:
         """The job has come back: perhaps it had fewer batches."""

@@ -42,6 +42,14 @@ def test_a_task_that_cannot_be_left_in_the_middle_leaves_no_state(make_scene: Ma
     assert told.batch > 0
 
 
+def test_short_batches_are_tried_up_to_the_last(make_scene: Make, tmp_path: Path) -> None:
+    """Eight of them take no second; one more tells what a unit takes besides."""
+    scene = make_scene(deed="count", batch_size=1)
+    assert tried(scene, tmp_path).refusal is None
+    (seen,) = Path(scene.spec.root).glob("*.seen")
+    assert len(seen.read_text().splitlines()) == 7 + 1
+
+
 @pytest.mark.parametrize(
     ("deed", "story"),
     [
