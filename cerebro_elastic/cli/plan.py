@@ -74,7 +74,7 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
     say(
         f"{recipe.name}: {counted(found.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
         f"{counted(found.measured.rows, 'row')} ({bytes_text(found.measured.bytes)}); {len(tried)} tried "
-        "here, a few batches each\n"
+        "here, about a second each\n"
     )
     console.print(_options_table(found, price))
     memory = ", ".join(f"{choice} {bytes_text(most)}" for choice, most in found.memory.items())
@@ -165,6 +165,7 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
             {
                 "config": trial.config,
                 "choice": trial.choice.label,
+                "beside": trial.beside,
                 "batch": trial.batch,
                 "fixed": trial.fixed,
                 "hop": trial.hop,

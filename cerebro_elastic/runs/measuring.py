@@ -36,16 +36,20 @@ class Measured:
     trials: tuple[Measure, ...] = ()
 
 
-def measure(recipe: Recipe, points: Mapping[str, HParams], tried: tuple[str, ...]) -> Measured:
+def measure(
+    recipe: Recipe, points: Mapping[str, HParams], tried: tuple[str, ...], beside: int = 1
+) -> Measured:
     """Check the recipe, whose warm start is written out, with all ``points`` (hyper-parameters by config), as
-    a run does before it starts; then try each of its choices with the configs that are ``tried``. A choice
-    that is refused for one is not tried with the others. Raises what is wrong."""
+    a run does before it starts; then try each of its choices with the configs that are ``tried``, alone and,
+    where units share cores, up to ``beside`` at once. A choice that is refused for one is not tried with the
+    others. Raises what is wrong."""
     with TemporaryDirectory(prefix="cerebro-plan-") as folder:
         request = {
             "recipe": recipe.resolved(),
             "root": str(recipe.root),
             "points": {name: dict(point) for name, point in points.items()},
             "tried": list(tried),
+            "beside": min(beside, max(1, (os.cpu_count() or 1) // recipe.node.threads)),
             "folder": folder,
         }
         return decode(ask(__name__, "the measurement of units", request)["measured"], Measured)
@@ -85,21 +89,25 @@ def _asked(request: Mapping[str, Any]) -> dict[str, str]:
         rows=sum(manifest.rows),
         valid=sum(part.rows for part in manifest.valid),
         bytes=sum(map(_bytes, manifest.train)),
-        trials=tuple(_trials(spec, configs, folder / "cache", f"{where}/plan-{os.getpid()}")),
+        trials=tuple(
+            _trials(spec, configs, folder / "cache", f"{where}/plan-{os.getpid()}", request["beside"])
+        ),
     )
     return {"measured": encode(measured)}
 
 
-def _trials(spec: Spec, configs: list[Config], cache: Path, scratch: str) -> Iterator[Measure]:
+def _trials(spec: Spec, configs: list[Config], cache: Path, scratch: str, beside: int) -> Iterator[Measure]:
     from cerebro_elastic.worker.alone import Alone
 
-    with Alone(spec, cache, scratch) as alone:
+    with Alone(spec, cache, scratch, beside) as alone:
         for choice in spec.plan.choices:
             for config in configs:
                 told = alone(config, choice)
                 yield told
                 if told.refusal is not None:
                     break
+                if (several := alone.side_by_side(config, choice)) is not None:
+                    yield several
 
 
 def _bytes(partition: PartitionFiles) -> int:

@@ -90,7 +90,7 @@ def plan(
     parts = sorted({*partitions} or ({given} if recipe.data.url else {given, *counts} - {1} or {1}))
     points = _points(recipe, given, max(counts))
     say(f"trying {min(TRIED, len(points))} of {counted(len(points), 'config')} on this machine")
-    measured = measure(recipe, points, _sample(list(points)))
+    measured = measure(recipe, points, _sample(list(points)), max(counts))
     return forecasts(recipe, measured, parts, counts, say)
 
 
@@ -124,7 +124,7 @@ def forecasts(
     rest = [option for option in options if option.candidate not in worse]
     chosen = best(rest)
     state, visits = gather(played[chosen.candidate].events)
-    known = all(t.state is not None for t in _trials(measured, chosen.candidate.choice))
+    known = all(t.state is not None for t in _trials(measured, chosen.candidate))
     return Forecasts(
         measured=measured,
         options=sorted(rest, key=lambda option: option.seconds),
@@ -150,8 +150,13 @@ def _sample(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[i * (len(names) - 1) // last] for i in range(most))
 
 
-def _trials(measured: Measured, choice: Choice) -> list[Measure]:
-    return [trial for trial in measured.trials if trial.choice == choice]
+def _trials(measured: Measured, candidate: Candidate) -> list[Measure]:
+    """Those of its choice; where units share this machine's cores, as they would in a run."""
+    of_choice = [trial for trial in measured.trials if trial.choice == candidate.choice]
+    several = [trial for trial in of_choice if trial.beside > 1]
+    if candidate.groups > 1 and several:
+        return several
+    return [trial for trial in of_choice if trial.beside == 1]
 
 
 def _simulated(recipe: Recipe, measured: Measured, candidate: Candidate) -> Simulation:
@@ -165,7 +170,7 @@ def _simulated(recipe: Recipe, measured: Measured, candidate: Candidate) -> Simu
 
 def _times(recipe: Recipe, measured: Measured, candidate: Candidate) -> Times:
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
-    trials, ranks = _trials(measured, candidate.choice), candidate.choice.ranks
+    trials, ranks = _trials(measured, candidate), candidate.choice.ranks
     batches = _batches(recipe, _rows(measured, candidate))
     units = {t.config: (t.fixed + t.batch * batches) * ranks for t in trials}
     # The last unit of an epoch validates.
@@ -183,7 +188,7 @@ def _times(recipe: Recipe, measured: Measured, candidate: Candidate) -> Times:
 
 
 def _sizes(recipe: Recipe, measured: Measured, candidate: Candidate) -> Sizes:
-    states = {t.config: t.state or 0 for t in _trials(measured, candidate.choice)}
+    states = {t.config: t.state or 0 for t in _trials(measured, candidate)}
     rows = _rows(measured, candidate)
     return Sizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 

@@ -13,7 +13,8 @@ class Measure:
     batches (``fixed``: to make the model, say), and of a ``hop`` (one load and one save of the state) as far
     as it is the node's time, the rest of the save going on behind its next unit (``saving``); the most
     ``bytes`` that a rank had in use, and the ``state``'s bytes at rest; or why it is refused. ``hop`` and
-    ``state`` are ``None`` if the task cannot be left in the middle of a unit."""
+    ``state`` are ``None`` if the task cannot be left in the middle of a unit. ``beside``: so many units were
+    trained on this machine at the time, and these are their means."""
 
     config: str
     choice: Choice
@@ -24,3 +25,4 @@ class Measure:
     state: int | None = None
     fixed: float = 0.0
     refusal: str | None = None
+    beside: int = 1

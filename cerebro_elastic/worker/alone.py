@@ -11,6 +11,7 @@ import os
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Self
 
 import torch
@@ -39,11 +40,12 @@ STEADY = 1.0
 
 class Alone:
     """Tries configs of ``spec``, whose partitions come through the cache at ``cache``, and whose states are
-    saved under ``scratch``, a URL. Rank processes are started when they are needed, and end with the
-    context."""
+    saved under ``scratch``, a URL; ``beside``: so many units at once where they share this machine's cores.
+    Rank processes are started when they are needed, and end with the context."""
 
-    def __init__(self, spec: Spec, cache: Path, scratch: str) -> None:
+    def __init__(self, spec: Spec, cache: Path, scratch: str, beside: int = 1) -> None:
         self._spec = spec
+        self._beside = beside
         self._told = (encode(spec), str(cache), scratch)
         self._stack = ExitStack()
         self._team: Ranks | None = None
@@ -62,14 +64,39 @@ class Alone:
         asked = (encode(config), encode(choice))
         if not needs_group(choice):
             return decode(try_here(*self._told, *asked), Measure)
-        if self._team is None:
-            most = max(c.ranks for c in self._spec.plan.choices if not _beyond(c))
-            self._team = self._stack.enter_context(Ranks(most, gpus=torch.cuda.is_available()))
+        members = range(choice.ranks)
         try:
-            told, *_ = self._team.together(try_here, *self._told, *asked, members=range(choice.ranks))
+            told, *_ = self._ranks().together(try_here, *self._told, *asked, members=members)
         except RankFailed as failed:
             return Measure(config.id, choice, refusal=f"its trial failed: {str(failed).splitlines()[-1]}")
         return decode(told, Measure)
+
+    def side_by_side(self, config: Config, choice: Choice) -> Measure | None:
+        """The same trial of a choice of one rank, in as many processes at once as cores are shared by;
+        ``None`` if there is nothing to share, or if one of them is refused what one alone was not."""
+        if self._beside == 1 or needs_group(choice) or torch.cuda.is_available():
+            return None
+        ranks, asked = self._ranks(), (encode(config), encode(choice))
+        for member in range(self._beside):
+            ranks.ask(member, try_here, *self._told, *asked)
+        each = [decode(ranks.answer(member), Measure) for member in range(self._beside)]
+        if any(told.refusal is not None for told in each):
+            return None
+        return replace(
+            each[0],
+            batch=fmean(told.batch for told in each),
+            fixed=fmean(told.fixed for told in each),
+            hop=None if each[0].hop is None else fmean(told.hop or 0.0 for told in each),
+            saving=fmean(told.saving for told in each),
+            beside=self._beside,
+        )
+
+    def _ranks(self) -> Ranks:
+        if self._team is None:
+            most = max(c.ranks for c in self._spec.plan.choices if not _beyond(c))
+            gpus = torch.cuda.is_available()
+            self._team = self._stack.enter_context(Ranks(max(most, self._beside), gpus=gpus))
+        return self._team
 
 
 def _beyond(choice: Choice) -> str | None:
@@ -124,6 +151,8 @@ def _measured(bench: Bench, config: Config, unit: Unit, choice: Choice, scratch:
         return told
     began, part = clock.now(), part_of(choice, ranks()[0])
     url = f"{scratch}/{config.id}-{choice.parallelism}-{choice.ranks}"
+    if not needs_group(choice):  # there may be others beside it
+        url += f"-{os.getpid()}"
     parts = save_part(tried.state, url, part)
     if ranks()[0] > 0:
         return told

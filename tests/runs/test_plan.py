@@ -42,6 +42,13 @@ def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.Monk
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 4 * 0.5))
 
 
+def test_units_that_share_cores_are_those_of_several_nodes() -> None:
+    measured = told(tried("c0000", 0.1), tried("c0000", 0.15, beside=2))
+    seconds = {o.candidate.nodes: o.seconds for o in plan(measured, [2], [1, 2]).options}
+    assert seconds[1] == pytest.approx(2 * 6 * 160 * 0.1, rel=0.02)
+    assert seconds[2] == pytest.approx(2 * 6 * 160 * 0.15 / 2, rel=0.02)
+
+
 def tried(config: str, batch: float, choice: Choice = SINGLE, **rest: Any) -> Measure:
     return Measure(config, choice, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
 

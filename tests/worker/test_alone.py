@@ -35,6 +35,17 @@ def test_a_trial_tells_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: P
     assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
 
 
+def test_trials_side_by_side(make_scene: Make, tmp_path: Path) -> None:
+    scene = make_scene()
+    with Alone(scene.spec, tmp_path / "cache", str(tmp_path / "states"), beside=2) as alone:
+        told = alone.side_by_side(scene.config, Choice())
+        assert alone.side_by_side(scene.config, DDP) is None
+    assert told is not None
+    assert (told.beside, told.refusal) == (2, None)
+    assert min(told.batch, told.fixed, told.hop or 0.0) > 0
+    assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
+
+
 def test_a_task_that_cannot_be_left_in_the_middle_leaves_no_state(make_scene: Make, tmp_path: Path) -> None:
     """A train_fn of the user's, after six batches of eight."""
     told = tried(make_scene(batch_size=1), tmp_path)
