@@ -37,16 +37,16 @@ def main() -> None:
     print("policy | replicas | undisturbed | one death")
     for policy in asked.policies:
         for replicas in asked.replicas:
-            runs = [ratios(asked, policy, replicas, seed) for seed in range(asked.seeds)]
-            print(
-                " | ".join(
-                    [policy, str(replicas), *(f"{mean(each):.3f}" for each in zip(*runs, strict=True))]
-                ),
-                flush=True,
-            )
+            for on_demand in (False, True):
+                runs = [ratios(asked, policy, replicas, on_demand, seed) for seed in range(asked.seeds)]
+                kept = f"{replicas}, on demand" if on_demand else str(replicas)
+                told = (f"{mean(each):.3f}" for each in zip(*runs, strict=True))
+                print(" | ".join([policy, kept, *told]), flush=True)
 
 
-def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> tuple[float, float]:
+def ratios(
+    asked: argparse.Namespace, policy: str, replicas: int, on_demand: bool, seed: int
+) -> tuple[float, float]:
     """Of one instance: the makespan over the bound, undisturbed and with a death."""
     rng = random.Random(seed)
     names = [f"node-{i}" for i in range(asked.nodes)]
@@ -60,6 +60,7 @@ def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> 
         max_nodes=len(names),
         seed=seed,
         replicas=replicas,
+        on_demand=on_demand,
     )
     times = Times(configs=costs, nodes=factors, fetch=asked.fetch)
 

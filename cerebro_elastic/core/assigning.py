@@ -13,7 +13,8 @@ from cerebro_elastic.core.estimates import all_unit_seconds, pace, unit_seconds
 from cerebro_elastic.core.gangs import companions, held, overdue
 from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.offers import Offer, Offers, at_hand, offers
+from cerebro_elastic.core.offers import Offer, Offers, at_hand, fetching, holders, offers
+from cerebro_elastic.core.placement import Homes
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.remaining import remainder
@@ -23,15 +24,17 @@ from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Pref
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A state in which units are to be assigned: the ``nodes`` in use, what may be done on them, which
-    partitions they have (``held``), and how long it takes: the ``seconds`` of each config's unit on a node of
-    pace 1, and the nodes' ``paces``. ``remaining`` and ``load`` are those of the ``Instance``."""
+    """A state in which units are to be assigned: the ``nodes`` in use, which partitions they have (``held``),
+    which nodes a partition is for (``homes``: see ``holders``), what may be done on them, and how long it
+    takes: the ``seconds`` of each config's unit on a node of pace 1, and the nodes' ``paces``. ``remaining``
+    and ``load`` are those of the ``Instance``."""
 
     state: State
     plan: Plan
     nodes: Mapping[str, Node]
-    offers: Offers
     held: Mapping[str, Collection[int]]
+    homes: Homes
+    offers: Offers
     seconds: Mapping[str, float]
     paces: Mapping[str, float]
     remaining: Mapping[str, float]
@@ -64,18 +67,21 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
 
 
 def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
-    may_do, seconds = offers(state, plan, nodes), all_unit_seconds(state)
+    held, seconds = holdings(nodes.values()), all_unit_seconds(state)
+    homes = holders(state, plan, held)
+    may_do = offers(state, plan, nodes, homes)
     paces = {name: pace(state, name) for name in nodes}
     return _Moment(
         state,
         plan,
         nodes,
+        held,
+        homes,
         may_do,
-        held=holdings(nodes.values()),
         seconds=seconds,
         paces=paces,
         remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
-        load=_load(state, plan, may_do, seconds, paces),
+        load=_load(state, plan, may_do, homes, seconds, paces),
     )
 
 
@@ -90,7 +96,9 @@ def _taken(
         again = False
         free, out = _left(idle, taken), {*busy, *_configs(taken)}
         for name, unit in policy.choose(_instance(moment, free, out)):
-            offer = next(o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
+            there = (o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
+            offer = next(there, None) or _fetching(moment, name, unit)
+            assert offer is not None, f"{unit} was not for {name} to take"
             left = _left(idle, taken)
             others = companions(offer, moment.nodes, left) if name in left else None
             if others is None:
@@ -98,6 +106,12 @@ def _taken(
             else:
                 taken.append((offer, others))
     return taken
+
+
+def _fetching(moment: _Moment, name: str, unit: Unit) -> Offer | None:
+    if name in moment.homes.get(unit.partition, ()):
+        return None
+    return fetching(moment.state, moment.plan, moment.nodes, unit, name)
 
 
 def _left(idle: Sequence[str], taken: Sequence[tuple[Offer, Sequence[Node]]]) -> list[str]:
@@ -134,9 +148,9 @@ def _expected(state: State, offer: Offer) -> float | None:
     if offer.unit.phase is Phase.TRIAL:
         return None
     seconds = expected_seconds(state, config, offer.choice, lead.hardware)
-    if seconds is not None or config not in state.timings:
-        return seconds
-    return unit_seconds(state, config) * pace(state, lead.name)
+    if seconds is None and config in state.timings:
+        seconds = unit_seconds(state, config) * pace(state, lead.name)
+    return None if seconds is None else seconds + offer.fetch
 
 
 def _prefetch(moment: _Moment, offer: Offer, hint: Unit | None) -> Prefetch | None:
@@ -156,18 +170,30 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hi
         for offer in some if config not in busy else ():
             if offer.lead.name in eligible and companions(offer, nodes, idle) is not None:
                 eligible[offer.lead.name].append(offer.unit)
+
+    def elsewhere(name: str, config: str, partition: int) -> Unit | None:
+        unit = Unit(config, state.configs[config].epoch, partition)
+        known = name in eligible and config not in busy
+        return unit if known and _fetching(moment, name, unit) is not None else None
+
     return Instance(
-        eligible={name: at_hand(some, name, state.homes, moment.held) for name, some in eligible.items()},
+        eligible={name: at_hand(some, name, moment.homes, moment.held) for name, some in eligible.items()},
         remaining=moment.remaining,
         load=moment.load,
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.paces[node],
         seed=(plan.seed, state.revision),
-        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.offers),
+        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.offers, moment.homes),
+        elsewhere=elsewhere if plan.on_demand and state.fetches and not hint else None,
     )
 
 
 def _load(
-    state: State, plan: Plan, may_do: Offers, seconds: Mapping[str, float], paces: Mapping[str, float]
+    state: State,
+    plan: Plan,
+    may_do: Offers,
+    homes: Homes,
+    seconds: Mapping[str, float],
+    paces: Mapping[str, float],
 ) -> dict[str, float]:
     """Each node's expected seconds, if those that may lead a unit share all such units by their speeds."""
     load = dict.fromkeys(paces, 0.0)
@@ -182,7 +208,7 @@ def _load(
             share([offer.lead.name for offer in alike], seconds[config])
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
     later = sum((plan.epochs - config.epoch - 1) * seconds[config.id] for config in live)
-    for names in state.homes.values():
+    for names in homes.values():
         if there := [name for name in names if name in load]:
             share(there, later)
     return load

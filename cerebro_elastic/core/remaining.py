@@ -8,9 +8,11 @@ of all had. (Half of the expected seconds would do without that, but lose much o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
-from cerebro_elastic.core.estimates import pace, unit_seconds
+from cerebro_elastic.core.estimates import fetch_seconds, pace, unit_seconds
 from cerebro_elastic.core.offers import Offers
+from cerebro_elastic.core.placement import Homes
 from cerebro_elastic.core.ports import Remainder
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Node, Phase, Plan, Status
@@ -20,9 +22,12 @@ LEAST = 0.05
 ended."""
 
 
-def remainder(state: State, plan: Plan, nodes: Mapping[str, Node], offers: Offers) -> Remainder | None:
-    """What is left of the run on ``nodes``; ``None`` if it is not training units of one node each alone."""
-    holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
+def remainder(
+    state: State, plan: Plan, nodes: Mapping[str, Node], offers: Offers, homes: Homes
+) -> Remainder | None:
+    """What is left of the run on ``nodes``, each partition on its ``homes``; ``None`` if it is not training
+    units of one node each alone."""
+    holders = [[name for name in homes[j] if name in nodes] for j in range(plan.partitions)]
     others = any(
         offer.choice.nodes > 1 or offer.unit.phase is not Phase.TRAIN
         for some in offers.values()
@@ -41,6 +46,7 @@ def remainder(state: State, plan: Plan, nodes: Mapping[str, Node], offers: Offer
         undone={config.id: _undone(config, underway.get(config.id), plan) for config in live},
         later={config.id: plan.epochs - config.epoch - 1 for config in live},
         holders=holders,
+        fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
     )
 
 

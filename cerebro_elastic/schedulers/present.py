@@ -17,6 +17,7 @@ def problem_of(left: Remainder) -> Instance:
         [left.seconds[config] for config in left.configs],
         [[name in holders for holders in left.holders] for name in left.nodes],
         epochs=[left.later[config] + 1 for config in left.configs],
+        fetch=left.fetch,
         node_ready=list(left.nodes.values()),
         config_ready=list(left.configs.values()),
     )
