@@ -40,9 +40,8 @@ class Worker:
     attempt: Attempt
     config: Config
 
-    def train(self, upto: int, seconds: float, fetch_seconds: float = 0.0) -> Visit:
-        """Train until ``upto`` batches of the partition are done, each in so many ``seconds``, after the
-        partition was waited for."""
+    def train(self, upto: int, seconds: float) -> Visit:
+        """Train until ``upto`` batches of the partition are done, each in so many ``seconds``."""
         attempt = self.attempt
         batches = range(attempt.skip, upto)
         result = digest(attempt.input, attempt.unit, self.config.hparams, batches)
@@ -67,7 +66,6 @@ class Worker:
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
             replicas=attempt.prefetch.replicas[:1] if attempt.prefetch else (),
-            fetch_seconds=fetch_seconds,
         )
 
     def trial(self, seconds: float, refusal: str | None = None) -> TrialResult:
