@@ -13,8 +13,7 @@ from cerebro_elastic.core.estimates import all_unit_seconds, pace, unit_seconds
 from cerebro_elastic.core.gangs import companions, held, overdue
 from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.offers import Offer, Offers, at_hand, fetching, holders, offers
-from cerebro_elastic.core.placement import Homes
+from cerebro_elastic.core.offers import Offer, Offers, at_hand, elsewhere, offers
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.remaining import remainder
@@ -24,17 +23,15 @@ from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Pref
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A state in which units are to be assigned: the ``nodes`` in use, which partitions they have (``held``),
-    which nodes a partition is for (``homes``: see ``holders``), what may be done on them, and how long it
-    takes: the ``seconds`` of each config's unit on a node of pace 1, and the nodes' ``paces``. ``remaining``
-    and ``load`` are those of the ``Instance``."""
+    """A state in which units are to be assigned: the ``nodes`` in use, what may be done on them, which
+    partitions they have (``held``), and how long it takes: the ``seconds`` of each config's unit on a node of
+    pace 1, and the nodes' ``paces``. ``remaining`` and ``load`` are those of the ``Instance``."""
 
     state: State
     plan: Plan
     nodes: Mapping[str, Node]
-    held: Mapping[str, Collection[int]]
-    homes: Homes
     offers: Offers
+    held: Mapping[str, Collection[int]]
     seconds: Mapping[str, float]
     paces: Mapping[str, float]
     remaining: Mapping[str, float]
@@ -67,21 +64,18 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
 
 
 def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
-    held, seconds = holdings(nodes.values()), all_unit_seconds(state)
-    homes = holders(state, plan, held)
-    may_do = offers(state, plan, nodes, homes)
+    may_do, seconds = offers(state, plan, nodes), all_unit_seconds(state)
     paces = {name: pace(state, name) for name in nodes}
     return _Moment(
         state,
         plan,
         nodes,
-        held,
-        homes,
         may_do,
+        held=holdings(nodes.values()),
         seconds=seconds,
         paces=paces,
         remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
-        load=_load(state, plan, may_do, homes, seconds, paces),
+        load=_load(state, plan, may_do, seconds, paces),
     )
 
 
@@ -97,7 +91,7 @@ def _taken(
         free, out = _left(idle, taken), {*busy, *_configs(taken)}
         for name, unit in policy.choose(_instance(moment, free, out)):
             there = (o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
-            offer = next(there, None) or _fetching(moment, name, unit)
+            offer = next(there, None) or _elsewhere(moment, name, unit)
             assert offer is not None, f"{unit} was not for {name} to take"
             left = _left(idle, taken)
             others = companions(offer, moment.nodes, left) if name in left else None
@@ -108,10 +102,8 @@ def _taken(
     return taken
 
 
-def _fetching(moment: _Moment, name: str, unit: Unit) -> Offer | None:
-    if name in moment.homes.get(unit.partition, ()):
-        return None
-    return fetching(moment.state, moment.plan, moment.nodes, unit, name)
+def _elsewhere(moment: _Moment, name: str, unit: Unit) -> Offer | None:
+    return elsewhere(moment.state, moment.plan, moment.nodes, moment.held[name], unit, name)
 
 
 def _left(idle: Sequence[str], taken: Sequence[tuple[Offer, Sequence[Node]]]) -> list[str]:
@@ -171,29 +163,24 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hi
             if offer.lead.name in eligible and companions(offer, nodes, idle) is not None:
                 eligible[offer.lead.name].append(offer.unit)
 
-    def elsewhere(name: str, config: str, partition: int) -> Unit | None:
+    def besides(name: str, config: str, partition: int) -> Unit | None:
         unit = Unit(config, state.configs[config].epoch, partition)
-        known = name in eligible and config not in busy
-        return unit if known and _fetching(moment, name, unit) is not None else None
+        idles = name in eligible and config not in busy
+        return unit if idles and _elsewhere(moment, name, unit) is not None else None
 
     return Instance(
-        eligible={name: at_hand(some, name, moment.homes, moment.held) for name, some in eligible.items()},
+        eligible={name: at_hand(some, name, state.homes, moment.held) for name, some in eligible.items()},
         remaining=moment.remaining,
         load=moment.load,
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.paces[node],
         seed=(plan.seed, state.revision),
-        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.offers, moment.homes),
-        elsewhere=elsewhere if plan.on_demand and state.fetches and not hint else None,
+        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.held, moment.offers),
+        elsewhere=besides if plan.on_demand and not hint else None,
     )
 
 
 def _load(
-    state: State,
-    plan: Plan,
-    may_do: Offers,
-    homes: Homes,
-    seconds: Mapping[str, float],
-    paces: Mapping[str, float],
+    state: State, plan: Plan, may_do: Offers, seconds: Mapping[str, float], paces: Mapping[str, float]
 ) -> dict[str, float]:
     """Each node's expected seconds, if those that may lead a unit share all such units by their speeds."""
     load = dict.fromkeys(paces, 0.0)
@@ -208,7 +195,7 @@ def _load(
             share([offer.lead.name for offer in alike], seconds[config])
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
     later = sum((plan.epochs - config.epoch - 1) * seconds[config.id] for config in live)
-    for names in homes.values():
+    for names in state.homes.values():
         if there := [name for name in names if name in load]:
             share(there, later)
     return load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeAlias
 
 from cerebro_elastic.core.choosing import Turn, chooses, counts, next_turn
@@ -18,7 +19,7 @@ from cerebro_elastic.core.values import Choice, Config, Node, Phase, Plan, Unit
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A unit, or the trial of one, that ``lead`` may take, by ``choice``; ``failed`` are the nodes on which
-    it has failed. It begins ``fetch`` seconds later than others, for which its partition is fetched."""
+    it has failed. Its partition will be waited for, for ``fetch`` seconds."""
 
     unit: Unit
     lead: Node
@@ -33,20 +34,8 @@ Turns: TypeAlias = Mapping[str, Turn]
 """By node."""
 
 
-def holders(state: State, plan: Plan, held: Mapping[str, Collection[int]]) -> Homes:
-    """By partition the nodes that it is for: its homes and, where nodes fetch on demand, who else of those in
-    use holds it (``held``: by node)."""
-    if not plan.on_demand:
-        return state.homes
-    return {
-        j: (*homes, *(name for name, has in held.items() if j in has and name not in homes))
-        for j, homes in state.homes.items()
-    }
-
-
-def offers(state: State, plan: Plan, nodes: Mapping[str, Node], homes: Homes) -> Offers:
-    """What each live config could do next on ``nodes``, were it and they idle, each partition on its
-    ``homes``."""
+def offers(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Offers:
+    """What each live config could do next on ``nodes``, were it and they idle."""
     kinds = {kind_of(node): node for node in nodes.values()}
     alike = Counter(map(kind_of, nodes.values()))
 
@@ -61,29 +50,35 @@ def offers(state: State, plan: Plan, nodes: Mapping[str, Node], homes: Homes) ->
         units = next_units(config, plan)
         if units and (same is None or chooses(plan)):
             same = turns_of(config, units[0].phase)
-        found[config.id] = list(_offers(plan, config, units, nodes, homes, same or {}))
+        found[config.id] = list(_offers(state, plan, config, units, nodes, same or {}))
     return found
 
 
 def _offers(
-    plan: Plan, config: Config, units: Sequence[Unit], nodes: Mapping[str, Node], homes: Homes, able: Turns
+    state: State, plan: Plan, config: Config, units: Sequence[Unit], nodes: Mapping[str, Node], able: Turns
 ) -> Iterator[Offer]:
     for unit in units:
-        for name in _takers(homes, unit, able, _tried_in_vain(config, unit, able, plan)):
+        for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
             turn = able[name]
             yield Offer(_offered(unit, turn), nodes[name], turn.choice, _failed(config, unit, turn, plan))
 
 
-def fetching(state: State, plan: Plan, nodes: Mapping[str, Node], unit: Unit, name: str) -> Offer | None:
-    """The unit as an offer to a node that would have to fetch its partition; ``None`` if it is not next, or
-    the node cannot do it alone, has to try something out before, or has failed to do it."""
+def elsewhere(
+    state: State, plan: Plan, nodes: Mapping[str, Node], held: Collection[int], unit: Unit, name: str
+) -> Offer | None:
+    """The unit as an offer to a node that its partition is not at home on, and that fetches it, if it is not
+    among those that it holds anyway (``held``). ``None`` if the unit is not next, if nobody knows what a
+    fetch takes, or if the node cannot do it alone, has to try something out before, or has failed at it."""
     config, node = state.configs[unit.config], nodes[name]
+    fetch = 0.0 if unit.partition in held else fetch_seconds(state.fetches)
+    if fetch == inf or not is_next(config, unit, plan) or name in state.homes[unit.partition]:
+        return None
     alike = sum(kind_of(other) == kind_of(node) for other in nodes.values())
-    turn = next_turn(config, unit.phase, node, alike, state, plan) if is_next(config, unit, plan) else None
+    turn = next_turn(config, unit.phase, node, alike, state, plan)
     if turn is None or turn.trial or turn.choice.nodes > 1:
         return None
     failed = _failed(config, unit, turn, plan)
-    return None if name in failed else Offer(unit, node, turn.choice, failed, fetch_seconds(state.fetches))
+    return None if name in failed else Offer(unit, node, turn.choice, failed, fetch)
 
 
 def at_hand(
@@ -109,12 +104,12 @@ def kind_of(node: Node) -> tuple[str, int]:
     return node.hardware, node.ranks
 
 
-def _takers(homes: Homes, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
+def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
     """Of the nodes that are ``able`` those that may lead the unit: the partition's homes, or any for an
     evaluation, but after a failure those where it has not failed, as long as there is one. (A node's own
     trouble is over when it gets units again.)"""
-    there = homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
-    at_home = [name for name in there if name in able]
+    homes = state.homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
+    at_home = [name for name in homes if name in able]
     for some in (at_home, able):
         if fresh := [name for name in some if name not in failed]:
             return fresh

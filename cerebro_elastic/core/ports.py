@@ -54,7 +54,7 @@ class Instance:
     where it is asked for a hint only.
 
     ``elsewhere`` is there where nodes fetch on demand. Asked for an idle node, a config and a partition that
-    the node would have to fetch, it answers the unit if that may be chosen as well, else ``None``.
+    is not at home on the node, it answers the unit if that may be chosen as well, else ``None``.
     """
 
     eligible: Mapping[str, Sequence[Unit]]

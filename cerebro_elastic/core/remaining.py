@@ -7,12 +7,11 @@ of all had. (Half of the expected seconds would do without that, but lose much o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 
 from cerebro_elastic.core.estimates import fetch_seconds, pace, unit_seconds
 from cerebro_elastic.core.offers import Offers
-from cerebro_elastic.core.placement import Homes
 from cerebro_elastic.core.ports import Remainder
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Node, Phase, Plan, Status
@@ -23,11 +22,13 @@ ended."""
 
 
 def remainder(
-    state: State, plan: Plan, nodes: Mapping[str, Node], offers: Offers, homes: Homes
+    state: State, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, Collection[int]], offers: Offers
 ) -> Remainder | None:
-    """What is left of the run on ``nodes``, each partition on its ``homes``; ``None`` if it is not training
-    units of one node each alone."""
-    holders = [[name for name in homes[j] if name in nodes] for j in range(plan.partitions)]
+    """What is left of the run on ``nodes``; ``None`` if it is not training units of one node each alone.
+    Where nodes fetch on demand, who holds a partition (``held``: by node) is as good as a home of it."""
+    holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
+    for j, names in enumerate(holders) if plan.on_demand else ():
+        names += [name for name in nodes if j in held[name] and name not in names]
     others = any(
         offer.choice.nodes > 1 or offer.unit.phase is not Phase.TRAIN
         for some in offers.values()

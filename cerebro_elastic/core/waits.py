@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from cerebro_elastic.core.choosing import refusals
 from cerebro_elastic.core.gangs import nearest
-from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.offers import holders, kind_of, offers
+from cerebro_elastic.core.offers import kind_of, offers
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Choice, Config, Node, Plan, Status
 
@@ -31,8 +30,7 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
     nodes = {node.name: node for node in used_nodes(state, plan)}
     idle = [name for name in nodes if name not in state.attempts]
     found = {}
-    homes = holders(state, plan, holdings(nodes.values()))
-    for name, some in offers(state, plan, nodes, homes).items():
+    for name, some in offers(state, plan, nodes).items():
         config = state.configs[name]
         if config.status is not Status.LIVE or state.running(name):
             continue

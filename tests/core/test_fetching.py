@@ -83,8 +83,10 @@ def test_it_is_asked_for_in_the_plan_and_measured_first() -> None:
     assert given(replace(STATE, fetches=())) == []
 
 
-def test_a_policy_that_does_not_look_ahead_fetches_nothing() -> None:
+def test_a_policy_that_does_not_look_ahead_keeps_to_the_homes() -> None:
     assert given(STATE, LongestRemaining()) == []
+    held = {**STATE.nodes, "b": replace(STATE.nodes["b"], cached=(0,))}
+    assert given(replace(STATE, nodes=held), LongestRemaining()) == []
 
 
 @pytest.mark.parametrize("fetches", [(), (25.0,)])
@@ -94,9 +96,9 @@ def test_what_the_nodes_host_has_costs_no_fetch(fetches: tuple[float, ...]) -> N
     shared = replace(STATE, nodes={**STATE.nodes, "z": sibling}, plan=replace(PLAN, max_nodes=3))
     busy = Attempt(Unit("c1", 0, 1), "z", 9, 9, expected=10.0, since=100.0)
     shared = replace(shared, attempts={**STATE.attempts, "z": busy}, fetches=fetches)
-    (attempt,) = given(shared, LongestRemaining())
+    (attempt,) = given(shared)
     assert (attempt.node, attempt.unit.partition, attempt.expected) == ("b", 0, 10.0)
-    assert given(replace(shared, plan=replace(PLAN, max_nodes=3, on_demand=False)), LongestRemaining()) == []
+    assert given(replace(shared, plan=replace(PLAN, max_nodes=3, on_demand=False))) == []
 
 
 class _Asking(LongestRemaining):

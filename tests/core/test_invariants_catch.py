@@ -279,7 +279,7 @@ def insists_on_the_home(patch: Patch) -> None:
     patch.setattr(
         offers,
         "_takers",
-        lambda homes, unit, able, _failed: [n for n in homes.get(unit.partition, ()) if n in able],
+        lambda state, unit, able, _failed: [n for n in state.homes.get(unit.partition, ()) if n in able],
     )
 
 
