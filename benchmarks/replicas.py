@@ -34,7 +34,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--fetch", type=float, default=1.0, help="seconds in which a node gets a partition")
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--policies", nargs="+", default=["longest-remaining", "auto"])
+    parser.add_argument("--policies", nargs="+", default=["auto"])
     asked = parser.parse_args()
     print("policy | replicas | undisturbed | data read | one death")
     for policy in asked.policies:
