@@ -24,7 +24,7 @@ class Remainder:
     each of the ``nodes`` in their order, hops included; where nobody has measured it, those of the longest
     that was. Of its present epoch it has ``undone`` partitions left, the one that it is in not among them,
     and after it ``later`` whole epochs. A partition may be trained on by its ``holders``; another node may
-    ``fetch`` it in so many seconds (infinite: it may not).
+    ``fetch`` it in so many seconds (infinite: it may not), or at once, if that has it ``cached`` (by node).
     """
 
     nodes: Mapping[str, float]
@@ -34,6 +34,7 @@ class Remainder:
     later: Mapping[str, int]
     holders: Sequence[Collection[str]]
     fetch: float = inf
+    cached: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 def _unknown() -> Remainder | None:

@@ -24,11 +24,9 @@ ended."""
 def remainder(
     state: State, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, Collection[int]], offers: Offers
 ) -> Remainder | None:
-    """What is left of the run on ``nodes``; ``None`` if it is not training units of one node each alone.
-    Where nodes fetch on demand, who holds a partition (``held``: by node) is as good as a home of it."""
+    """What is left of the run on ``nodes``, whose caches have partitions (``held``); ``None`` if it is not
+    training units of one node each alone."""
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
-    for j, names in enumerate(holders) if plan.on_demand else ():
-        names += [name for name in nodes if j in held[name] and name not in names]
     others = any(
         offer.choice.nodes > 1 or offer.unit.phase is not Phase.TRAIN
         for some in offers.values()
@@ -48,6 +46,7 @@ def remainder(
         later={config.id: plan.epochs - config.epoch - 1 for config in live},
         holders=holders,
         fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
+        cached=held if plan.on_demand else {},
     )
 
 

@@ -74,7 +74,7 @@ class Auto(Ahead):
 
     def _visits(self, left: Remainder, seed: tuple[int, ...]) -> Sequence[Visit]:
         shop = present(problem_of(left), left)
-        give_owners(shop)
+        give_owners(shop, left)
         rules = (Longest(*weights) for weights in _weights(left, seed[0]))
         return first_visits(shop, _best(shop, rules))
 
@@ -84,7 +84,7 @@ class Target(Ahead):
 
     def _visits(self, left: Remainder, _seed: tuple[int, ...]) -> Sequence[Visit]:
         shop = present(problem_of(left), left)
-        give_owners(shop)
+        give_owners(shop, left)
         shop.horizon = HORIZON * least_end(shop, ())
         return first_visits(shop, Longest())
 

@@ -33,6 +33,7 @@ def _remainders(draw: st.DrawFn, idle: Collection[str], paces: Mapping[str, floa
         later={config: draw(st.integers(0, 2)) for config in live},
         holders=[draw(st.sets(st.sampled_from(_NODES), min_size=1)) for _ in range(4)],
         fetch=draw(st.just(inf) | _SECONDS),
+        cached={node: draw(st.sets(st.integers(0, 3))) for node in _NODES},
     )
 
 
