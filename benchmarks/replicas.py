@@ -1,11 +1,13 @@
-"""What replicas are worth: simulated runs with each partition at home on one, two and three nodes.
+"""What replicas and fetching on demand are worth: simulated runs with each partition at home on one, two and
+three nodes.
 
-    python benchmarks/replicas.py [--seeds 3] [--configs 16] [--nodes 8] [--partitions 16] [--fetch 0]
+    python benchmarks/replicas.py [--seeds 3] [--configs 16] [--nodes 8] [--partitions 16] [--fetch 1]
 
 Nodes have the speeds of the paper's four GPUs, by chance; configs' costs are spread over a factor of 4;
 nobody knows either before the first units. Prints for each policy the makespan over its lower bound (all
 work, shared by all nodes by their speeds; or the longest config on the fastest node), the mean over the
-seeds: undisturbed, and with a node that dies a third into the run, over the bound without that node.
+seeds: undisturbed, with how often all data were read, and with a node that dies a third into the run, over
+the bound without that node.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from statistics import mean
 from cerebro_elastic.core.ports import Policy
 from cerebro_elastic.core.values import Node, Plan
 from cerebro_elastic.registry import load
-from cerebro_elastic.sim import Fault, Times, Toy, simulate
+from cerebro_elastic.sim import Fault, Simulation, Times, Toy, simulate
 from cerebro_elastic.testing.world import FixedSearch
 
 GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
@@ -30,24 +32,25 @@ def main() -> None:
     )
     for name, default in {"seeds": 3, "configs": 16, "nodes": 8, "partitions": 16, "epochs": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--fetch", type=float, default=0.0, help="seconds in which a node gets a partition")
+    parser.add_argument("--fetch", type=float, default=1.0, help="seconds in which a node gets a partition")
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--policies", nargs="+", default=["longest-remaining"])
+    parser.add_argument("--policies", nargs="+", default=["auto"])
     asked = parser.parse_args()
-    print("policy | replicas | undisturbed | one death")
+    print("policy | replicas | undisturbed | data read | one death")
     for policy in asked.policies:
         for replicas in asked.replicas:
-            runs = [ratios(asked, policy, replicas, seed) for seed in range(asked.seeds)]
-            print(
-                " | ".join(
-                    [policy, str(replicas), *(f"{mean(each):.3f}" for each in zip(*runs, strict=True))]
-                ),
-                flush=True,
-            )
+            for on_demand in (False, True):
+                runs = [ratios(asked, policy, replicas, on_demand, seed) for seed in range(asked.seeds)]
+                kept = f"{replicas}, on demand" if on_demand else str(replicas)
+                told = (f"{mean(each):.3f}" for each in zip(*runs, strict=True))
+                print(" | ".join([policy, kept, *told]), flush=True)
 
 
-def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> tuple[float, float]:
-    """Of one instance: the makespan over the bound, undisturbed and with a death."""
+def ratios(
+    asked: argparse.Namespace, policy: str, replicas: int, on_demand: bool, seed: int
+) -> tuple[float, float, float]:
+    """Of one instance: the makespan over the bound, how often the data were read, and the makespan with a
+    death over its bound."""
     rng = random.Random(seed)
     names = [f"node-{i}" for i in range(asked.nodes)]
     factors = {name: max(GPUS.values()) / rng.choice(list(GPUS.values())) for name in names}
@@ -60,14 +63,15 @@ def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> 
         max_nodes=len(names),
         seed=seed,
         replicas=replicas,
+        on_demand=on_demand,
     )
     times = Times(configs=costs, nodes=factors, fetch=asked.fetch)
 
-    def seconds(faults: Sequence[Fault]) -> float:
+    def run(faults: Sequence[Fault] = ()) -> Simulation:
         chooses: Policy = load("cerebro.schedulers", policy)()
         search = FixedSearch([{"config": name} for name in costs])
         there = [Node(name, name) for name in names]
-        return simulate(plan, there, chooses, search, times, Toy({"loss": "min"}, 1), faults=faults).seconds
+        return simulate(plan, there, chooses, search, times, Toy({"loss": "min"}, 1), faults=faults)
 
     units = plan.partitions * plan.epochs
     work, longest = sum(costs.values()) * units, max(costs.values()) * units
@@ -80,7 +84,9 @@ def ratios(asked: argparse.Namespace, policy: str, replicas: int, seed: int) -> 
     at = bound(list(usual.values())) / 3
     dies = [Fault("kill", names[0], at)]
     later = max((work - at * sum(usual.values())) / sum(left) + at, longest / max(left))
-    return seconds([]) / bound(list(usual.values())), seconds(dies) / later
+    calm = run()
+    read = sum(len(node.cached) for node in calm.state.nodes.values()) / plan.partitions
+    return calm.seconds / bound(list(usual.values())), read, run(dies).seconds / later
 
 
 if __name__ == "__main__":

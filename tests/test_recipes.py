@@ -217,6 +217,7 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"name": "a/b"}, "string should match pattern"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"replicas": 0}, "replicas is 0: input should be greater than or equal to 1"),
+        ({"fetch": "ondemand"}, "fetch is 'ondemand': choices: 'home' or 'on-demand'"),
         ({"replicas": "two"}, "replicas is 'two': expected a whole number"),
         ({"data": None}, "data is None"),
         ({"data": {"url": "https://me:secret@h/x"}}, "data.url is 'https://h/x': a recipe is written down"),

@@ -13,23 +13,26 @@ from cerebro_elastic.core.estimates import all_unit_seconds, pace, unit_seconds
 from cerebro_elastic.core.gangs import companions, held, overdue
 from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
-from cerebro_elastic.core.offers import Offer, Offers, at_hand, offers
+from cerebro_elastic.core.offers import Offer, Offers, at_hand, elsewhere, offers
 from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.remaining import remainder
 from cerebro_elastic.core.state import State
+from cerebro_elastic.core.turns import Turns, turns
 from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Prefetch, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A state in which units are to be assigned: the ``nodes`` in use, what may be done on them, which
-    partitions they have (``held``), and how long it takes: the ``seconds`` of each config's unit on a node of
-    pace 1, and the nodes' ``paces``. ``remaining`` and ``load`` are those of the ``Instance``."""
+    """A state in which units are to be assigned: the ``nodes`` in use, the configs' ``turns`` on them, what
+    may be done (``offers``), which partitions they have (``held``), and how long it takes: the ``seconds`` of
+    each config's unit on a node of pace 1, and the nodes' ``paces``. ``remaining`` and ``load`` are those of
+    the ``Instance``."""
 
     state: State
     plan: Plan
     nodes: Mapping[str, Node]
+    turns: Mapping[str, Turns]
     offers: Offers
     held: Mapping[str, Collection[int]]
     seconds: Mapping[str, float]
@@ -64,12 +67,14 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
 
 
 def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
-    may_do, seconds = offers(state, plan, nodes), all_unit_seconds(state)
+    able, seconds = turns(state, plan, nodes), all_unit_seconds(state)
+    may_do = offers(state, plan, nodes, able)
     paces = {name: pace(state, name) for name in nodes}
     return _Moment(
         state,
         plan,
         nodes,
+        able,
         may_do,
         held=holdings(nodes.values()),
         seconds=seconds,
@@ -90,7 +95,9 @@ def _taken(
         again = False
         free, out = _left(idle, taken), {*busy, *_configs(taken)}
         for name, unit in policy.choose(_instance(moment, free, out)):
-            offer = next(o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
+            there = (o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
+            offer = next(there, None) or _elsewhere(moment, name, unit)
+            assert offer is not None, f"{unit} was not for {name} to take"
             left = _left(idle, taken)
             others = companions(offer, moment.nodes, left) if name in left else None
             if others is None:
@@ -98,6 +105,11 @@ def _taken(
             else:
                 taken.append((offer, others))
     return taken
+
+
+def _elsewhere(moment: _Moment, name: str, unit: Unit) -> Offer | None:
+    turns = moment.turns[unit.config]
+    return elsewhere(moment.state, moment.plan, moment.nodes[name], moment.held[name], unit, turns)
 
 
 def _left(idle: Sequence[str], taken: Sequence[tuple[Offer, Sequence[Node]]]) -> list[str]:
@@ -134,9 +146,9 @@ def _expected(state: State, offer: Offer) -> float | None:
     if offer.unit.phase is Phase.TRIAL:
         return None
     seconds = expected_seconds(state, config, offer.choice, lead.hardware)
-    if seconds is not None or config not in state.timings:
-        return seconds
-    return unit_seconds(state, config) * pace(state, lead.name)
+    if seconds is None and config in state.timings:
+        seconds = unit_seconds(state, config) * pace(state, lead.name)
+    return None if seconds is None else seconds + offer.fetch
 
 
 def _prefetch(moment: _Moment, offer: Offer, hint: Unit | None) -> Prefetch | None:
@@ -156,13 +168,20 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hi
         for offer in some if config not in busy else ():
             if offer.lead.name in eligible and companions(offer, nodes, idle) is not None:
                 eligible[offer.lead.name].append(offer.unit)
+
+    def besides(name: str, config: str, partition: int) -> Unit | None:
+        unit = Unit(config, state.configs[config].epoch, partition)
+        idles = name in eligible and config not in busy
+        return unit if idles and _elsewhere(moment, name, unit) is not None else None
+
     return Instance(
         eligible={name: at_hand(some, name, state.homes, moment.held) for name, some in eligible.items()},
         remaining=moment.remaining,
         load=moment.load,
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.paces[node],
         seed=(plan.seed, state.revision),
-        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.offers),
+        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.held, moment.offers),
+        elsewhere=besides if plan.on_demand and not hint else None,
     )
 
 

@@ -27,7 +27,7 @@ def extend(curves: Curves, after: Config, visit: Visit, plan: Plan) -> Curves:
 
 def spend(spent: Spent, visit: Visit) -> Spent:
     """``spent`` after one more visit; a gang's seconds are those of each of its nodes."""
-    seconds = visit.seconds + visit.hop_seconds
+    seconds = visit.seconds + visit.hop_seconds + visit.fetch_seconds
     began = visit.started if spent.began is None else min(spent.began, visit.started)
     return replace(
         spent,

@@ -61,6 +61,21 @@ def learn(
     return timings, {**paces, visit.node: Pace(factor, pace.units + 1, at)}
 
 
+def waited(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
+    """``fetches`` after one more visit: what the last units waited whose training partition was fetched."""
+    if visit.unit.phase is not Phase.TRAIN or not visit.fetch_seconds:
+        return fetches
+    return (*fetches, visit.fetch_seconds)[-MEMORY:]
+
+
+def fetch_seconds(fetches: tuple[float, ...]) -> float:
+    """What it takes to fetch a partition (all have about one size); infinite as long as nobody knows. A wait
+    is shorter where the fetch had begun behind the unit before, and may be long by chance: so it is what
+    three of four took at most."""
+    known = sorted(fetches)
+    return known[3 * len(known) // 4] if known else math.inf
+
+
 def pace(state: State, node: str) -> float:
     """The node's factor; of one that is not known yet, or no longer, the (geometric) mean of those that are,
     else 1."""

@@ -73,7 +73,7 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.core.choosing import refined, tried
 from cerebro_elastic.core.curves import extend, spend
-from cerebro_elastic.core.estimates import learn
+from cerebro_elastic.core.estimates import learn, waited
 from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
@@ -261,6 +261,7 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
         judged={name: token for name, token in state.judged.items() if token > committed.get(name, 0)},
         timings=timings,
         paces=paces,
+        fetches=waited(state.fetches, visit),
         curves=extend(state.curves, config, visit, state.plan),
         spent=spend(state.spent, visit),
         trials=refined(state.trials, visit),

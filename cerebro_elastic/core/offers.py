@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeAlias
 
 from cerebro_elastic.core.choosing import counts
+from cerebro_elastic.core.estimates import fetch_seconds
 from cerebro_elastic.core.placement import Homes
-from cerebro_elastic.core.progress import next_units
+from cerebro_elastic.core.progress import is_next, next_units
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.turns import Turn, kind_of, turns
+from cerebro_elastic.core.turns import Turn, Turns, kind_of
 from cerebro_elastic.core.values import Choice, Config, Node, Phase, Plan, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A unit, or the trial of one, that ``lead`` may take, by ``choice``; ``failed`` are the nodes on which
-    it has failed."""
+    it has failed. Its partition will be waited for, for ``fetch`` seconds."""
 
     unit: Unit
     lead: Node
     choice: Choice
     failed: frozenset[str] = frozenset()
+    fetch: float = 0.0
 
 
 Offers: TypeAlias = Mapping[str, Sequence[Offer]]
@@ -31,11 +34,11 @@ ByNode: TypeAlias = Mapping[str, Turn]
 """What is the config's turn on each node that is able to do it."""
 
 
-def offers(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Offers:
-    """What each live config could do next on ``nodes``, were it and they idle."""
+def offers(state: State, plan: Plan, nodes: Mapping[str, Node], turns: Mapping[str, Turns]) -> Offers:
+    """What each live config could do next on ``nodes``, were it and they idle; ``turns`` are theirs."""
     kinds = {name: kind_of(node) for name, node in nodes.items()}
     found: dict[str, list[Offer]] = {}
-    for name, by_kind in turns(state, plan, nodes).items():
+    for name, by_kind in turns.items():
         able = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
         found[name] = list(_offers(state, plan, state.configs[name], nodes, able))
     return found
@@ -48,6 +51,24 @@ def _offers(
         for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
             turn = able[name]
             yield Offer(_offered(unit, turn), nodes[name], turn.choice, _failed(config, unit, turn, plan))
+
+
+def elsewhere(
+    state: State, plan: Plan, node: Node, held: Collection[int], unit: Unit, turns: Turns
+) -> Offer | None:
+    """The unit as an offer to a node that its partition is not at home on, and that fetches it, if it is not
+    among those that it holds anyway (``held``); ``turns`` are the config's. ``None`` if the unit is not next,
+    if nobody knows what a fetch takes, or if the node cannot do it alone, has to try something out before, or
+    has failed at it."""
+    config = state.configs[unit.config]
+    fetch = 0.0 if unit.partition in held else fetch_seconds(state.fetches)
+    if fetch == inf or not is_next(config, unit, plan) or node.name in state.homes[unit.partition]:
+        return None
+    turn = turns.get(kind_of(node))
+    if turn is None or turn.trial or turn.choice.nodes > 1:
+        return None
+    failed = _failed(config, unit, turn, plan)
+    return None if node.name in failed else Offer(unit, node, turn.choice, failed, fetch)
 
 
 def at_hand(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol, TypeAlias
 
 from cerebro_elastic.core.state import Point, Spent
@@ -22,7 +23,8 @@ class Remainder:
     those that are live, in the order in which they were created. ``seconds`` are a config's of one unit, on
     each of the ``nodes`` in their order, hops included; where nobody has measured it, those of the longest
     that was. Of its present epoch it has ``undone`` partitions left, the one that it is in not among them,
-    and after it ``later`` whole epochs. A partition may be trained on by its ``holders``.
+    and after it ``later`` whole epochs. A partition may be trained on by its ``holders``; another node may
+    ``fetch`` it in so many seconds (infinite: it may not), or at once, if that has it ``cached`` (by node).
     """
 
     nodes: Mapping[str, float]
@@ -31,6 +33,8 @@ class Remainder:
     undone: Mapping[str, Collection[int]]
     later: Mapping[str, int]
     holders: Sequence[Collection[str]]
+    fetch: float = inf
+    cached: Mapping[str, Collection[int]] = field(default_factory=dict)
 
 
 def _unknown() -> Remainder | None:
@@ -49,6 +53,9 @@ class Instance:
     ``remainder`` looks ahead, which costs something: only a policy that needs it asks. It answers ``None``
     where the rest of the run cannot be told in units of one node each (trials, gangs, evaluations), and
     where it is asked for a hint only.
+
+    ``elsewhere`` is there where nodes fetch on demand. Asked for an idle node, a config and a partition that
+    is not at home on the node, it answers the unit if that may be chosen as well, else ``None``.
     """
 
     eligible: Mapping[str, Sequence[Unit]]
@@ -57,13 +64,14 @@ class Instance:
     seconds: Callable[[Unit, str], float]
     seed: tuple[int, ...] = (0,)
     remainder: Callable[[], Remainder | None] = _unknown
+    elsewhere: Callable[[str, str, int], Unit | None] | None = None
 
 
 class Policy(Protocol):
     """Which idle node takes which unit."""
 
     def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
-        """At most one unit for each idle node, no config twice."""
+        """At most one unit for each idle node, eligible there or found ``elsewhere``; no config twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ of all had. (Half of the expected seconds would do without that, but lose much o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from math import inf
 
-from cerebro_elastic.core.estimates import pace, unit_seconds
+from cerebro_elastic.core.estimates import fetch_seconds, pace, unit_seconds
 from cerebro_elastic.core.offers import Offers
 from cerebro_elastic.core.ports import Remainder
 from cerebro_elastic.core.state import State
@@ -20,8 +21,11 @@ LEAST = 0.05
 ended."""
 
 
-def remainder(state: State, plan: Plan, nodes: Mapping[str, Node], offers: Offers) -> Remainder | None:
-    """What is left of the run on ``nodes``; ``None`` if it is not training units of one node each alone."""
+def remainder(
+    state: State, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, Collection[int]], offers: Offers
+) -> Remainder | None:
+    """What is left of the run on ``nodes``, whose caches have partitions (``held``); ``None`` if it is not
+    training units of one node each alone."""
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
     others = any(
         offer.choice.nodes > 1 or offer.unit.phase is not Phase.TRAIN
@@ -41,6 +45,8 @@ def remainder(state: State, plan: Plan, nodes: Mapping[str, Node], offers: Offer
         undone={config.id: _undone(config, underway.get(config.id), plan) for config in live},
         later={config.id: plan.epochs - config.epoch - 1 for config in live},
         holders=holders,
+        fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
+        cached=held if plan.on_demand else {},
     )
 
 

@@ -93,10 +93,11 @@ class State:
     ``streaks`` has the nodes whose last units failed; ``aside`` those that are set aside, and why;
     ``judged`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
     three are by the node's name: a new registration of it makes no new machine.) ``timings`` has each
-    config's expected seconds of a unit on a node of factor 1, ``paces`` the nodes' factors. ``trials`` has
-    by config what is known of the choices that were tried. ``curves`` and ``spent`` are for the search;
-    ``asked`` is the revision at which a person last created, stopped or resumed a config. ``outcome`` is set
-    when the run has ended.
+    config's expected seconds of a unit on a node of factor 1, ``paces`` the nodes' factors; ``fetches`` has
+    the seconds that the last units waited whose partition had to be fetched. ``trials`` has by config what is
+    known of the choices that were tried. ``curves`` and ``spent`` are for the search; ``asked`` is the
+    revision at which a person last created, stopped or resumed a config. ``outcome`` is set when the run has
+    ended.
     """
 
     plan: Plan | None = None
@@ -118,6 +119,7 @@ class State:
     asked: int = 0
     saving: Mapping[str, Attempt] = field(default_factory=dict)
     committed: Mapping[str, int] = field(default_factory=dict)
+    fetches: tuple[float, ...] = ()
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any: in training, or being saved."""

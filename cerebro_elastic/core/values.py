@@ -87,7 +87,7 @@ class Plan:
     times. ``choices`` are those that a unit may be trained by, the preferred one first: if they are several,
     trials tell which is the fastest for a config. ``start`` is the checkpoint from outside the run with which
     the search's configs begin, if there is one. Each partition is at home on ``replicas`` nodes, or on all if
-    there are fewer.
+    there are fewer; ``on_demand``: a node that would be idle else may fetch one that is at home elsewhere.
     """
 
     run: str
@@ -101,6 +101,7 @@ class Plan:
     choices: tuple[Choice, ...] = (Choice(),)
     start: Parent | None = None
     replicas: int = 1
+    on_demand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,9 @@ class Visit:
 
     A node that has to leave in the middle of a unit commits what it has done of it, up to a batch
     boundary: a visit that is not ``whole``. The next visit of the config takes up the same unit after
-    ``skip`` batches. ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it:
-    the node's time. ``save_seconds`` is that of a save, or the rest of one, behind the node's next unit: the
+    ``skip`` batches. ``seconds`` is time in the task's training, ``hop_seconds`` the load and save around it,
+    ``fetch_seconds`` what it waited before for its partition, if the host did not have that: the node's time.
+    ``save_seconds`` is that of a save, or the rest of one, behind the node's next unit: the
     config's time alone. ``started`` is wall-clock time, for people. ``done`` says that the task itself ended
     the config's training (early stopping).
 
@@ -258,6 +260,7 @@ class Visit:
     hardware: str = "cpu"
     save_seconds: float = 0.0
     replicas: tuple[int, ...] = ()
+    fetch_seconds: float = 0.0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -267,7 +270,7 @@ class Visit:
     @property
     def freed(self) -> float:
         """When its nodes were done with it, but perhaps for its save; wall-clock time."""
-        return self.started + self.hop_seconds + self.seconds
+        return self.started + self.fetch_seconds + self.hop_seconds + self.seconds
 
     @property
     def ended(self) -> float:

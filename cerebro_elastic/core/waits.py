@@ -11,7 +11,7 @@ from cerebro_elastic.core.gangs import nearest
 from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.offers import offers
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.turns import kind_of
+from cerebro_elastic.core.turns import kind_of, turns
 from cerebro_elastic.core.values import Choice, Config, Node, Plan, Status
 
 
@@ -31,7 +31,7 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
     nodes = {node.name: node for node in used_nodes(state, plan)}
     idle = [name for name in nodes if name not in state.attempts]
     found = {}
-    for name, some in offers(state, plan, nodes).items():
+    for name, some in offers(state, plan, nodes, turns(state, plan, nodes)).items():
         config = state.configs[name]
         if config.status is not Status.LIVE or state.running(name):
             continue

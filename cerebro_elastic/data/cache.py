@@ -68,13 +68,14 @@ class PartitionCache:
                         self._checked.add(path)
         return open_partition(index, partition.rows, paths)
 
+    def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
+        """Whether a partition is here, whole."""
+        paths = _paths(self._folder(manifest, split, index), manifest)
+        return _present(paths.values(), manifest.split(split)[index].files)
+
     def cached(self, manifest: Manifest) -> tuple[int, ...]:
         """The training partitions that are here."""
-        return tuple(
-            index
-            for index, partition in enumerate(manifest.train)
-            if _present(_paths(self._folder(manifest, "train", index), manifest).values(), partition.files)
-        )
+        return tuple(j for j in range(len(manifest.train)) if self.holds(manifest, "train", j))
 
     def _good(self, paths: Iterable[Path], files: Iterable[ColumnFile], beat: Callable[[], None]) -> bool:
         """Whether the files are here and have been checked by this process, now or before."""

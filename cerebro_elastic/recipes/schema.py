@@ -185,6 +185,7 @@ class Recipe(Section):
     limits: Limits = Limits()
     node: NodeSection = NodeSection()
     replicas: Positive = 1
+    fetch: Literal["home", "on-demand"] = "home"
     gang: Annotated[int, Field(ge=1, le=32)] = 1
     parallelism: Parallelisms = Field(default="single", validate_default=True)
     checkpoints: Url | None = None

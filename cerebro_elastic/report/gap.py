@@ -19,8 +19,9 @@ cannot be made up any more. At the end the forecast is the makespan, and all sec
 Who joins or is lost is in neither: the nodes that there are now have what is left to do, and what is done
 stays where it was done. What a loss does cost (the lost attempt, the wait for the lease) is in the gap. What
 the search may yet create or stop nobody knows: these are the configs that there are. Where partitions have
-replicas, what is left is spread over all nodes by their speeds, which makes the bound a weaker one. Units of
-several nodes that are left count for the node that leads, and evaluations that are left do not count.
+replicas, or are fetched on demand, what is left is spread over all nodes by their speeds, which makes the
+bound a weaker one. Units of several nodes that are left count for the node that leads, and evaluations that
+are left do not count.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _left(state: State, plan: Plan) -> _Left | None:
         nodes=list(paces),
         paces=paces,
         configs={config.id: _row(state, plan, config, lead, paces) for config in live},
-        spread=any(len(names) > 1 for names in homes.values()),
+        spread=plan.on_demand or any(len(names) > 1 for names in homes.values()),
     )
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cerebro_elastic.core.events import Event, StateRead, UnitCommitted
+from cerebro_elastic.core.events import Event, NodeJoined, StateRead, UnitCommitted
 from cerebro_elastic.core.lineage import born
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import CheckpointRef, Config, HParams, Plan, Status, Visit
+from cerebro_elastic.core.values import CheckpointRef, Config, HParams, Node, Plan, Status, Visit
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,6 +68,18 @@ def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
             case UnitCommitted(visit=visit):
                 visits.setdefault(visit.unit.config, []).append(visit)
     return state, visits
+
+
+def nodes_of(events: Sequence[Event]) -> dict[str, Node]:
+    """Every node that ever took part, as it registered last."""
+    found: dict[str, Node] = {}
+    for event in events:
+        match event:
+            case NodeJoined(node=node):
+                found[node.name] = node
+            case StateRead(state=state):
+                found |= state.nodes
+    return dict(sorted(found.items()))
 
 
 def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tuple[Config, CheckpointRef]]:

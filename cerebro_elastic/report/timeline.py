@@ -61,8 +61,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Into what a node's seconds went while it was there: training, loading and saving states, trials,
-    attempts that were lost; the rest it was idle."""
+    """Into what a node's seconds went while it was there: training, loading and saving states (and
+    waiting for partitions: ``hopping``), trials, attempts that were lost; the rest it was idle."""
 
     node: str
     present: float
@@ -228,7 +228,8 @@ def _present(events: Sequence[Event], clock: _Clock) -> dict[str, float]:
 
 def _share(node: str, present: float, spans: Sequence[Span]) -> Share:
     visits = [span.visit for span in spans if span.visit is not None]
-    training, hopping = sum(v.seconds for v in visits), sum(v.hop_seconds for v in visits)
+    training = sum(v.seconds for v in visits)
+    hopping = sum(v.hop_seconds + v.fetch_seconds for v in visits)
     lost = sum(span.seconds for span in spans if span.lost)
     trying = sum(span.seconds for span in spans if span.visit is None and not span.lost)
     # A node that joined before others knew of it, or whose clock differs, was there at least as long as this.

@@ -88,6 +88,7 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         choices=choices(recipe),
         start=start_of(recipe),
         replicas=recipe.replicas,
+        on_demand=recipe.fetch == "on-demand",
     )
 
 

@@ -13,6 +13,7 @@ from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
+from cerebro_elastic.report.results import nodes_of
 from cerebro_elastic.report.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.opening import plan_of
@@ -71,7 +72,8 @@ def forecast(
     learning: Learning = Recorded(like.events, like.spec.plan, curves) if like else curves
     if times is None:
         times = measured(like.events, like.spec.plan) if like else Times()
-    done = simulated(recipe, plan, times, learning, faults=faults, spread=spread, start=start)
+    hosts = {name: node.host for name, node in nodes_of(like.events).items()} if like else {}
+    done = simulated(recipe, plan, times, learning, hosts=hosts, faults=faults, spread=spread, start=start)
     spec = Spec(
         plan=plan,
         recipe=recipe.resolved(),
@@ -92,13 +94,16 @@ def simulated(
     times: Times,
     learning: Learning,
     *,
+    hosts: Mapping[str, str] | None = None,
     faults: str = "",
     spread: float = 0.0,
     start: float = 0.0,
     sizes: Sizes | None = None,
 ) -> Simulation:
-    """The run of ``plan``, by the scheduler and search of ``recipe``, on its least number of nodes."""
-    there = [Node(f"node-{i}", "simulated", ranks=recipe.node.ranks) for i in range(plan.min_nodes)]
+    """The run of ``plan``, by the scheduler and search of ``recipe``, on its least number of nodes. What is
+    not in ``hosts`` (by node) has a host of its own."""
+    names = [f"node-{i}" for i in range(plan.min_nodes)]
+    there = [Node(name, (hosts or {}).get(name, name), ranks=recipe.node.ranks) for name in names]
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
     return simulate(
         plan,
@@ -107,7 +112,7 @@ def simulated(
         make_search(recipe),
         times,
         learning,
-        faults=read_faults(faults, [node.name for node in there]),
+        faults=read_faults(faults, names),
         spread=spread,
         start=start,
         sizes=sizes or Sizes(),

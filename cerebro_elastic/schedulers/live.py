@@ -57,7 +57,8 @@ class Ahead:
 
     def _foreseen(self, instance: Instance) -> list[tuple[str, Unit]]:
         configs = {unit.config for units in instance.eligible.values() for unit in units}
-        left = instance.remainder() if len(configs) > 1 else None
+        worth = len(configs) > 1 or instance.elsewhere is not None
+        left = instance.remainder() if worth else None
         size = 0 if left is None else len(left.configs) * len(left.holders) * len(left.nodes)
         if left is None or not 0 < size <= LARGEST:
             return []
@@ -73,7 +74,7 @@ class Auto(Ahead):
 
     def _visits(self, left: Remainder, seed: tuple[int, ...]) -> Sequence[Visit]:
         shop = present(problem_of(left), left)
-        give_owners(shop)
+        give_owners(shop, left)
         rules = (Longest(*weights) for weights in _weights(left, seed[0]))
         return first_visits(shop, _best(shop, rules))
 
@@ -83,7 +84,7 @@ class Target(Ahead):
 
     def _visits(self, left: Remainder, _seed: tuple[int, ...]) -> Sequence[Visit]:
         shop = present(problem_of(left), left)
-        give_owners(shop)
+        give_owners(shop, left)
         shop.horizon = HORIZON * least_end(shop, ())
         return first_visits(shop, Longest())
 
@@ -168,10 +169,12 @@ def _weight(seed: int, number: int, name: str) -> float:
 
 def _as_units(visits: Sequence[Visit], instance: Instance, left: Remainder) -> Iterator[tuple[str, Unit]]:
     """The visits as what may be chosen; those that may not are left out. Of a config's units that are as good
-    the order is pseudorandom, as in longest-remaining."""
+    the order is pseudorandom, as in longest-remaining; a partition is fetched only for want of them."""
     nodes, configs = list(left.nodes), list(left.configs)
     for visit in visits:
         node, config = nodes[visit.node], configs[visit.config]
         units = [unit for unit in instance.eligible.get(node, ()) if unit.config == config]
         if units:
             yield node, min(units, key=lambda unit: shuffled(unit, instance.seed[0]))
+        elif instance.elsewhere and (unit := instance.elsewhere(node, config, visit.partition)):
+            yield node, unit

@@ -17,6 +17,7 @@ def problem_of(left: Remainder) -> Instance:
         [left.seconds[config] for config in left.configs],
         [[name in holders for holders in left.holders] for name in left.nodes],
         epochs=[left.later[config] + 1 for config in left.configs],
+        fetch=left.fetch,
         node_ready=list(left.nodes.values()),
         config_ready=list(left.configs.values()),
     )
@@ -32,15 +33,19 @@ def present(problem: Instance, left: Remainder) -> Shop:
     return shop
 
 
-def give_owners(shop: Shop) -> None:
+def give_owners(shop: Shop, left: Remainder) -> None:
     """A node for every unit, by the number of them alone: the linear program's answer would be better, and
-    late."""
+    late. On what else they have in their caches nodes may take units over."""
     homes = only_holders(shop)
     ready = [0.0] * len(shop.held)
     for at, n, _ in shop.events:
         if n >= 0:
             ready[n] = at
     shop.assign(lightest(shop, ready, homes) if shop.tables.spare else homes)
+    for n, name in enumerate(left.nodes):
+        for j in left.cached.get(name, ()):
+            shop.held[n] |= 1 << j
+            shop.tables.spare = True
 
 
 def first_visits(shop: Shop, rule: Rule) -> list[Visit]:

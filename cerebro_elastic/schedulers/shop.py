@@ -387,19 +387,20 @@ class Shop:
         return cost
 
     def _steal(self, n: int, rule: Rule) -> tuple[int, int] | None:
-        """Take over a unit from the most loaded node that has one which this node could do in time."""
+        """Take over a unit from the most loaded node that has one which this node could do in time, rather on
+        a partition that it holds than on one that it would fetch."""
         owners = sorted(range(len(self.load)), key=lambda a: -(inf if a in self.away else self.load[a]))
-        for a in owners:
-            if a != n and (found := self._one_of(a, n)) is not None:
-                rule.remove(found[0])
-                self._hand_over(*found, n)
-                return found
+        for takeable in (self.held[n], self.tables.fetched & ~self.held[n]):
+            for a in owners if takeable else ():
+                if a != n and (found := self._one_of(a, n, takeable)) is not None:
+                    rule.remove(found[0])
+                    self._hand_over(*found, n)
+                    return found
         return None
 
-    def _one_of(self, a: int, n: int) -> tuple[int, int] | None:
-        """A unit of node ``a`` that node ``n`` could do in time, and sooner."""
+    def _one_of(self, a: int, n: int, takeable: int) -> tuple[int, int] | None:
+        """A unit of node ``a`` that node ``n`` could do in time, and sooner, on a partition of these."""
         seconds, least = self.tables.seconds, self.tables.least
-        takeable = self.held[n] | self.tables.fetched
         before = inf if a in self.away else self.load[a]
         takeable &= self.held[a] | self.tables.fetched
         configs = self.left[a] & self.resting if takeable and before > self.load[n] else 0

@@ -28,6 +28,7 @@ from cerebro_elastic.core.events import (
     UnitCommitted,
     UnitTrained,
 )
+from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.progress import position, units_done
@@ -48,11 +49,12 @@ Happening: TypeAlias = Callable[[], object]
 @dataclass(frozen=True, slots=True)
 class Work:
     """What the nodes of an attempt do: they began at ``started``, and train so many ``batches`` for
-    ``seconds``, after what takes them ``hop`` seconds; a save of ``saving`` seconds may go on behind. It is
-    not ``whole`` if it is left before the end of its unit."""
+    ``seconds``, after ``fetch`` seconds in which its partition comes and ``hop`` for the rest; a save of
+    ``saving`` seconds may go on behind. It is not ``whole`` if it is left before the end of its unit."""
 
     attempt: Attempt
     started: float
+    fetch: float
     hop: float
     seconds: float
     saving: float
@@ -62,7 +64,7 @@ class Work:
     @property
     def trains(self) -> float:
         """When it begins to train."""
-        return self.started + self.hop
+        return self.started + self.fetch + self.hop
 
     @property
     def ends(self) -> float:
@@ -157,7 +159,7 @@ class Course:
     def join(self, node: Node) -> None:
         """It registers; an older registration of its own ends first."""
         self.leave(node.name)
-        held = {j for name, j in self._fetched if name == node.name}
+        held = {j for (host, j), there in self._fetched.items() if host == node.host and there <= self.now}
         cached = tuple(sorted({*node.cached, *held}))
         self.tell(NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached)))
 
@@ -180,14 +182,16 @@ class Course:
         if attempt.prefetch is not None:
             for name in attempt.nodes:
                 self._ready(name, attempt.prefetch.partition, ready)
-                due = [j for j in attempt.prefetch.replicas if (name, j) not in self._fetched]
+                host = self.state.nodes[name].host
+                due = [j for j in attempt.prefetch.replicas if (host, j) not in self._fetched]
                 if due:
                     self._ready(name, due[0], ready)
         self.go_on(
             Work(
                 attempt,
                 started,
-                hop=(ready - started) + costs.hop,
+                fetch=ready - started,
+                hop=costs.hop,
                 seconds=seconds * left / self.sizes.batches,
                 saving=costs.saving if unit.phase is Phase.TRAIN else 0.0,
                 batches=left,
@@ -206,10 +210,10 @@ class Course:
         return seconds
 
     def _ready(self, node: str, partition: int, asked: float) -> float:
-        """When the node has the partition, if it is asked for now."""
-        held = self.state.nodes[node].cached
+        """When the node's host has the partition, if it is asked for now."""
+        held = holdings(self.state.nodes.values())[node]
         there = asked if partition in held else asked + self.times.fetch
-        return max(asked, self._fetched.setdefault((node, partition), there))
+        return max(asked, self._fetched.setdefault((self.state.nodes[node].host, partition), there))
 
     def trained(self, work: Work) -> None:
         """The attempt is trained: it reports, if it may, or is saved behind its node's next unit (not if that
@@ -269,7 +273,8 @@ class Course:
     def _replicas(self, attempt: Attempt) -> tuple[int, ...]:
         """Those of the attempt's hint that its node has by now."""
         hinted = attempt.prefetch.replicas if attempt.prefetch else ()
-        return tuple(j for j in hinted if self._fetched.get((attempt.node, j), math.inf) <= self.now)
+        host = self.state.nodes[attempt.node].host
+        return tuple(j for j in hinted if self._fetched.get((host, j), math.inf) <= self.now)
 
     def _visit(self, work: Work) -> Visit:
         attempt, unit = work.attempt, work.attempt.unit
@@ -295,6 +300,7 @@ class Course:
             seconds=work.seconds,
             hop_seconds=work.hop,
             save_seconds=work.saving,
+            fetch_seconds=work.fetch,
             started=self.start + work.started,
             metrics=logged.metrics,
             replicas=self._replicas(attempt),

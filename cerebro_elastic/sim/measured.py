@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import takewhile
 from statistics import fmean, median
 from typing import TypeAlias
 
+from cerebro_elastic.core.estimates import fetch_seconds, waited
 from cerebro_elastic.core.events import Event, NodeJoined, StateRead, UnitAssigned, UnitCommitted
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Phase, Plan, Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.sim.times import Costs, Measured, Times
@@ -44,7 +47,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     validation = _validation(trained, last)
     pairs = _pairs(trained, last, validation)
     configs, nodes = _factors(pairs)
-    waits = _waits(visits)
+    waits, fetches = _waits(visits), reduce(waited, visits, State().fetches)
     dispatch = fmean(waits.values()) if waits else 0.0
     return Times(
         usual=fmean(configs.values()),
@@ -54,6 +57,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         validation=validation,
         hop=fmean(v.hop_seconds for v in trained),
         saving=fmean(v.save_seconds for v in trained),
+        fetch=fetch_seconds(fetches) if fetches else 0.0,
         dispatch=dispatch,
         startup=_startup(events, visits),
         units={

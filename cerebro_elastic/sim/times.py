@@ -49,7 +49,7 @@ class Times:
     Any other one takes what ``pairs`` says for its (config, node), else what ``configs`` says for
     its config (``usual`` for one that is not in it) times its node's factor in ``nodes`` (else 1); the one
     that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop``,
-    ``dispatch`` and ``saving`` are as in ``Costs``. Besides, a partition that its node never had takes
+    ``dispatch`` and ``saving`` are as in ``Costs``. Besides, a partition that its host never had takes
     ``fetch`` seconds, and a node begins its first unit, with all that it imports, ``startup`` seconds after
     it was given it.
     """

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from cerebro_elastic.core.choosing import Trials, refined, tried
 from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
 from cerebro_elastic.core.curves import retell
-from cerebro_elastic.core.estimates import learn
+from cerebro_elastic.core.estimates import learn, waited
 from cerebro_elastic.core.events import (
     KINDS,
     Event,
@@ -93,6 +94,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         judged={j.node: j.failure for j in judged if j.failure > committed.get(j.node, 0)},
         timings=timings,
         paces=paces,
+        fetches=reduce(waited, visits, State().fetches),
         curves=curves,
         spent=spent,
         asked=asked.mod_revision if asked else 0,

@@ -8,6 +8,7 @@ def test_contract(instance: Instance) -> None:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 
 from hypothesis import strategies as st
 
@@ -31,16 +32,25 @@ def _remainders(draw: st.DrawFn, idle: Collection[str], paces: Mapping[str, floa
         undone={config: draw(st.sets(st.integers(0, 3))) for config in live},
         later={config: draw(st.integers(0, 2)) for config in live},
         holders=[draw(st.sets(st.sampled_from(_NODES), min_size=1)) for _ in range(4)],
+        fetch=draw(st.just(inf) | _SECONDS),
+        cached={node: draw(st.sets(st.integers(0, 3))) for node in _NODES},
     )
 
 
 @st.composite
 def instances(draw: st.DrawFn) -> Instance:
-    """Any moment: any idle nodes, each with any eligible units, and with or without what is left."""
+    """Any moment: any idle nodes, each with any eligible units, perhaps more that it would fetch for, with or
+    without what is left."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
     paces = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
     left = draw(st.none() | _remainders(idle, paces))
+    far = {node: draw(st.sets(units)) for node in idle} if draw(st.booleans()) else None
+
+    def elsewhere(node: str, config: str, partition: int) -> Unit | None:
+        unit = Unit(config, 0, partition)
+        return unit if far is not None and unit in far.get(node, ()) else None
+
     return Instance(
         eligible={node: draw(st.lists(units, unique=True, max_size=8)) for node in idle},
         remaining={config: draw(_SECONDS) for config in _CONFIGS},
@@ -48,6 +58,7 @@ def instances(draw: st.DrawFn) -> Instance:
         seconds=lambda _unit, node: paces[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
         remainder=lambda: left,
+        elsewhere=None if far is None else elsewhere,
     )
 
 
@@ -57,7 +68,7 @@ def check_policy(make: Callable[[], Policy], instance: Instance) -> None:
     chosen = list(policy.choose(instance))
     nodes = [node for node, _ in chosen]
     configs = [unit.config for _, unit in chosen]
-    assert all(unit in instance.eligible[node] for node, unit in chosen), "an idle node, one of its units"
+    assert all(_allowed(instance, node, unit) for node, unit in chosen), "an idle node, one of its units"
     assert len(set(nodes)) == len(nodes), "a node gets at most one unit"
     assert len(set(configs)) == len(configs), "no config runs twice at once"
     for node in set(instance.eligible) - set(nodes):
@@ -65,3 +76,10 @@ def check_policy(make: Callable[[], Policy], instance: Instance) -> None:
         assert not left, f"{node} idles while it could do {left}"
     assert list(policy.choose(instance)) == chosen, "the same moment, the same answer"
     assert list(make().choose(instance)) == chosen, "the same moment, the same answer, whoever decides"
+
+
+def _allowed(instance: Instance, node: str, unit: Unit) -> bool:
+    """Whether the unit is eligible on the idle node, or what it may do besides."""
+    if unit in instance.eligible[node] or instance.elsewhere is None:
+        return unit in instance.eligible[node]
+    return instance.elsewhere(node, unit.config, unit.partition) == unit

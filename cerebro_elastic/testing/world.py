@@ -41,6 +41,8 @@ from cerebro_elastic.testing.clocks import HandClock
 from cerebro_elastic.testing.hashing import BATCHES, Worker
 
 TTL = 10.0
+FETCH = 2.0
+"""Seconds in which a node gets a partition."""
 SOON = 10.0
 """Seconds within which a watch shows what has happened."""
 
@@ -286,10 +288,16 @@ class World:
         if worker.attempt.unit.phase is Phase.TRIAL:
             self.ledger.tried(worker.attempt, worker.trial(seconds))
             return
-        visit = worker.train(min(upto, BATCHES), seconds)
+        made = worker.train(min(upto, BATCHES), seconds)
+        visit = replace(made, fetch_seconds=self._fetch_seconds(worker))
         self.saved.add(visit.output.digest)
         if self.ledger.commit(worker.attempt, worker.config, visit, self.plan):
             self.acknowledged.append(visit)
+
+    def _fetch_seconds(self, worker: Worker) -> float:
+        """What its partition keeps a worker waiting whose node is not known to have it."""
+        node = self.folded.nodes.get(worker.attempt.node)
+        return 0.0 if node is not None and worker.attempt.unit.partition in node.cached else FETCH
 
     def finish(self, names: Sequence[str], steps: int) -> bool:
         """From here on all is well with the nodes ``names``, and the others are gone: whether the

@@ -55,6 +55,10 @@ class Bench:
         again."""
         return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat)
 
+    def holds(self, phase: Phase, index: int) -> bool:
+        """Whether a partition need not be fetched."""
+        return self.cache.holds(self._manifest, _SPLITS[phase], index)
+
     def cached(self) -> tuple[int, ...]:
         """The training partitions that need not be fetched."""
         return self.cache.cached(self._manifest)

@@ -203,6 +203,7 @@ class Attempts:
             "seconds": visit.seconds,
             "hop_seconds": visit.hop_seconds,
             **({"save_seconds": visit.save_seconds} if visit.save_seconds else {}),
+            **({"fetch_seconds": visit.fetch_seconds} if visit.fetch_seconds else {}),
             "metrics": visit.metrics,
         }
         if not visit.whole:

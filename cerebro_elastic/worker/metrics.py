@@ -43,7 +43,7 @@ class NodeMetrics(logging.Handler):
         self._began: dict[object, float] = {}
         self._busy = 0.0
         self._attempts: Counter[str] = Counter()
-        self._seconds = {"seconds": 0.0, "hop_seconds": 0.0}
+        self._seconds = {"seconds": 0.0, "hop_seconds": 0.0, "fetch_seconds": 0.0}
 
     def emit(self, record: logging.LogRecord) -> None:
         event, fields = record.getMessage(), getattr(record, "fields", {})
@@ -71,6 +71,7 @@ class NodeMetrics(logging.Handler):
         counts = {
             "unit_seconds": ("Seconds in the training of committed units.", self._seconds["seconds"]),
             "hop_seconds": ("Seconds in loading and saving their states.", self._seconds["hop_seconds"]),
+            "fetch_seconds": ("Seconds in waiting for their partitions.", self._seconds["fetch_seconds"]),
             "cache_hits": ("Partitions that were in the host's cache when wanted.", self._cache.hits),
             "cache_misses": ("Partitions that had to be brought.", self._cache.misses),
         }

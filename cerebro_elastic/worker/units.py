@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Unit, Visit
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.parallel import agree
@@ -92,6 +92,7 @@ class Units:
         part = part_of(attempt.choice, seat.rank)
         wait = self._gathering.waiting(attempt, seat, self._beat)
         state = self._hopper.load(attempt.input, part, wait)
+        fetch_seconds = self._fetch(unit)
         job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._beat)
         self._hopper.prefetch(attempt.prefetch, part)
         place = position(config)
@@ -99,7 +100,8 @@ class Units:
         url, trains = f"{self._spec.storage}/checkpoints/{name}", unit.phase is not Phase.EVALUATE
         with self._gathering.group(attempt, seat, hang):
             loaded = clock.now()
-            result = self._bench.perform(self._stoppable(job, loaded - began))
+            load_seconds = loaded - began - fetch_seconds
+            result = self._bench.perform(self._stoppable(job, load_seconds))
             trained = clock.now()
             parts = save_part(result.state, url, part) if trains else None
         if not seat.leads:
@@ -135,8 +137,17 @@ class Units:
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
             replicas=self._hopper.copied(attempt.prefetch),
+            fetch_seconds=fetch_seconds,
         )
-        return Trained(attempt, save, made, loaded - began, trained, held)
+        return Trained(attempt, save, made, load_seconds, trained, held)
+
+    def _fetch(self, unit: Unit) -> float:
+        """The seconds that the unit waits for its partition, which may be on its way already."""
+        asked = self._clock.now()
+        if self._bench.holds(unit.phase, unit.partition):
+            return 0.0
+        self._bench.fetch(unit.phase, unit.partition, self._beat)
+        return self._clock.now() - asked
 
     def _stoppable(self, job: UnitJob, load_seconds: float) -> UnitJob:
         """The job, which from now on stops when one of its ranks is to leave and what is left does not fit:

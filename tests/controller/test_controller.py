@@ -22,6 +22,7 @@ from cerebro_elastic.core.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Phase, Plan, Status
+from cerebro_elastic.schedulers.live import Auto
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -107,6 +108,35 @@ def test_a_join_takes_over_few_homes_and_a_loss_moves_the_lost_ones_only() -> No
     settle(run)
     third = run.ledger.state().homes
     assert {j for j in second if second[j] != third[j]} == {j for j in second if second[j] == ("a",)}
+
+
+def test_an_idle_node_fetches_what_is_at_home_on_a_slow_one() -> None:
+    """Also after another controller has taken over, which knows what a fetch takes from the visits alone."""
+    plan = Plan("r", partitions=4, epochs=2, min_nodes=2, max_nodes=2, on_demand=True)
+    run = World(plan, 4, Auto())
+    run.elect()
+    for name, seconds in (("a", 1.0), ("b", 1.2)):
+        run.join(name, host=name)
+        run.slow(name, seconds)
+    settle(run)
+    for _ in range(4):
+        work(run, "ab")
+    run.elect()
+    run.slow("a", 20.0)
+    settle(run)
+    run.start("a")
+    begun = run.workers.copy()
+    while run.ledger.state().outcome is None and "b" in run.ledger.state().attempts:
+        run.start("b")
+        run.commit(-1)
+        settle(run)
+        run.check_fold()
+    assert begun == run.workers, "``a`` is in the same unit all the while"
+    homes, visits = run.ledger.state().homes, run.ledger.visits()
+    away = [visit for visit in visits if visit.node not in homes[visit.unit.partition]]
+    assert {visit.node for visit in away} == {"b"}
+    assert sum(bool(visit.fetch_seconds) for visit in away) == len({visit.unit.partition for visit in away})
+    assert run.check() == []
 
 
 def test_with_replicas_others_go_on_without_fetching_when_a_node_is_lost() -> None:

@@ -3,6 +3,9 @@ every invariant, and splitting units changes no config's result."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, product
+
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,17 +27,24 @@ choices = st.sampled_from([(Choice(),), (Choice(), GANG), (GANG,), (Choice(), DD
 
 
 class FirstFit:
-    """The simplest policy."""
+    """The simplest policy. It fetches whatever it may."""
 
     def choose(self, instance: Instance) -> list[tuple[str, Unit]]:
         taken: set[str] = set()
         chosen = []
         for node, units in instance.eligible.items():
-            unit = next((u for u in units if u.config not in taken), None)
+            both = chain(self._elsewhere(instance, node), units)
+            unit = next((u for u in both if u.config not in taken), None)
             if unit is not None:
                 taken.add(unit.config)
                 chosen.append((node, unit))
         return chosen
+
+    def _elsewhere(self, instance: Instance, node: str) -> Iterator[Unit]:
+        for config, partition in product(instance.remaining, range(3)) if instance.elsewhere else ():
+            assert instance.elsewhere is not None
+            if (unit := instance.elsewhere(node, config, partition)) is not None:
+                yield unit
 
 
 class RunUnderFaults(RuleBasedStateMachine):
@@ -47,6 +57,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         search=st.sampled_from([FixedSearch, RestlessSearch]),
         choices=choices,
         replicas=st.integers(1, 3),
+        on_demand=st.booleans(),
     )
     def open(
         self,
@@ -58,6 +69,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         search: type[FixedSearch],
         choices: tuple[Choice, ...],
         replicas: int,
+        on_demand: bool,
     ) -> None:
         plan = Plan(
             "r",
@@ -69,11 +81,12 @@ class RunUnderFaults(RuleBasedStateMachine):
             tries=2,
             choices=choices,
             replicas=replicas,
+            on_demand=on_demand,
         )
         self.world = World(plan, configs, FirstFit(), search=search)
         self.world.elect()
         self.world.join("a")
-        self.world.join("b")
+        self.world.join("b", host="another")
         self.work(["a"], 4)
 
     # Progress, in small steps and in long ones, so that examples get far.

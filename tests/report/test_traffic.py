@@ -60,6 +60,13 @@ def test_replicas_that_nothing_was_trained_on_were_read_too(manifest: Manifest) 
     assert traffic({"c": [one]}, manifest, {}).read == 200_000
 
 
+def test_what_was_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
+    home = visit("c", 0, 0, 1, 1)
+    away = [replace(home, node="m", unit=Unit("c", epoch, 0), fetch_seconds=2.0 - epoch) for epoch in (1, 2)]
+    assert traffic({"c": [home, *away]}, manifest, {}).read == 200_000
+    assert traffic({"c": [home, *away]}, manifest, {"n": "one", "m": "one"}).read == 100_000
+
+
 def test_without_its_dataset(past: Any) -> None:
     _, visits = gather(past.events)
     told = traffic(visits, None, {})

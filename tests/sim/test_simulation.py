@@ -64,7 +64,8 @@ def test_costs_besides_training() -> None:
     times = Times(usual=10.0, hop=2.0, fetch=5.0, dispatch=1.0, validation={"c0000": 3.0})
     done = visits(run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), times, nodes=NODES[:1]))
     # The second partition came while the first was trained.
-    assert [v.hop_seconds for v in done] == [7.0, 2.0, 2.0, 2.0]
+    assert [v.fetch_seconds for v in done] == [5.0, 0.0, 0.0, 0.0]
+    assert {v.hop_seconds for v in done} == {2.0}
     assert [v.started for v in done[:2]] == [1.0, 19.0]
     assert sorted((v.unit.config, v.seconds) for v in done)[:2] == [("c0000", 10.0), ("c0000", 13.0)]
 

@@ -39,6 +39,22 @@ def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene
     assert scene.ledger.assignment("n") is None
 
 
+def test_a_unit_tells_what_it_waited_for_its_partition(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    while scene.config.status is Status.LIVE:
+        scene.perform()
+    visits = scene.ledger.visits()
+    assert [v.unit.partition for v in visits if v.fetch_seconds] == [0, 1], "each once"
+    told = [r.__dict__["fields"] for r in caplog.records if r.getMessage() == "committed"]
+    assert [fields.get("fetch_seconds") for fields in told][:3] == [
+        visits[0].fetch_seconds,
+        visits[1].fetch_seconds,
+        None,
+    ]
+
+
 def test_the_last_two_checkpoints_and_the_best_are_kept(scene: Scene) -> None:
     while scene.config.status is Status.LIVE:
         scene.attempts.perform(scene.assign())

@@ -49,7 +49,7 @@ def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
         port = caplog.records[-1].__dict__["fields"]["port"]
         log.info("began")
         clock.sleep(3.0)
-        log.info("committed", seconds=2.0, hop_seconds=0.5)
+        log.info("committed", seconds=2.0, hop_seconds=0.5, fetch_seconds=0.25)
         clock.sleep(1.0)
         log.info("began")
         log.warning("given up", why="leaving")
@@ -59,6 +59,7 @@ def test_what_a_rank_logs_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert told["cerebro_attempts_total given-up"] == 1
     assert told["cerebro_attempts_total failed"] == 0
     assert (told["cerebro_unit_seconds_total"], told["cerebro_hop_seconds_total"]) == (2.0, 0.5)
+    assert told["cerebro_fetch_seconds_total"] == 0.25
     assert (told["cerebro_cache_hits_total"], told["cerebro_cache_misses_total"]) == (5, 2)
     assert told["cerebro_idle_ratio"] == pytest.approx(0.25)
     log.info("began")  # nobody listens any more

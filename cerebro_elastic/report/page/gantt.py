@@ -119,6 +119,8 @@ def _tip(span: Span, begin: float) -> str:
     if span.visit is None:
         return f"{what}: {span.why}"
     told = [f"{span.visit.choice}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
+    if span.visit.fetch_seconds:
+        told.append(f"fetch {span.visit.fetch_seconds:.3g} s")
     if span.visit.save_seconds:
         told.append(f"saved {span.visit.save_seconds:.3g} s behind it")
     if not span.visit.whole:

@@ -9,14 +9,14 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cerebro_elastic.core.events import Event, NodeJoined, StateRead
+from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Node, Spec
+from cerebro_elastic.core.values import Spec
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.page import curves, gantt, parallel
 from cerebro_elastic.report.page.scale import number
-from cerebro_elastic.report.results import gather, leaderboard
+from cerebro_elastic.report.results import gather, leaderboard, nodes_of
 from cerebro_elastic.report.tables import brief, bytes_text, clock_text, hparams_text
 from cerebro_elastic.report.timeline import timeline
 from cerebro_elastic.report.traffic import traffic
@@ -44,7 +44,7 @@ def render(subject: Subject) -> str:
     """The page."""
     rows = leaderboard(subject.events, subject.metric, subject.mode)
     state, visits = gather(subject.events)
-    nodes = _nodes(subject.events)
+    nodes = nodes_of(subject.events)
     line = timeline(subject.events)
     return (
         _environment()
@@ -81,18 +81,6 @@ def _logarithmic(spec: Spec) -> set[str]:
 def _outcome(state: State) -> str:
     """How the run stood when the report was written."""
     return "has ended" if state.outcome is not None else "had not ended when this was written"
-
-
-def _nodes(events: Sequence[Event]) -> dict[str, Node]:
-    """Every node that ever took part, as it registered last."""
-    found: dict[str, Node] = {}
-    for event in events:
-        match event:
-            case NodeJoined(node=node):
-                found[node.name] = node
-            case StateRead(state=state):
-                found |= state.nodes
-    return dict(sorted(found.items()))
 
 
 def _environment() -> Environment:

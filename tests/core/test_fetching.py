@@ -1,0 +1,170 @@
+"""Fetching on demand: when an idle node is given a unit on a partition that is at home elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from math import inf
+
+import pytest
+
+from cerebro_elastic.core.actions import Action, Assign, Place
+from cerebro_elastic.core.codec import decode, encode
+from cerebro_elastic.core.decide import decide
+from cerebro_elastic.core.estimates import MEMORY, fetch_seconds, waited
+from cerebro_elastic.core.holdings import with_visit
+from cerebro_elastic.core.ports import Instance, Policy
+from cerebro_elastic.core.state import Pace, Spent, State
+from cerebro_elastic.core.values import (
+    Attempt,
+    Begun,
+    CheckpointRef,
+    Choice,
+    Config,
+    Failure,
+    FailureKind,
+    Node,
+    Phase,
+    Plan,
+    Unit,
+    Visit,
+)
+from cerebro_elastic.schedulers.live import Auto, Target
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.testing.world import FixedSearch
+
+REF = CheckpointRef("u", "d", 1)
+PLAN = Plan("r", partitions=2, epochs=1, max_nodes=2, on_demand=True)
+NAMES = ("c0", "c1", "c2", "c3")
+STATE = State(
+    plan=PLAN,
+    configs={name: Config(name, {}, head=REF, revision=9, visited=(1,)) for name in NAMES},
+    nodes={name: Node(name, name, registration=at + 1) for at, name in enumerate("ab")},
+    homes={0: ("a",), 1: ("b",)},
+    timings=dict.fromkeys(NAMES, 10.0),
+    paces={"a": Pace(1.0, 5, 20), "b": Pace(1.0, 5, 20)},
+    attempts={"a": Attempt(Unit("c0", 0, 0), "a", 1, 9, expected=10.0, since=100.0)},
+    spent=Spent(20, 200.0, began=90.0, until=100.0),
+    fetches=(5.0,),
+    revision=30,
+)
+"""``b`` has nothing left to do that it holds; ``a`` has units of 10 s of all four configs."""
+
+
+def decided(state: State, policy: Policy | None = None) -> list[Action]:
+    return decide(state, policy or Auto(), FixedSearch([]))
+
+
+def given(state: State, policy: Policy | None = None) -> list[Attempt]:
+    return [action.attempt for action in decided(state, policy) if isinstance(action, Assign)]
+
+
+def failed(state: State, *names: str) -> State:
+    """On ``b``, once each."""
+    configs = {
+        name: replace(state.configs[name], failures=(Failure(unit, "b", 5, FailureKind.CRASH, "boom"),))
+        for name in names
+        for unit in [Unit(name, 0, 0)]
+    }
+    return replace(state, configs={**state.configs, **configs})
+
+
+@pytest.mark.parametrize("policy", [Auto(), Target()])
+def test_an_idle_node_fetches_if_waiting_costs_more(policy: Policy) -> None:
+    (attempt,) = given(STATE, policy)
+    assert (attempt.node, attempt.unit.partition, attempt.expected) == ("b", 0, 15.0)
+    assert attempt.unit.config != "c0", "that is in a unit"
+    assert given(replace(STATE, fetches=(25.0,)), policy) == [], "``a`` would be done sooner"
+
+
+def test_it_is_asked_for_in_the_plan_and_measured_first() -> None:
+    assert given(replace(STATE, plan=replace(PLAN, on_demand=False))) == []
+    assert given(replace(STATE, fetches=())) == []
+
+
+def test_a_policy_that_does_not_look_ahead_keeps_to_the_homes() -> None:
+    assert given(STATE, LongestRemaining()) == []
+    held = {**STATE.nodes, "b": replace(STATE.nodes["b"], cached=(0,))}
+    assert given(replace(STATE, nodes=held), LongestRemaining()) == []
+
+
+@pytest.mark.parametrize("fetches", [(), (25.0,)])
+def test_what_the_nodes_host_has_costs_no_fetch(fetches: tuple[float, ...]) -> None:
+    """Nor is it known only where a fetch was measured."""
+    sibling = Node("z", "b", registration=9, cached=(0,))
+    shared = replace(STATE, nodes={**STATE.nodes, "z": sibling}, plan=replace(PLAN, max_nodes=3))
+    busy = Attempt(Unit("c1", 0, 1), "z", 9, 9, expected=10.0, since=100.0)
+    shared = replace(shared, attempts={**STATE.attempts, "z": busy}, fetches=fetches)
+    (attempt,) = given(shared)
+    assert (attempt.node, attempt.unit.partition, attempt.expected) == ("b", 0, 10.0)
+    assert given(replace(shared, plan=replace(PLAN, max_nodes=3, on_demand=False))) == []
+
+
+class _Asking(LongestRemaining):
+    """Notes what it may fetch at each time that it was asked: for a choice, then for a hint."""
+
+    def __init__(self) -> None:
+        self.may: list[set[tuple[str, str]] | None] = []
+
+    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+        may = None
+        if (elsewhere := instance.elsewhere) is not None:
+            may = {(n, c) for n in "ab" for c in NAMES for j in range(3) if elsewhere(n, c, j)}
+        self.may.append(may)
+        return super().choose(instance)
+
+
+def may_fetch(state: State) -> list[set[tuple[str, str]] | None]:
+    policy = _Asking()
+    decided(state, policy)
+    return policy.may
+
+
+def test_only_an_idle_node_what_it_has_not_failed_at() -> None:
+    assert may_fetch(STATE) == [{("b", "c1"), ("b", "c2"), ("b", "c3")}], "``a`` and c0 are busy"
+    assert may_fetch(failed(STATE, "c1", "c2")) == [{("b", "c3")}]
+
+
+def test_only_what_is_next() -> None:
+    """What has begun on ``b`` goes on there, on its own partition."""
+    begun = {name: replace(STATE.configs[name], visited=(), begun=Begun(1, 2)) for name in ("c1", "c2")}
+    assert may_fetch(replace(STATE, configs={**STATE.configs, **begun})) == [{("b", "c3")}, None]
+
+
+GANG = Choice("ddp", ranks=2, nodes=2)
+
+
+@pytest.mark.parametrize("choices", [(GANG,), (Choice(), GANG)], ids=["gangs", "trials"])
+def test_gangs_and_trials_fetch_nothing(choices: tuple[Choice, ...]) -> None:
+    assert may_fetch(replace(STATE, plan=replace(PLAN, choices=choices))) == [set()]
+
+
+def visit(seconds: float, **more: object) -> Visit:
+    made = Visit(Unit("c1", 0, 0), 0, "b", 20, None, REF, 1, 1, 10.0, 0.5, 0.0, fetch_seconds=seconds)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_no_home_moves_because_of_a_fetch() -> None:
+    after = replace(STATE, nodes=with_visit(STATE.nodes, visit(5.0)))
+    assert after.nodes["b"].cached == (0,)
+    assert not any(isinstance(action, Place) for action in decided(after))
+    (attempt,) = given(after)
+    assert attempt.expected == 10.0, "from now on it is here"
+
+
+def test_what_a_fetch_takes() -> None:
+    """A wait is shorter where the fetch had begun before, and one may be very long."""
+    assert fetch_seconds(()) == inf
+    visits = [visit(20.0), visit(8.0), visit(0.0), visit(3.0, unit=Unit("c", 0, 0, Phase.EVALUATE))]
+    fetches = reduce(waited, visits, STATE.fetches[:0])
+    assert (fetches, fetch_seconds(fetches)) == ((20.0, 8.0), 20.0)
+    many = reduce(waited, [*[visit(20.0), visit(8.0)] * 9, visit(900.0)], fetches)
+    assert (len(many), fetch_seconds(many)) == (MEMORY, 20.0)
+
+
+def test_a_visit_of_before_reads_as_one_without_a_fetch() -> None:
+    text = encode(visit(0.0))
+    assert "fetch" not in text
+    assert decode(text, Visit).fetch_seconds == 0.0
+    assert decode(encode(visit(2.5)), Visit).freed == 13.0
