@@ -9,8 +9,9 @@ happens), follows a run whose units take other times than expected, and tries ru
 (``fork``).
 
 With replicas, each unit has an owner, the node that is to do it (``assign``); a node that has nothing of its
-own left may take another's if it is less loaded, and if the config can still be done by the horizon (the
-target rule). Without owners (``share``) any holder of the partition may take a unit (section 5.5).
+own left may take another's (``stealing``) if it is less loaded, and if the config can still be done by the
+horizon (the target rule). Without owners (``share``) any holder of the partition may take a unit (section
+5.5).
 
 Sets of configs and of partitions are bits of an int: they are small, copied often, and intersected all the
 time."""
@@ -26,6 +27,8 @@ from typing import Protocol
 import numpy as np
 
 from cerebro_elastic.schedulers.instances import Instance
+from cerebro_elastic.schedulers.reserving import in_time, reserve
+from cerebro_elastic.schedulers.stealing import steal
 
 Seconds = list[list[list[float]]]
 """By config, partition and node."""
@@ -129,6 +132,16 @@ class Shop:
         self.shared = True
         self._deal()
 
+    def hand_over(self, i: int, j: int, n: int) -> None:
+        """Config ``i``'s unit on partition ``j`` is for node ``n`` from now on."""
+        before, seconds = self.owner[i][j], self.tables.seconds[i][j]
+        self._drop(before, i, 1 << j)
+        self.load[before] -= seconds[before]
+        self._give(n, i, self.mine[n][i] | 1 << j)
+        self.load[n] += seconds[n]
+        self.rest[i] += seconds[n] - seconds[before]
+        self.owner[i][j] = n
+
     def _deal(self) -> None:
         nodes, configs = range(len(self.held)), range(len(self.undone))
         seconds = self.tables.seconds
@@ -212,11 +225,11 @@ class Shop:
         twin.running = self.running.copy()
         twin.events = [(t, n, i) for t, n, i in self.events if n == -1 or i == -1]
         for n, v in self.running.items():
-            twin.events.append((self._due(v), n, v.config))
+            twin.events.append((self.due(v), n, v.config))
         heapify(twin.events)
         return twin
 
-    def _due(self, visit: Visit) -> float:
+    def due(self, visit: Visit) -> float:
         """When a visit that runs is expected to end: not before now."""
         return max(self.time, visit.start + self.tables.seconds[visit.config][visit.partition][visit.node])
 
@@ -287,7 +300,7 @@ class Shop:
         reserved.clear()
         self.promised.clear()
         for visit in running.values() if reserving else ():
-            self._reserve(visit)
+            reserve(self, visit)
         rule.begin(self, idle := self.idle())
         self.resting = sum(1 << i for i in idle)
         free = self.free()
@@ -295,11 +308,11 @@ class Shop:
             rule.arrange(free)
             waiting = []
             for n in free:
-                i = rule.pick(n, self._before(n) if n in reserved else None) if left[n] else None
+                i = rule.pick(n, in_time(self, n) if n in reserved else None) if left[n] else None
                 if i is not None:
                     mask = self.mine[n][i]
                     j = (mask & -mask).bit_length() - 1
-                elif n not in reserved and stealing and (stolen := self._steal(n, rule)) is not None:
+                elif n not in reserved and stealing and (stolen := steal(self, n, rule)) is not None:
                     i, j = stolen
                 else:
                     waiting.append(n)
@@ -312,7 +325,7 @@ class Shop:
                     return inf
                 running[n] = visit
                 if reserving:
-                    self._reserve(visit)
+                    reserve(self, visit)
                 heappush(events, (visit.end, n, i))
                 if record is not None:
                     record(visit)
@@ -336,34 +349,6 @@ class Shop:
             if arrived:
                 return self.time
 
-    def _reserve(self, visit: Visit) -> None:
-        """Have a node free when the visit ends, if its config must then go on at once."""
-        i, end = visit.config, self._due(visit)
-        if (held := self.promised.pop(i, None)) is not None:
-            self.reserved.pop(held, None)
-        if end + self.rest[i] < self.horizon - self.guard or not self.rest[i]:
-            return
-        bit, choices = 1 << i, []
-        for n, left in enumerate(self.left):
-            if left & bit and n not in self.reserved and n not in self.away:
-                free = self._due(self.running[n]) if n in self.running and n != visit.node else self.time
-                free = end if n == visit.node else free
-                choices.append((max(free - end, 0.0), end - free, n))
-        if choices and (best := min(choices))[0] <= self.guard:
-            self.reserved[best[2]] = (end, i)
-            self.promised[i] = best[2]
-
-    def _before(self, n: int) -> Callable[[int], bool]:
-        """Whether a config's unit on the reserved node would be over when the node is wanted."""
-        end, wanted = self.reserved[n]
-        seconds, mine, latest = self.tables.seconds, self.mine[n], end + max(self.guard, 0.0) * 0.5
-
-        def fits(i: int) -> bool:
-            mask = mine[i]
-            return i == wanted or self.time + seconds[i][(mask & -mask).bit_length() - 1][n] <= latest
-
-        return fits
-
     def _begin(self, n: int, i: int, j: int, actual: Seconds) -> float:
         """Take the unit off what is left, and tell how long it will keep the node."""
         expected, bit = self.tables.seconds[i][j], 1 << j
@@ -385,46 +370,6 @@ class Shop:
             cost += self.tables.fetch[j]
             self.held[n] |= bit
         return cost
-
-    def _steal(self, n: int, rule: Rule) -> tuple[int, int] | None:
-        """Take over a unit from the most loaded node that has one which this node could do in time, rather on
-        a partition that it holds than on one that it would fetch."""
-        owners = sorted(range(len(self.load)), key=lambda a: -(inf if a in self.away else self.load[a]))
-        for takeable in (self.held[n], self.tables.fetched & ~self.held[n]):
-            for a in owners if takeable else ():
-                if a != n and (found := self._one_of(a, n, takeable)) is not None:
-                    rule.remove(found[0])
-                    self._hand_over(*found, n)
-                    return found
-        return None
-
-    def _one_of(self, a: int, n: int, takeable: int) -> tuple[int, int] | None:
-        """A unit of node ``a`` that node ``n`` could do in time, and sooner, on a partition of these."""
-        seconds, least = self.tables.seconds, self.tables.least
-        before = inf if a in self.away else self.load[a]
-        takeable &= self.held[a] | self.tables.fetched
-        configs = self.left[a] & self.resting if takeable and before > self.load[n] else 0
-        while configs:
-            i = (configs & -configs).bit_length() - 1
-            configs &= configs - 1
-            mask = self.mine[a][i] & takeable
-            while mask:
-                j = (mask & -mask).bit_length() - 1
-                mask &= mask - 1
-                cost = seconds[i][j][n] + (0.0 if self.held[n] >> j & 1 else self.tables.fetch[j])
-                end = self.time + cost + self.fastest[i] - least[i][j]
-                if end <= self.horizon and self.load[n] + cost < before:
-                    return i, j
-        return None
-
-    def _hand_over(self, i: int, j: int, n: int) -> None:
-        before, seconds = self.owner[i][j], self.tables.seconds[i][j]
-        self._drop(before, i, 1 << j)
-        self.load[before] -= seconds[before]
-        self._give(n, i, self.mine[n][i] | 1 << j)
-        self.load[n] += seconds[n]
-        self.rest[i] += seconds[n] - seconds[before]
-        self.owner[i][j] = n
 
 
 def _bits(flags: Sequence[bool] | np.ndarray) -> int:

@@ -29,8 +29,8 @@ SCENARIOS = [(6, [2] * 8), (6, [4, 2, 2]), (10, [4, 2, 2])]
 """The thesis' Figs 4.1 to 4.3."""
 
 
-def sped_up(configs: int, devices: list[int], exponent: float) -> Any:
-    work = np.random.default_rng(1).uniform(200, 4000, configs)
+def sped_up(configs: int, devices: list[int], exponent: float, seed: int = 1) -> Any:
+    work = np.random.default_rng(seed).uniform(200, 4000, configs)
     return work[:, None, None] * np.array(devices)[None, :, None] / np.arange(1, max(devices) + 1) ** exponent
 
 
@@ -53,6 +53,33 @@ def test_widths_between_the_extremes_beat_both() -> None:
     for extreme in (widest, narrowest):
         assert found.makespan < joint(extreme, devices, budget=0.1).makespan
     judge_joint(seconds, devices, found)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "exponent", "seed", "makespan"),
+    [(1, 0.7, 2, 15154.4), (1, 0.9, 1, 14978.5), (2, 0.7, 0, 25852.2), (2, 0.9, 0, 23984.7)],
+)
+def test_it_finds_what_a_minute_of_cp_sat_finds(
+    scenario: int, exponent: float, seed: int, makespan: float
+) -> None:
+    configs, devices = SCENARIOS[scenario]
+    seconds = sped_up(configs, devices, exponent, seed)
+    found = joint(seconds, devices)
+    judge_joint(seconds, devices, found)
+    assert found.makespan <= 1.03 * makespan
+
+
+def test_more_time_makes_shorter_schedules() -> None:
+    seconds = sped_up(10, [4, 2, 2], 0.7)
+    ends = [joint(seconds, [4, 2, 2], 0, budget).makespan for budget in (0.0, 0.1, 1.0)]
+    assert ends[0] > 1.1 * ends[1] > 1.1 * ends[2]
+
+
+def test_a_node_may_have_more_devices_than_a_unit_may_take() -> None:
+    seconds = sped_up(10, [4, 2, 2], 0.7)[:, :, :2]
+    found = joint(seconds, [4, 2, 2], budget=0.1)
+    judge_joint(seconds, [4, 2, 2], found)
+    assert found.makespan < 0.9 * joint(seconds, [4, 2, 2], budget=0.0).makespan
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
