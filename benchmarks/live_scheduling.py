@@ -1,7 +1,7 @@
 """The policies of live runs against one another, in the simulator: hard instances, known only as they unfold.
 
     python benchmarks/live_scheduling.py [28x8 64x16] [--seeds 3] [--epochs 3] [--replicas 1]
-        [--policies auto,longest-remaining,random]
+        [--policies auto,longest-remaining,random] [--noise 0 0.3]
     python benchmarks/live_scheduling.py --decide 32x8 256x16
 
 Mixed CNNs (those of benchmarks/schedulers.py) on equal nodes, where the longest config is about as long as a
@@ -27,8 +27,6 @@ from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Pl
 from cerebro_elastic.registry import load
 from cerebro_elastic.sim import Times, Toy, simulate
 from cerebro_elastic.testing.world import FixedSearch
-
-NOISE = (0.0, 0.3)
 
 
 def ratio(name: str, configs: int, nodes: int, epochs: int, spread: float, replicas: int, seed: int) -> float:
@@ -87,9 +85,15 @@ def milliseconds(name: str, configs: int, nodes: int, moments: int) -> list[floa
 
 
 def compare(
-    configs: int, nodes: int, policies: Sequence[str], seeds: int, epochs: int, replicas: int
+    configs: int,
+    nodes: int,
+    policies: Sequence[str],
+    seeds: int,
+    epochs: int,
+    replicas: int,
+    noise: Sequence[float],
 ) -> None:
-    for spread in NOISE:
+    for spread in noise:
         for name in policies:
             found = [ratio(name, configs, nodes, epochs, spread, replicas, s) for s in range(seeds)]
             print(
@@ -107,13 +111,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.3])
     parser.add_argument("--policies", default="auto,longest-remaining,random")
     parser.add_argument("--decide", action="store_true")
     asked = parser.parse_args()
     policies = asked.policies.split(",")
     for configs, nodes in ((int(number) for number in size.split("x")) for size in asked.sizes):
         if not asked.decide:
-            compare(configs, nodes, policies, asked.seeds, asked.epochs, asked.replicas)
+            compare(configs, nodes, policies, asked.seeds, asked.epochs, asked.replicas, asked.noise)
             continue
         for name in policies:
             took = milliseconds(name, configs, nodes, 10)

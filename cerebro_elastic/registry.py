@@ -33,6 +33,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "cerebro.schedulers": {
         "auto": "cerebro_elastic.schedulers.live:Auto",
+        "exact": "cerebro_elastic.schedulers.ordered:Exact",
         "monte-carlo": "cerebro_elastic.schedulers.live:MonteCarlo",
         "target": "cerebro_elastic.schedulers.live:Target",
         "vector-rearrangement": "cerebro_elastic.schedulers.live:VectorRearrangement",
@@ -72,6 +73,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
 _EXTRAS = {
     "deepspeed": "deepspeed",
     "cmaes": "search",
+    "ortools": "exact",
     "lightning": "lightning",
     "optuna": "search",
     "pyarrow": "parquet",
@@ -84,6 +86,7 @@ _EXTRAS = {
 _NEEDS = {
     ("cerebro.loggers", "tensorboard"): "tensorboard",
     ("cerebro.parallel", "deepspeed"): "deepspeed",
+    ("cerebro.schedulers", "exact"): "ortools",
     ("cerebro.tasks", "lightning"): "lightning",
 }
 """Group and name to the importable package without which it is of no use."""

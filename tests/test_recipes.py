@@ -213,7 +213,6 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
         ({"search": {"num": 3, "space": {"lr": 1}}}, "`num` belongs to method random"),
         ({"scheduler": "longest-remains"}, "did you mean 'longest-remaining'?"),
         ({"scheduler": "montecarlo"}, "did you mean 'monte-carlo'?"),
-        ({"scheduler": "exact"}, "scheduler is 'exact': `exact` plans offline only"),
         ({"name": "a/b"}, "string should match pattern"),
         ({"seed": -1}, "greater than or equal to 0"),
         ({"replicas": 0}, "replicas is 0: input should be greater than or equal to 1"),

@@ -23,6 +23,7 @@ def test_names_are_the_built_ins_and_the_entry_points() -> None:
     assert {"lightning", "torch"} <= set(registry.names("cerebro.tasks"))
     assert registry.names("cerebro.schedulers") == [
         "auto",
+        "exact",
         "longest-remaining",
         "monte-carlo",
         "random",
@@ -40,7 +41,9 @@ def test_every_built_in_loads(group: str, name: str) -> None:
 
 
 def test_an_unknown_name_lists_the_choices() -> None:
-    with pytest.raises(CerebroError, match="did you mean 'random'\\? choices: auto, longest-remaining"):
+    with pytest.raises(
+        CerebroError, match="did you mean 'random'\\? choices: auto, exact, longest-remaining"
+    ):
         registry.load("cerebro.schedulers", "randm")
 
 

@@ -137,6 +137,7 @@ class Candidate:
                 leader=leader,
                 since=since,
                 observe=self._record,
+                say=self._host.say,
             ) as controller:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():

@@ -6,9 +6,12 @@ shown them. So it needs no memory of its own, and one that takes over decides as
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
 
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
+from cerebro_elastic.controller.solving import Solving
 from cerebro_elastic.core.actions import (
     Action,
     Assign,
@@ -22,7 +25,7 @@ from cerebro_elastic.core.actions import (
 )
 from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.events import LeaderChanged
-from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.core.ports import Planner, Policy, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger import Ledger
@@ -37,7 +40,7 @@ class Controller:
 
     ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
     told the events of each revision from ``since`` on (by default: since the election), none left out, and
-    the state after them.
+    the state after them. ``say`` tells people.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Controller:
         leader: int,
         since: int | None = None,
         observe: Observer = nobody,
+        say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
@@ -58,12 +62,16 @@ class Controller:
         self._leader = leader
         self._follower = Follower(ledger, leader + 1 if since is None else since, observe)
         self._awaited = 0
+        self._solving: Solving | None = None
+        self._say = say
 
     def __enter__(self) -> Self:
         self._follower.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._solving is not None:
+            self._solving.close()
         self._follower.__exit__()
 
     @property
@@ -81,7 +89,19 @@ class Controller:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
         if self.state.revision >= self._awaited:
             self._act()
+            self._plan_ahead()
         return bool(events)
+
+    def _plan_ahead(self) -> None:
+        """Give the policy's solver, if it has one, what it may do, and write down what it has found."""
+        plan = self.state.plan
+        if not isinstance(self._policy, Planner) or plan is None:
+            return
+        self._solving = self._solving or Solving(self._policy, plan.seed, self._say)
+        order = self._solving.step(self.state)
+        if order:
+            with suppress(TxnUnknown):  # the next answer is as good
+                self._ledger.order(order, self._leader)
 
     def _act(self) -> None:
         try:

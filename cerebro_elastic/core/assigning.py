@@ -14,7 +14,7 @@ from cerebro_elastic.core.gangs import companions, held, overdue
 from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.offers import Offer, Offers, at_hand, elsewhere, offers
-from cerebro_elastic.core.ports import Instance, Policy
+from cerebro_elastic.core.ports import Instance, Policy, Remainder
 from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.remaining import remainder
 from cerebro_elastic.core.state import State
@@ -64,6 +64,16 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
         hints = policy.choose(_instance(moment, [node.name for node in gang], busy, hint=True))
         hint = next((unit for name, unit in hints if name == offer.lead.name), None)
         yield Assign(_attempt(moment, offer, others, hint))
+
+
+def whats_left(state: State) -> Remainder | None:
+    """What is left of the run now, as policies see it; ``None`` if nothing runs, or it cannot be told."""
+    plan = state.plan
+    if plan is None or state.outcome is not None or not state.attempts or not state.homes:
+        return None
+    nodes = {n.name: n for n in used_nodes(state, plan)}
+    moment = _moment(state, plan, nodes)
+    return remainder(state, plan, nodes, moment.held, moment.offers)
 
 
 def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:

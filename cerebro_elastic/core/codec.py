@@ -99,7 +99,8 @@ def _build(raw: Any, kind: Any) -> Any:
         hints = _hints(kind)
         return kind(**{name: _build(v, hints[name]) for name, v in raw.items()})
     if origin is tuple:
-        return tuple(_build(v, args[0]) for v in raw)
+        kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else args
+        return tuple(_build(v, kind) for v, kind in zip(raw, kinds, strict=True))
     if origin is not None and issubclass(origin, Mapping):
         return {_build(k, args[0]): _build(v, args[1]) for k, v in raw.items()}
     if isinstance(kind, type) and (issubclass(kind, Enum) or kind in (int, float)):

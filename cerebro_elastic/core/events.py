@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Failure, Node, Plan, Status, TrialResult, Visit
+from cerebro_elastic.core.values import (
+    Attempt,
+    Config,
+    Failure,
+    Node,
+    Order,
+    Plan,
+    Status,
+    TrialResult,
+    Visit,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,15 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Ordered:
+    """In which order nodes shall take units, as found outside of the decisions (``core/ports.Planner``). It
+    binds nobody: the policy is shown it."""
+
+    revision: int
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
 class UnitAssigned:
     """An attempt was given to a node; its token is this event's revision."""
 
@@ -202,6 +221,7 @@ Event: TypeAlias = (
     | NodeForgiven
     | StateRead
     | Placed
+    | Ordered
     | UnitAssigned
     | UnitTrained
     | UnitCommitted

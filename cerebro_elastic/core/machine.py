@@ -31,6 +31,7 @@ NodeSetAside    it is idle and not aside, and the failure is    it is aside, the
                 the last of its streak
 NodeForgiven    it is aside                                     it is not
 Placed          every partition has a home, none a node twice   homes are as told
+Ordered         somebody leads                                  the policy is shown this order
 UnitAssigned    its nodes are registered as the attempt says    the nodes are busy with the attempt
                 and idle, and as many as its choice asks for;
                 config live, at the attempt's revision and
@@ -86,6 +87,7 @@ from cerebro_elastic.core.events import (
     NodeLeft,
     NodeReady,
     NodeSetAside,
+    Ordered,
     Placed,
     RunEnded,
     RunOpened,
@@ -204,6 +206,11 @@ def _placed(state: State, event: Placed) -> State:
     return replace(state, homes=dict(event.homes))
 
 
+def _ordered(state: State, event: Ordered) -> State:
+    _require(state.leader is not None, event, "nobody leads")
+    return replace(state, order=event.order)
+
+
 def _unit_assigned(state: State, event: UnitAssigned) -> State:
     attempt = replace(event.attempt, token=event.revision)
     assert state.plan is not None
@@ -320,6 +327,7 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     NodeSetAside: _node_set_aside,
     NodeForgiven: _node_forgiven,
     Placed: _placed,
+    Ordered: _ordered,
     UnitAssigned: _unit_assigned,
     UnitTrained: _unit_trained,
     UnitCommitted: _unit_committed,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.core.state import Point, Spent
-from cerebro_elastic.core.values import BY_HAND, HParams, Status, Unit
+from cerebro_elastic.core.values import BY_HAND, HParams, Order, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,12 @@ class Remainder:
 
     ``nodes`` are those in use, idle ones and busy ones, and when each is free, from now; ``configs`` likewise
     those that are live, in the order in which they were created. ``seconds`` are a config's of one unit, on
-    each of the ``nodes`` in their order, hops included; where nobody has measured it, those of the longest
-    that was. Of its present epoch it has ``undone`` partitions left, the one that it is in not among them,
-    and after it ``later`` whole epochs. A partition may be trained on by its ``holders``; another node may
-    ``fetch`` it in so many seconds (infinite: it may not), or at once, if that has it ``cached`` (by node).
+    each of the ``nodes`` in their order, hops included; where nobody has measured it (``guessed``), those of
+    the longest that was. Of its present epoch (``epochs`` are behind it) it has ``undone`` partitions left,
+    the one that it is in not among them, and after it ``later`` whole epochs. A partition may be trained on
+    by its ``holders``; another node may ``fetch`` it in so many seconds (infinite: it may not), or at once,
+    if that has it ``cached`` (by node). ``order`` is the last that was found for the run: some of it is done
+    by now, and nodes and configs of it may be gone.
     """
 
     nodes: Mapping[str, float]
@@ -35,6 +37,9 @@ class Remainder:
     holders: Sequence[Collection[str]]
     fetch: float = inf
     cached: Mapping[str, Collection[int]] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    order: Order = ()
+    guessed: Collection[str] = ()
 
 
 def _unknown() -> Remainder | None:
@@ -72,6 +77,26 @@ class Policy(Protocol):
 
     def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, eligible there or found ``elsewhere``; no config twice."""
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A policy for which, while units run, a process of its own looks for an ``Order``: the Python module
+    ``solver`` reads a question from its standard input, and writes the answer to its standard output, as
+    JSON. What it answers is an event of the run's history (``Ordered``), so that decisions depend on the
+    state alone, as those of other policies do.
+    """
+
+    solver: str
+
+    def due(self, before: Remainder | None, left: Remainder) -> bool:
+        """Whether to ask at the moment ``left``, the last one at which that was so being ``before``."""
+
+    def question(self, left: Remainder, seed: int) -> Mapping[str, Any] | None:
+        """What to ask at the moment ``left``; ``None`` if no answer could be of use."""
+
+    def order(self, left: Remainder, question: Mapping[str, Any], answer: Any) -> Order:
+        """What the answer to what was asked at the moment ``left`` says; nothing, if it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,22 @@ def remainder(
         holders=holders,
         fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
         cached=held if plan.on_demand else {},
+        epochs={config.id: config.epoch for config in live},
+        order=state.order,
+        guessed=[config.id for config in live if not _measured(state, config.id)],
     )
 
 
 def _unit_seconds(state: State, config: str) -> float:
     """Of a config that nobody has measured, those of the longest that was: who may be the tail of the run is
     begun before it is too late."""
-    if config in state.timings or config in state.trials:
+    if _measured(state, config):
         return unit_seconds(state, config)
     return max(state.timings.values(), default=unit_seconds(state, config))
+
+
+def _measured(state: State, config: str) -> bool:
+    return config in state.timings or config in state.trials
 
 
 def _undone(config: Config, attempt: Attempt | None, plan: Plan) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.values import Attempt, Choice, Config, FailureKind, Node, Plan, Status
+from cerebro_elastic.core.values import Attempt, Choice, Config, FailureKind, Node, Order, Plan, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class State:
     config's expected seconds of a unit on a node of factor 1, ``paces`` the nodes' factors; ``fetches`` has
     the seconds that the last units waited whose partition had to be fetched. ``trials`` has by config what is
     known of the choices that were tried. ``curves`` and ``spent`` are for the search; ``asked`` is the
-    revision at which a person last created, stopped or resumed a config. ``outcome`` is set when the run has
-    ended.
+    revision at which a person last created, stopped or resumed a config. ``order`` is the last that was
+    found for the policy. ``outcome`` is set when the run has ended.
     """
 
     plan: Plan | None = None
@@ -120,6 +120,7 @@ class State:
     saving: Mapping[str, Attempt] = field(default_factory=dict)
     committed: Mapping[str, int] = field(default_factory=dict)
     fetches: tuple[float, ...] = ()
+    order: Order = ()
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any: in training, or being saved."""

@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 HParams: TypeAlias = Mapping[str, Any]
 """Hyper-parameters: names to JSON values."""
 
+Order: TypeAlias = tuple[tuple[str, str, int, int], ...]
+"""In which order training units shall begin: (node, config, epoch, partition) of each."""
+
 
 class Phase(StrEnum):
     """What a unit does with its partition. A trial trains a few of its batches, to see how a choice does:

@@ -68,17 +68,15 @@ def registered(group: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _offline_only(value: object) -> object:
-    """A scheduler; ``exact`` is one of ``cerebro_elastic.schedulers.schedule`` alone."""
-    if value == "exact":
-        raise ValueError(
-            "`exact` plans offline only, for seconds and in a process of its own, where a run decides at "
-            "once and anew at each moment; take auto, or cerebro_elastic.schedulers.schedule(..., 'exact')"
-        )
+def _installed(value: object) -> object:
+    """A scheduler whose needs are there: a run would find out when it is too late."""
+    remedy = registry.missing("cerebro.schedulers", str(value))
+    if remedy is not None:
+        raise ValueError(f"{value} is not installed: {remedy}, or take auto")
     return value
 
 
-Scheduler: TypeAlias = Annotated[str, registered("cerebro.schedulers"), BeforeValidator(_offline_only)]
+Scheduler: TypeAlias = Annotated[str, BeforeValidator(_installed), registered("cerebro.schedulers")]
 """The name of a scheduling policy for live runs."""
 
 

@@ -9,43 +9,82 @@ from typing import Any
 from cerebro_elastic.schedulers.exact import MISSING
 
 
-def open_shop(question: dict[str, Any]) -> list[tuple[int, int, int, int]] | None:
-    """The units as (config, partition, node, start in ticks), by start; None if nothing was found."""
+def open_shop(question: dict[str, Any]) -> list[tuple[int, int]] | None:
+    """Of each unit the node, and the start in ticks; None if nothing was found.
+
+    A unit is (config, epoch, {node: ticks}); a config's epochs follow one another, its units of one epoch
+    have no order. After the last unit of a node or a config comes what the question leaves out: a tail. The
+    ``hint`` is a node for each unit, the units being in the order of their starts."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    length, durations, takers = question["length"], question["durations"], question["takers"]
+    known = _left_shifted(question)
+    node_tail, config_tail = question["node_tail"], question["config_tail"]
+    units, hints = question["units"], question["hint"]
+    spans = [
+        (start, start + takers[n], max(node_tail[n], config_tail[i]))
+        for start, n, (i, _, takers) in zip(known, hints, units, strict=True)
+    ]
+    length = max(end + tail for _, end, tail in spans)
     by_node: dict[int, list[Any]] = {}
     by_config: dict[int, list[Any]] = {}
+    last = model.new_int_var(0, length, "makespan")
+    model.add_hint(last, length)
+    # Between two epochs of a config.
+    turns = {(i, epoch): model.new_int_var(0, length, "") for i, epoch, _ in units}
+    ends: dict[tuple[int, int], int] = {}
+    for (i, epoch, _), (_, end, _) in zip(units, spans, strict=True):
+        ends[i, epoch] = max(end, ends.get((i, epoch), 0))
+    for which, turn in turns.items():
+        model.add_hint(turn, ends[which])
     options = []
-    hints = {(i, j): (n, start) for i, j, n, start in question["hint"]}
-    last = model.new_int_var(0, length * 2, "makespan")
-    for i, partitions in enumerate(durations):
-        for j, row in enumerate(partitions):
-            present = []
-            hinted, when = hints[i, j]
-            for n, seconds in enumerate(row):
-                if not takers[j][n]:
-                    continue
-                ready = max(question["node_ready"][n], question["config_ready"][i])
-                start = model.new_int_var(ready, length * 2, "")
+    for (i, epoch, takers), hinted, when in zip(units, hints, known, strict=True):
+        choices = []
+        for n, ticks in takers.items():
+            ready = max(question["node_ready"][n], question["config_ready"][i])
+            tail = max(node_tail[n], config_tail[i])
+            start = model.new_int_var(ready, max(ready, length - ticks - tail), "")
+            model.add_hint(start, when if n == hinted else ready)
+            here, only = None, []
+            if len(takers) > 1:
                 here = model.new_bool_var("")
-                span = model.new_optional_fixed_size_interval_var(start, seconds, here, "")
-                by_node.setdefault(n, []).append(span)
-                by_config.setdefault(i, []).append(span)
-                model.add(last >= start + seconds).only_enforce_if(here)
                 model.add_hint(here, n == hinted)
-                model.add_hint(start, round(when) if n == hinted else ready)
-                present.append(here)
-                options.append((start, seconds, here, (i, j, n)))
-            model.add_exactly_one(present)
-    for spans in (*by_node.values(), *by_config.values()):
-        model.add_no_overlap(spans)
+                span = model.new_optional_fixed_size_interval_var(start, ticks, here, "")
+                only = [here]
+            else:
+                span = model.new_fixed_size_interval_var(start, ticks, "")
+            by_node.setdefault(n, []).append(span)
+            by_config.setdefault(i, []).append(span)
+            if (i, epoch + 1) in turns:
+                model.add(start + ticks <= turns[i, epoch]).only_enforce_if(only)
+            else:
+                model.add(last >= start + ticks + tail).only_enforce_if(only)
+            if (i, epoch - 1) in turns:
+                model.add(start >= turns[i, epoch - 1]).only_enforce_if(only)
+            choices.append((start, here, n))
+        if len(choices) > 1:
+            model.add_exactly_one(here for _, here, _ in choices)
+        options.append(choices)
+    for exclusive in (*by_node.values(), *by_config.values()):
+        model.add_no_overlap(exclusive)
     model.minimize(last)
     solver = _solved(model, question)
     if solver is None:
         return None
-    return _by_start(solver, options)
+    return [
+        next((n, solver.value(start)) for start, here, n in choices if here is None or solver.value(here))
+        for choices in options
+    ]
+
+
+def _left_shifted(question: dict[str, Any]) -> list[int]:
+    """When the hint's units begin, each as early as its config and its node allow."""
+    nodes, configs = question["node_ready"].copy(), question["config_ready"].copy()
+    starts = []
+    for n, (i, _, takers) in zip(question["hint"], question["units"], strict=True):
+        starts.append(max(nodes[n], configs[i]))
+        nodes[n] = configs[i] = starts[-1] + takers[n]
+    return starts
 
 
 def joint(question: dict[str, Any]) -> dict[str, Any] | None:
@@ -96,9 +135,14 @@ def _solved(model: Any, question: dict[str, Any]) -> Any:
     from ortools.sat.python import cp_model
 
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = question["seconds"]
     solver.parameters.random_seed = question["seed"]
-    solver.parameters.num_workers = 2
+    if "effort" in question:  # the same answer on every machine
+        solver.parameters.max_deterministic_time = question["effort"]
+        solver.parameters.num_workers = 1
+        solver.parameters.interleave_search = True
+    else:
+        solver.parameters.max_time_in_seconds = question["seconds"]
+        solver.parameters.num_workers = 2
     status = solver.solve(model)
     return solver if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
 
@@ -117,4 +161,6 @@ if __name__ == "__main__":
     except ImportError:
         sys.exit(MISSING)
     asked = json.load(sys.stdin)
+    for unit in asked.get("units", ()):
+        unit[2] = {int(n): ticks for n, ticks in unit[2].items()}  # JSON's keys are strings
     json.dump({"open shop": open_shop, "joint": joint}[asked["problem"]](asked), sys.stdout)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,16 +50,17 @@ def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: fl
         "seconds": seconds,
         "seed": seed,
         "length": TICKS,
-        "durations": np.ceil(problem.seconds() / tick).astype(int).tolist(),
-        "takers": problem.availability.T.tolist(),
+        "units": [(v.config, 0, _takers(problem, v, tick)) for v in known],
         "node_ready": np.ceil(problem.node_ready / tick).astype(int).tolist(),
         "config_ready": np.ceil(problem.config_ready / tick).astype(int).tolist(),
-        "hint": [(v.config, v.partition, v.node, v.start / tick) for v in known],
+        "node_tail": [0] * problem.nodes,
+        "config_tail": [0] * problem.configs,
+        "hint": [v.node for v in known],
     }
     answer = ask(question)
     if answer is None:
         return known
-    found = _left_shifted(problem, answer)
+    found = _left_shifted(problem, [(known[at], n) for at, n in by_start(question, answer)])
     return min(known, found, key=lambda visits: max(v.end for v in visits))
 
 
@@ -72,11 +73,24 @@ def _column(values: Any) -> list[Any]:
     return listed
 
 
-def _left_shifted(problem: Instance, units: list[tuple[int, int, int, int]]) -> list[Visit]:
+def _takers(problem: Instance, visit: Visit, tick: float) -> dict[int, int]:
+    """Who may do the unit, and in how many ticks."""
+    ticks = np.ceil(problem.seconds()[visit.config, visit.partition] / tick).astype(int).tolist()
+    return {n: ticks[n] for n in np.flatnonzero(problem.availability[:, visit.partition]).tolist()}
+
+
+def by_start(question: Mapping[str, Any], answer: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The answer to ``question`` as the numbers of its units and their nodes, by planned start."""
+    starts = sorted((start, question["units"][at][2][n], at, n) for at, (n, start) in enumerate(answer))
+    return [(at, n) for _, _, at, n in starts]
+
+
+def _left_shifted(problem: Instance, units: list[tuple[Visit, int]]) -> list[Visit]:
     """The units in their order, each as early as its config and its node allow: without the rounding."""
     nodes, configs = problem.node_ready.tolist(), problem.config_ready.tolist()
     seconds, visits = problem.seconds(), []
-    for i, j, n, _ in units:
+    for unit, n in units:
+        i, j = unit.config, unit.partition
         begin = max(nodes[n], configs[i])
         nodes[n] = configs[i] = begin + float(seconds[i, j, n])
         visits.append(Visit(i, 0, j, n, begin, nodes[n]))

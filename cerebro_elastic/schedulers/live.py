@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from math import inf
+from typing import ClassVar
 
 from cerebro_elastic.core.ports import Instance, Remainder
 from cerebro_elastic.core.values import Unit
@@ -26,7 +27,7 @@ from cerebro_elastic.schedulers.longest_remaining import LongestRemaining, shuff
 from cerebro_elastic.schedulers.present import first_visits, give_owners, least_end, present, problem_of
 from cerebro_elastic.schedulers.rearrangement import rearranged
 from cerebro_elastic.schedulers.rehearsal import SPREADS
-from cerebro_elastic.schedulers.rules import InOrder, Longest, Random
+from cerebro_elastic.schedulers.rules import InOrder, Longest, Planned, Random
 from cerebro_elastic.schedulers.shop import Rule, Shop, Visit
 
 LARGEST = 100_000
@@ -42,60 +43,68 @@ RANDOM_RUNS = 5
 
 
 class Ahead:
-    """What looking ahead says (``_visits``), and longest-remaining for the nodes of which it says nothing."""
+    """What looking ahead says (``_rule``), and longest-remaining for the nodes of which it says nothing."""
+
+    waits: ClassVar[bool] = False
+    """Whether it may rather have a node wait than give it what there is."""
 
     def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, no config twice."""
-        chosen = self._foreseen(instance)
+        chosen, kept = self._foreseen(instance)
         nodes, configs = {node for node, _ in chosen}, {unit.config for _, unit in chosen}
         others = {
             node: [unit for unit in units if unit.config not in configs]
             for node, units in instance.eligible.items()
-            if node not in nodes
+            if node not in nodes | kept
         }
         return [*chosen, *LongestRemaining().choose(replace(instance, eligible=others))]
 
-    def _foreseen(self, instance: Instance) -> list[tuple[str, Unit]]:
+    def _foreseen(self, instance: Instance) -> tuple[list[tuple[str, Unit]], set[str]]:
+        """What begins now, and which nodes wait."""
         configs = {unit.config for units in instance.eligible.values() for unit in units}
-        worth = len(configs) > 1 or instance.elsewhere is not None
+        worth = len(configs) > 1 or instance.elsewhere is not None or self.waits
         left = instance.remainder() if worth else None
         size = 0 if left is None else len(left.configs) * len(left.holders) * len(left.nodes)
         if left is None or not 0 < size <= LARGEST:
-            return []
-        return list(_as_units(self._visits(left, instance.seed), instance, left))
+            return [], set()
+        shop, rule = self._rule(left, instance.seed)
+        chosen = list(_as_units(first_visits(shop, rule), instance, left))
+        # Who waits must wait for something: what the rule would begin may not be for its node to take.
+        if not isinstance(rule, Planned) or not (chosen or any(left.configs.values())):
+            return chosen, set()
+        return chosen, {name for n, name in enumerate(left.nodes) if n in rule.waiting}
 
-    def _visits(self, left: Remainder, seed: tuple[int, ...]) -> Sequence[Visit]:
-        """What begins now."""
+    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+        """How to go on, and from where."""
         raise NotImplementedError
 
 
 class Auto(Ahead):
     """An owner for every unit, and the best of some dry runs of longest-remaining with weights."""
 
-    def _visits(self, left: Remainder, seed: tuple[int, ...]) -> Sequence[Visit]:
+    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
         shop = present(problem_of(left), left)
         give_owners(shop, left)
-        rules = (Longest(*weights) for weights in _weights(left, seed[0]))
-        return first_visits(shop, _best(shop, rules))
+        return shop, _best(shop, (Longest(*weights) for weights in _weights(left, seed[0])))
 
 
 class Target(Ahead):
     """Owners, and the horizon up to which a node may take over another's unit; no dry runs."""
 
-    def _visits(self, left: Remainder, _seed: tuple[int, ...]) -> Sequence[Visit]:
+    def _rule(self, left: Remainder, _seed: tuple[int, ...]) -> tuple[Shop, Rule]:
         shop = present(problem_of(left), left)
         give_owners(shop, left)
         shop.horizon = HORIZON * least_end(shop, ())
-        return first_visits(shop, Longest())
+        return shop, Longest()
 
 
 class MonteCarlo(Ahead):
     """The best of dry runs of random and longest-remaining rules, without owners."""
 
-    def _visits(self, left: Remainder, seed: tuple[int, ...]) -> Sequence[Visit]:
+    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
         shop = present(problem_of(left), left)
         shop.share()
-        return first_visits(shop, _best(shop, self._rules(left, seed)))
+        return shop, _best(shop, self._rules(left, seed))
 
     def _rules(self, left: Remainder, seed: tuple[int, ...]) -> Iterator[Rule]:
         weighted = (Longest(*weights) for weights in _weights(left, seed[0]))
@@ -108,22 +117,22 @@ class MonteCarlo(Ahead):
 class VectorRearrangement(Ahead):
     """All nodes go round one order of the configs, at a distance (paper, section 5.2)."""
 
-    def _visits(self, left: Remainder, _seed: tuple[int, ...]) -> Sequence[Visit]:
+    def _rule(self, left: Remainder, _seed: tuple[int, ...]) -> tuple[Shop, Rule]:
         problem = problem_of(left)
         shop = present(problem, left)
         shop.share()
-        return first_visits(shop, InOrder(rearranged(problem)))
+        return shop, InOrder(rearranged(problem))
 
 
 def _best(shop: Shop, rules: Iterator[Rule]) -> Rule:
     """The rule by which the run can end first, as far as dry runs tell; of equals the first."""
     least = least_end(shop, ())
     shop.horizon = HORIZON * least
-    ahead = WINDOW * _mean_unit(shop) / len(shop.held)
+    ahead = WINDOW * mean_unit(shop) / len(shop.held)
     best, end, decisions = next(rules), inf, DECISIONS
     rule = best
     while decisions > 0 and end > least * (1 + 1e-9):
-        found, spent = _dry_run(shop, rule, ahead, end)
+        found, spent = dry_run(shop, rule, ahead, end)
         if found < end:
             best, end = rule, found
         decisions -= spent
@@ -131,7 +140,7 @@ def _best(shop: Shop, rules: Iterator[Rule]) -> Rule:
     return best
 
 
-def _dry_run(shop: Shop, rule: Rule, ahead: float, cutoff: float) -> tuple[float, int]:
+def dry_run(shop: Shop, rule: Rule, ahead: float, cutoff: float) -> tuple[float, int]:
     """When the run can end at best by what the rule does ``ahead`` seconds, and how many decisions that took:
     a dry run's own beginning counts as some."""
     twin = shop.fork()
@@ -139,12 +148,12 @@ def _dry_run(shop: Shop, rule: Rule, ahead: float, cutoff: float) -> tuple[float
     visits: list[Visit] = []
     ended = twin.run(rule, until=twin.time + ahead, cutoff=cutoff, record=visits.append)
     spent = twin.taken + (len(shop.undone) + len(shop.held)) // 4 + 1
-    if ended == inf:
+    if ended == inf or (ahead == inf and not twin.finished):
         return inf, spent
     return least_end(twin, [visit.end for visit in visits]), spent
 
 
-def _mean_unit(shop: Shop) -> float:
+def mean_unit(shop: Shop) -> float:
     """Seconds of a unit, in the mean over what is left."""
     partitions = len(shop.tables.fetch)
     units = [u.bit_count() + partitions * e for u, e in zip(shop.undone, shop.later, strict=True)]

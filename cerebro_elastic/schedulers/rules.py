@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from cerebro_elastic.schedulers.shop import Shop
 
@@ -49,6 +51,63 @@ class Longest:
     def remove(self, config: int) -> None:
         """Somebody else has it."""
         self._idle = [entry for entry in self._idle if entry[1] != config]
+
+
+class Planned(Longest):
+    """Units in a planned order of their starts (``order``: (node, config, epoch) of each). A node takes what
+    is next for it if that is next for its config, too; else it waits. What is not named comes last.
+
+    Nobody waits for ever: what is next of all is so for its node and its config. That is as strict as a plan,
+    but a rule all the same: there are no times in it. A config's units of one epoch on a node are alike."""
+
+    def __init__(self, order: Sequence[tuple[int, int, int]]) -> None:
+        super().__init__()
+        self._of_node: dict[int, list[_Planned]] = {}
+        self._of_config: dict[int, list[_Planned]] = {}
+        rest: Counter[tuple[int, int, int]] = Counter()
+        for unit in reversed(order):  # so that the next is the last of a list
+            rest[unit] += 1
+            self._of_node.setdefault(unit[0], []).append((*unit, rest[unit]))
+            self._of_config.setdefault(unit[1], []).append((*unit, rest[unit]))
+
+    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+        """The idle configs, kept sorted: the longest first."""
+        super().begin(shop, idle)
+        self._shop = shop
+        self._there, self._theirs = (
+            {key: units.copy() for key, units in lists.items()} for lists in (self._of_node, self._of_config)
+        )
+        self.waiting: set[int] = set()
+        """The nodes for which there was nothing that is next."""
+
+    def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
+        """What is next for the node."""
+        self.waiting.discard(node)
+        unit = self._next(self._there.get(node, []))
+        if unit is None:
+            return super().pick(node, fits)
+        config = unit[1]
+        ready = self._shop.resting >> config & 1 and self._left[node] >> config & 1
+        if not ready or self._next(self._theirs[config]) != unit or not (fits is None or fits(config)):
+            self.waiting.add(node)
+            return None
+        self.remove(config)
+        return config
+
+    def _next(self, units: list[_Planned]) -> _Planned | None:
+        """The last of ``units`` that is still to be done."""
+        epochs, mine = self._shop.epoch, self._shop.mine
+        while units:
+            node, config, epoch, rest = units[-1]
+            at = epochs[config]
+            if epoch > at or (epoch == at and mine[node][config].bit_count() >= rest):
+                return units[-1]
+            units.pop()
+        return None
+
+
+_Planned: TypeAlias = tuple[int, int, int, int]
+"""Node, config, epoch, and how many units like it are left with it."""
 
 
 class Furthest(Longest):

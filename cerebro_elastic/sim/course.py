@@ -30,13 +30,14 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.holdings import holdings
 from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Policy, Search
+from cerebro_elastic.core.ports import Planner, Policy, Search
 from cerebro_elastic.core.progress import position, units_done
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Node, Phase, Plan, TrialResult, Visit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.sim.effects import effect
 from cerebro_elastic.sim.learning import Learning, Logged
+from cerebro_elastic.sim.planning import Planning
 from cerebro_elastic.sim.sizes import Sizes
 from cerebro_elastic.sim.times import Times, ends_epoch, noise
 
@@ -107,6 +108,7 @@ class Course:
         self._begun: set[str] = set()
         self._fetched: dict[tuple[str, int], float] = {}
         self._waiting: dict[str, Work] = {}
+        self._planning = Planning(self, policy) if isinstance(policy, Planner) else None
 
     def run(self) -> None:
         """To its end, or until nothing more is arranged."""
@@ -150,6 +152,8 @@ class Course:
                             self.at(self.now + seconds, partial(self.forgive, node))
             if self.state.revision == before:
                 raise IllegalEvent(f"nothing of {actions} can be done in {self.state}")
+        if self.led and self._planning is not None:
+            self._planning.look(self.state)
 
     def forgive(self, name: str) -> None:
         self.tell(NodeForgiven(self.revision, name))

@@ -23,6 +23,7 @@ from cerebro_elastic.core.events import (
     NodeJoined,
     NodeLeft,
     NodeSetAside,
+    Ordered,
     Placed,
     RunEnded,
 )
@@ -68,7 +69,8 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     for item in snapshot.items:
         kind, rest = keys.split(item.key)
         kinds.setdefault(kind, {})[rest] = item
-    spec, homes, outcome, leader = (kinds.get(k, {}).get("") for k in ("spec", "homes", "outcome", "leader"))
+    named = ("spec", "homes", "order", "outcome", "leader")
+    spec, homes, order, outcome, leader = (kinds.get(kind, {}).get("") for kind in named)
     nodes = [node_of(item) for item in kinds.get("nodes", {}).values()]
     attempts = {name: attempt_of(item) for name, item in kinds.get("assign", {}).items()}
     saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
@@ -86,6 +88,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         configs=configs,
         nodes=_with_visits(nodes, visits),
         homes=dict(decode(homes.value, Placed).homes) if homes else {},
+        order=decode(order.value, Ordered).order if order else (),
         attempts=attempts,
         saving=saving,
         committed=committed,

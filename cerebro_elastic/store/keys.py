@@ -36,6 +36,11 @@ class Keys:
         return self.prefix + "homes"
 
     @property
+    def order(self) -> str:
+        """The last ``Ordered``."""
+        return self.prefix + "order"
+
+    @property
     def outcome(self) -> str:
         return self.prefix + "outcome"
 

@@ -12,12 +12,13 @@ from cerebro_elastic.core.events import (
     Event,
     LeaderChanged,
     NodeSetAside,
+    Ordered,
     Placed,
     RunEnded,
     UnitAssigned,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.values import Attempt, Config, Status
+from cerebro_elastic.core.values import Attempt, Config, Order, Status
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.base import Compare, Op, Put, absent, at_revision, created_at
 from cerebro_elastic.store.changes import as_begun, cleared, config_changed, created, held, value_of
@@ -52,6 +53,10 @@ class Leading(Record):
     def place(self, homes: Mapping[int, tuple[str, ...]], leader: int) -> int | None:
         event = Placed(0, homes)
         return self._lead(leader, [], [Put(self.keys.homes, value_of(event))], event)
+
+    def order(self, order: Order, leader: int) -> int | None:
+        event = Ordered(0, order)
+        return self._lead(leader, [], [Put(self.keys.order, value_of(event))], event)
 
     def assign(self, attempt: Attempt, leader: int) -> int | None:
         """Give the attempt to its nodes; returns its token."""

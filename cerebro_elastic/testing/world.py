@@ -26,6 +26,7 @@ from cerebro_elastic.core.values import (
     HParams,
     Member,
     Node,
+    Order,
     Phase,
     Plan,
     Spec,
@@ -146,6 +147,12 @@ class World:
             self.controllers.remove(controller)
             if isinstance(error, Compacted) and not self.controllers:
                 self.elect()
+
+    def order(self, order: Order) -> None:
+        """The leader's solver has found an order, whatever it is worth by now."""
+        leader = self.store.get(self.ledger.keys.leader)
+        if leader is not None:
+            self.ledger.order(order, leader.create_revision)
 
     def stop(self, which: int) -> None:
         """A person stops a config."""

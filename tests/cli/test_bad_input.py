@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,14 @@ Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
 
 
+WITHOUT = "exact is not installed: pip install 'cerebro-elastic[exact]', or take auto"
 # What the recipe's text alone tells: (what is replaced, by what, line, message).
 RECIPES = {
+    **(
+        {"a scheduler that is not installed": ("epochs: 3", "epochs: 3\nscheduler: exact", 2, WITHOUT)}
+        if find_spec("ortools") is None
+        else {}
+    ),
     "a misspelt key": ("epochs:", "epoch:", 1, "unknown key 'epoch'; did you mean 'epochs'? choices: "),
     "a misspelt key inside": ("partitions", "partition", 3, "did you mean 'partitions'?"),
     "text for a number": ("epochs: 3", "epochs: three", 1, "epochs is 'three': expected a whole number"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, encode, kind_of
-from cerebro_elastic.core.events import KINDS, Placed, StateRead, UnitCommitted, UnitTrained
+from cerebro_elastic.core.events import KINDS, Ordered, Placed, StateRead, UnitCommitted, UnitTrained
 from cerebro_elastic.core.state import Estimate, Pace, State, Streak
 from cerebro_elastic.core.values import (
     Attempt,
@@ -45,6 +45,7 @@ VALUES = [
     Config("c0", {"lr": 0.1, "act": "relu"}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
     Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
     Placed(7, {0: ("a", "b"), 1: ("b",)}),
+    Ordered(7, (("n", "c0", 1, 2), ("m", "c1", 0, 0))),
     UnitTrained(7, "n", 6),
     UnitCommitted(8, VISIT),
     StateRead(
@@ -80,7 +81,7 @@ def test_round_trip(value: object) -> None:
 
 def test_every_kind_of_event_is_known_by_name() -> None:
     assert KINDS["UnitCommitted"] is UnitCommitted
-    assert len(KINDS) == 20
+    assert len(KINDS) == 21
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ from cerebro_elastic.core.events import (
     ConfigCreated,
     ConfigEnded,
     Event,
+    LeaderChanged,
     NodeDraining,
     NodeForgiven,
     NodeJoined,
     NodeLeft,
     NodeReady,
     NodeSetAside,
+    Ordered,
     Placed,
     RunEnded,
     RunOpened,
@@ -151,6 +153,12 @@ def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
     assert fold(again, UnitFailed(13, failed(12))).streaks["b"].failures == 2
     well = fold(again, UnitCommitted(13, visit(attempt=12)))
     assert (well.streaks, well.judged) == ({}, {})
+
+
+def test_an_order_changes_nothing_else() -> None:
+    led = state([*HISTORY, LeaderChanged(9, "leader")])
+    order = (("b", "c1", 0, 0),)
+    assert fold(led, Ordered(10, order)) == replace(led, order=order, revision=10)
 
 
 def test_what_is_the_configs_own_trouble_is_not_the_nodes() -> None:
@@ -309,6 +317,7 @@ IMPOSSIBLE: dict[str, Event] = {
     "ready and not there": NodeReady(9, "z"),
     "setting aside a busy node": NodeSetAside(9, "b", "why", 8, 60.0),
     "setting aside a node that did not fail": NodeSetAside(9, "a", "why", 8, 60.0),
+    "an order while nobody leads": Ordered(9, (("b", "c1", 0, 0),)),
     "forgiving a node that is not aside": NodeForgiven(9, "a"),
     "a state of another run": StateRead(9, State(plan=Plan("other", 2, 2))),
     "trained by nobody": UnitTrained(9, "a", 8),

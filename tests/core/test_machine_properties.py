@@ -96,6 +96,10 @@ class RunUnderFaults(RuleBasedStateMachine):
         for _ in range(steps):
             self.world.control(which)
 
+    @rule(order=st.lists(st.tuples(names, st.sampled_from(["c0000", "c0001"]), which, which), max_size=9))
+    def order(self, order: list[tuple[str, str, int, int]]) -> None:
+        self.world.order(tuple(order))
+
     @rule(name=names)
     def start(self, name: str) -> None:
         self.world.start(name)

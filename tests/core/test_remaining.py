@@ -73,6 +73,8 @@ def test_what_is_left() -> None:
         undone={"c0": [1], "c1": [0, 1], "c2": [0, 1, 2], "c3": [0, 1, 2]},
         later={"c0": 3, "c1": 0, "c2": 3, "c3": 3},
         holders=[["a"], ["b"], ["a"]],
+        epochs={"c0": 0, "c1": 3, "c2": 0, "c3": 0},
+        guessed=["c3"],
     )
 
 

@@ -8,9 +8,16 @@ from math import inf
 import numpy as np
 import pytest
 
+from cerebro_elastic.core.events import Ordered
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.values import Node, Plan
 from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.registry import load
 from cerebro_elastic.schedulers import Outage, Surprises, instance, joint, schedule
+from cerebro_elastic.schedulers.ordered import Exact
+from cerebro_elastic.sim import Simulation, Times, Toy, divergence, read_faults, simulate
 from cerebro_elastic.testing.schedules import judge, judge_joint
+from cerebro_elastic.testing.world import FixedSearch
 
 installed = find_spec("ortools") is not None
 
@@ -44,6 +51,48 @@ def test_the_joint_problem_gets_no_worse(seed: int) -> None:
     begun, found = joint(seconds, [2, 2, 1], 0, 0.0), joint(seconds, [2, 2, 1], 0, 0.2, "exact")
     judge_joint(seconds, [2, 2, 1], found)
     assert begun.bound <= found.bound <= found.makespan <= begun.makespan
+
+
+def run(faults: str = "", policy: str = "exact", spread: float = 0.0) -> Simulation:
+    """A simulated run whose longest config is about as long as a node's load."""
+    nodes = [Node(f"n{k}", f"h{k}") for k in range(3)]
+    done = simulate(
+        Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3),
+        nodes,
+        load("cerebro.schedulers", policy)(),
+        SEARCH,
+        Times(configs={f"c{i:04d}": seconds for i, seconds in enumerate(SECONDS)}),
+        Toy({}, 6),
+        faults=read_faults(faults, [node.name for node in nodes]),
+        spread=spread,
+        lease=0.5,
+    )
+    assert check(done.events) == []
+    assert done.state.outcome == "finished"
+    return done
+
+
+SECONDS = (40.0, 100.0, 30.0, 50.0, 25.0, 60.0, 20.0)
+SEARCH = FixedSearch([{"x": i} for i in range(len(SECONDS))])
+
+
+@pytest.mark.skipif(not installed, reason="needs the extra exact")
+@pytest.mark.parametrize("faults", ["", "kill n1 at 300\njoin n7 at 340"])
+def test_a_run_is_planned_anew_after_faults_and_decided_again(faults: str) -> None:
+    done = run(faults, spread=0.2)
+    told = [event for event in done.events if isinstance(event, Ordered)]
+    assert all(event.order for event in told)
+    nodes = [{node for node, *_ in event.order} for event in told]
+    assert {"n0", "n1", "n2"} in nodes
+    if "n7" in faults:
+        assert {"n0", "n2", "n7"} in nodes
+    assert run(faults, spread=0.2).events == done.events
+    assert divergence(done.events, Exact(), SEARCH) is None
+
+
+@pytest.mark.skipif(not installed, reason="needs the extra exact")
+def test_it_is_not_longer_than_what_auto_does() -> None:
+    assert run().seconds <= run(policy="auto").seconds
 
 
 @pytest.mark.skipif(installed, reason="the extra exact is installed")

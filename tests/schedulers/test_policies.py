@@ -12,12 +12,13 @@ from cerebro_elastic.core.ports import Instance, Policy
 from cerebro_elastic.core.values import Unit
 from cerebro_elastic.schedulers.live import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.schedulers.ordered import Exact
 from cerebro_elastic.schedulers.randomized import Randomized
 from cerebro_elastic.testing.policy_contract import check_policy, instances
 
 
 @pytest.mark.parametrize(
-    "make", [Auto, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
+    "make", [Auto, Exact, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
 )
 @settings(max_examples=25, deadline=None)
 @given(instance=instances())

@@ -22,6 +22,7 @@ from cerebro_elastic.core.events import (
     NodeLeft,
     NodeReady,
     NodeSetAside,
+    Ordered,
     Placed,
     RunEnded,
     RunOpened,
@@ -164,6 +165,7 @@ CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
     "end_config": lambda s, _: s.ledger.end_config(s.config, Status.STOPPED, "enough", s.leader),
     "resume_config": lambda s, _: s.ledger.resume_config(s.config, "go on", s.leader),
     "place": lambda s, _: s.ledger.place({0: "n", 1: "n"}, s.leader),
+    "order": lambda s, _: s.ledger.order((("n", "c0", 0, 1),), s.leader),
     "assign": lambda s, _: s.ledger.assign(s.attempt(1), s.leader),
     "withdraw": lambda s, a: s.ledger.withdraw(a, s.leader),
     "set_aside": lambda s, a: s.ledger.set_aside("m", "it fails", a.token, 60.0, s.leader),
@@ -269,6 +271,14 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
     assert [visit.unit.partition for visit in ledger.visits()] == [0]
     assert ledger.visits_of("c0") == ledger.visits()
     assert ledger.ended()
+
+
+def test_who_takes_over_has_the_last_order(stage: Stage) -> None:
+    first, last = (("n", "c0", 0, 0),), (("n", "c0", 0, 1), ("m", "c0", 0, 0))
+    for order in (first, last):
+        assert stage.ledger.order(order, stage.leader) is not None
+    assert [event.order for event in stage.events() if isinstance(event, Ordered)] == [first, last]
+    assert stage.ledger.state().order == last
 
 
 @pytest.mark.parametrize("verb", CONTROLLER)

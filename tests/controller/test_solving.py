@@ -1,0 +1,127 @@
+"""The solver's process beside the leader: asked, heard, told of when it fails, and gone with the leader."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.events import Ordered
+from cerebro_elastic.core.ports import Remainder
+from cerebro_elastic.core.values import Order, Plan
+from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.testing.world import World
+
+ORDER: Order = (("a", "c0001", 0, 1),)
+MODULES = {
+    "answering": "import sys; print(sys.stdin.read())",
+    "failing": "raise SystemExit('out of luck')",
+    "thinking": "import time; time.sleep(600)",
+}
+
+
+class Asking(LongestRemaining):
+    """Asks ``solver`` once; it gets its question back."""
+
+    def __init__(self, solver: str) -> None:
+        self.solver = solver
+        self.questions = 0
+
+    def due(self, before: Remainder | None, left: Remainder) -> bool:
+        return before is None or len(before.nodes) != len(left.nodes)
+
+    def question(self, left: Remainder, seed: int) -> Mapping[str, Any]:
+        self.questions += 1
+        return {"nodes": sorted(left.nodes), "seed": seed}
+
+    def order(self, left: Remainder, question: Mapping[str, Any], answer: Any) -> Order:
+        assert answer == question == {"nodes": sorted(left.nodes), "seed": 7}
+        return ORDER
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+
+
+def begun(policy: Asking, said: list[str]) -> World:
+    """A run of which a unit has begun."""
+    world = World(Plan("r", partitions=2, epochs=2, seed=7), 2, policy)
+    world.elect()
+    world.controllers[-1]._say = said.append
+    world.join("a")
+    while not world.ledger.state().attempts:
+        world.control()
+    world.control()
+    return world
+
+
+def children() -> set[int]:
+    """The processes that this one has started and that are not over."""
+    return {
+        int(pid) for task in Path("/proc/self/task").iterdir() for pid in _read(task / "children").split()
+    }
+
+
+def _read(file: Path) -> str:
+    with suppress(FileNotFoundError):
+        return file.read_text()
+    return ""
+
+
+def close(world: World) -> None:
+    for controller in world.controllers:
+        controller.__exit__()
+
+
+def until(world: World, wanted: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not wanted():
+        assert time.monotonic() < deadline
+        world.control()
+
+
+def test_the_answer_is_written_down() -> None:
+    said: list[str] = []
+    world = begun(Asking("answering"), said)
+    until(world, lambda: world.ledger.state().order)
+    assert world.ledger.state().order == ORDER
+    assert sum(isinstance(event, Ordered) for event in world.trace()) == 1
+    world.check_fold()
+    assert world.check() == []
+    assert not said
+
+
+def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on() -> None:
+    said: list[str] = []
+    policy = Asking("failing")
+    world = begun(policy, said)
+    until(world, lambda: said)
+    world.join("b")
+    for _ in range(9):
+        world.control()
+    assert policy.questions == 1
+    assert len(said) == 1
+    assert "failing ended with 1" in said[0]
+    assert "out of luck" in said[0]
+    assert world.finish("a", 30)
+    close(world)
+
+
+def test_who_no_longer_leads_leaves_no_process_behind() -> None:
+    before = children()
+    world = begun(Asking("thinking"), [])
+    assert len(children() - before) == 1
+    deposed = world.controllers[0]
+    world.elect()
+    while deposed in world.controllers:
+        world.control(0)
+    assert children() == before
+    close(world)
