@@ -28,8 +28,9 @@ runpy.run_module(sys.argv[1], run_name="__main__")
 
 
 class Solving:
-    """What a leader asks of its policy's solver, one question at a time. A solver that fails is told of
-    (``say``), and asked no more."""
+    """What a leader asks of its policy's solver, one question at a time. A solver that fails, cannot be
+    started (a full disk, no memory) or answers nonsense is told of (``say``), and asked no more: the run
+    needs none."""
 
     def __init__(self, policy: Planner, seed: int, say: Callable[[str], None]) -> None:
         self._policy, self._seed, self._say = policy, seed, say
@@ -48,7 +49,10 @@ class Solving:
             self._before = left
             question = self._policy.question(left, self._seed)
             if question is not None:
-                self._ask(question)
+                try:
+                    self._ask(question)
+                except OSError as error:
+                    self._give_up(f"cannot be asked ({error})")
         return None
 
     def close(self) -> None:
@@ -77,14 +81,21 @@ class Solving:
         answer.seek(0)
         errors.seek(0)
         if code:
-            self._failed = True
             story = errors.read().decode(errors="replace").strip()[-500:]
-            self._say(f"the solver {self._policy.solver} ended with {code}: going on without it. {story}")
-            order = None
-        else:
-            order = self._policy.order(self._before, self._asked, json.loads(answer.read()))
+            self._give_up(f"ended with {code} ({story})")
+            return None
+        try:
+            told = json.loads(answer.read())
+        except ValueError as error:
+            self._give_up(f"gave an answer that is no JSON ({error})")
+            return None
         self._forget()
-        return order
+        return self._policy.order(self._before, self._asked, told)
+
+    def _give_up(self, why: str) -> None:
+        self._failed = True
+        self._forget()
+        self._say(f"the solver {self._policy.solver} {why}: going on without it")
 
     def _forget(self) -> None:
         for file in self._files:

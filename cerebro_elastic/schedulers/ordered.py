@@ -12,7 +12,6 @@ from math import inf
 from typing import Any, ClassVar
 
 from cerebro_elastic.core.ports import Remainder
-from cerebro_elastic.core.values import Order
 from cerebro_elastic.schedulers import ordering
 from cerebro_elastic.schedulers.live import Auto, dry_run, mean_unit
 from cerebro_elastic.schedulers.present import least_end
@@ -44,9 +43,8 @@ class Exact(Auto):
         as_usual, _ = dry_run(shop, usual, ahead, inf)
         return (own, rule) if as_ordered <= as_usual else (shop, usual)
 
-    def due(self, before: Remainder | None, left: Remainder) -> bool:
-        """See ``ordering.due``."""
-        return ordering.due(before, left)
+    due = staticmethod(ordering.due)
+    order = staticmethod(ordering.order)
 
     def question(self, left: Remainder, seed: int) -> Mapping[str, Any] | None:
         """Where the run could end sooner than by the rule that is followed now."""
@@ -58,10 +56,6 @@ class Exact(Auto):
         if shop.run(rule, record=known.append) <= least * (1 + WORTH):
             return None
         return ordering.question(left, known, seed)
-
-    def order(self, left: Remainder, question: Mapping[str, Any], answer: Any) -> Order:
-        """See ``ordering.order``."""
-        return ordering.order(left, question, answer)
 
 
 def _planned(left: Remainder) -> list[tuple[int, int, int]]:

@@ -73,13 +73,18 @@ class Alone:
 
     def side_by_side(self, config: Config, choice: Choice) -> Measure | None:
         """The same trial of a choice of one rank, in as many processes at once as cores are shared by;
-        ``None`` if there is nothing to share, or if one of them is refused what one alone was not."""
+        ``None`` if there is nothing to share, or if so many fail where one alone did not."""
         if self._beside == 1 or needs_group(choice) or torch.cuda.is_available():
             return None
         ranks, asked = self._ranks(), (encode(config), encode(choice))
-        for member in range(self._beside):
-            ranks.ask(member, try_here, *self._told, *asked)
-        each = [decode(ranks.answer(member), Measure) for member in range(self._beside)]
+        try:
+            for member in range(self._beside):
+                ranks.ask(member, try_here, *self._told, *asked)
+            each = [decode(ranks.answer(member), Measure) for member in range(self._beside)]
+        except RankFailed:  # the others' answers would be taken for those to what is asked next
+            self._stack.close()
+            self._team = None
+            return None
         if any(told.refusal is not None for told in each):
             return None
         return replace(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +23,7 @@ ORDER: Order = (("a", "c0001", 0, 1),)
 MODULES = {
     "answering": "import sys; print(sys.stdin.read())",
     "failing": "raise SystemExit('out of luck')",
+    "babbling": "print('let me see')",
     "thinking": "import time; time.sleep(600)",
 }
 
@@ -63,6 +66,10 @@ def begun(policy: Asking, said: list[str]) -> World:
     return world
 
 
+def no_room() -> None:
+    raise OSError(errno.ENOSPC, "no space left")
+
+
 def children() -> set[int]:
     """The processes that this one has started and that are not over."""
     return {
@@ -99,9 +106,21 @@ def test_the_answer_is_written_down() -> None:
     assert not said
 
 
-def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on() -> None:
+@pytest.mark.parametrize(
+    ("solver", "story"),
+    [
+        ("failing", "failing ended with 1 (out of luck)"),
+        ("babbling", "babbling gave an answer that is no JSON"),
+        ("unasked", "unasked cannot be asked ([Errno 28] no space left"),
+    ],
+)
+def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
+    solver: str, story: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
-    policy = Asking("failing")
+    policy = Asking(solver)
+    if solver == "unasked":
+        monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
     world = begun(policy, said)
     until(world, lambda: said)
     world.join("b")
@@ -109,8 +128,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on() -> None:
         world.control()
     assert policy.questions == 1
     assert len(said) == 1
-    assert "failing ended with 1" in said[0]
-    assert "out of luck" in said[0]
+    assert story in said[0]
     assert world.finish("a", 30)
     close(world)
 

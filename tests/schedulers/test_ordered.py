@@ -94,6 +94,7 @@ def test_a_node_waits_for_what_is_next_as_long_as_that_is_under_way() -> None:
 def test_when_there_is_something_to_ask() -> None:
     assert ordering.due(None, LEFT)
     assert not ordering.due(LEFT, LEFT)
+    assert not ordering.due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
     lost = replace(LEFT, nodes={"a": 0.0})
     assert ordering.due(LEFT, lost)
     assert ordering.due(lost, LEFT)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +46,17 @@ def test_trials_side_by_side(make_scene: Make, tmp_path: Path) -> None:
     assert (told.beside, told.refusal) == (2, None)
     assert min(told.batch, told.fixed, told.hop or 0.0) > 0
     assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
+
+
+def test_trials_side_by_side_that_die_are_none(make_scene: Make, tmp_path: Path) -> None:
+    """As where one has memory enough, and two have not."""
+    scene = make_scene()
+    with Alone(scene.spec, tmp_path / "cache", str(tmp_path / "states"), beside=2) as alone:
+        os.kill(alone._ranks().pid(0), signal.SIGKILL)
+        assert alone.side_by_side(scene.config, Choice()) is None
+        again = alone.side_by_side(scene.config, Choice())
+    assert again is not None
+    assert again.beside == 2
 
 
 def test_a_task_that_cannot_be_left_in_the_middle_leaves_no_state(make_scene: Make, tmp_path: Path) -> None:
