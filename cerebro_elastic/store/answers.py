@@ -7,7 +7,7 @@ from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.wire import Json
 
 # gRPC's status codes, as far as they are told apart.
-INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED = 3, 5, 7
+INVALID_ARGUMENT, NOT_FOUND = 3, 5
 OUT_OF_RANGE, UNAVAILABLE, UNAUTHENTICATED = 11, 14, 16
 # Cancelled, unknown, deadline exceeded, aborted, internal, unavailable: it may have happened or not.
 _UNSURE = frozenset({1, 2, 4, 10, 13, UNAVAILABLE})

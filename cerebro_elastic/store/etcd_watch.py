@@ -7,17 +7,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.errors import Compacted, Rewound
-from cerebro_elastic.store.answers import PERMISSION_DENIED, NoAnswer, NotSent, from_error
+from cerebro_elastic.store.answers import NoAnswer, NotSent
 from cerebro_elastic.store.base import ChangeBatch
 from cerebro_elastic.store.cluster import Cluster
 from cerebro_elastic.store.endpoint import Stream
 from cerebro_elastic.store.wire import Json, batches_from, range_json, revision_of
 
 _REOPEN_SECONDS = 0.05
+
+
+class _Cancelled(NoAnswer):
+    """etcd ended the watch, and answers reads of its keys."""
 
 
 class EtcdWatch:
@@ -39,7 +43,7 @@ class EtcdWatch:
         # Who asks for what comes next has seen what came before.
         self._seen = self._position - 1
         self._cluster_id = ""
-        self._login_renewed = False
+        self._heard = clock.now()
         self._batches: queue.SimpleQueue[ChangeBatch | Exception | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._stream: Stream | None = None
@@ -91,17 +95,14 @@ class EtcdWatch:
             self._batches.put(exc)
 
     def _follow(self) -> None:
-        heard = self._clock.now()
         while not self._stopped.is_set():
             try:
-                stream = self._open()
-            except (NotSent, NoAnswer) as exc:
-                if self._clock.now() - heard > self._cluster.settings.patience:
-                    raise self._cluster.unavailable(exc) from exc
-            else:
-                with closing(stream):
+                with closing(self._open()) as stream:
                     self._read(stream)
-                heard = self._clock.now()
+            except (NotSent, NoAnswer) as exc:
+                # Lost, silent, or ended by etcd: the position tells what was delivered.
+                if self._clock.now() - self._heard > self._cluster.settings.patience:
+                    raise self._cluster.unavailable(exc) from exc
             self._stopped.wait(_REOPEN_SECONDS)
 
     def _open(self) -> Stream:
@@ -110,6 +111,7 @@ class EtcdWatch:
 
     def _read(self, stream: Stream) -> None:
         """Deliver what comes until the stream ends, for whatever reason."""
+        opened, cancelled = self._clock.now(), False
         with self._stream_lock:
             self._stream = stream
         try:
@@ -119,10 +121,14 @@ class EtcdWatch:
                 self._batches.put(batch)
                 self._position = batch.revision + 1
                 self._seen = max(self._seen, batch.revision)
-        except (NotSent, NoAnswer):
-            # Lost, silent, or ended by etcd: the position tells what was delivered.
-            pass
+        except _Cancelled:
+            cancelled = True
+            raise
         finally:
+            now = self._clock.now()
+            # A watch that is cancelled at once, again and again, hears nothing.
+            if not cancelled or now - opened > self._cluster.settings.patience:
+                self._heard = now
             with self._stream_lock:
                 self._stream = None
 
@@ -130,8 +136,6 @@ class EtcdWatch:
         for result in stream.messages():
             if result.get("canceled"):
                 self._cancelled(result)
-                return
-            self._login_renewed = False
             if result.get("created"):
                 self._check_history(result)
             yield result
@@ -159,17 +163,13 @@ class EtcdWatch:
             f"was restored from a backup or exchanged ({sign}); range afresh and watch from there"
         )
 
-    def _cancelled(self, result: Json) -> None:
+    def _cancelled(self, result: Json) -> NoReturn:
         if "compact_revision" in result:
             raise Compacted(
                 f"the changes under {self._prefix!r} from revision {self._position} on are gone: etcd is "
                 f"compacted at {result['compact_revision']}; range afresh and watch from there"
             )
-        reason = str(result.get("cancel_reason", ""))
-        if "denied" not in reason and "auth" not in reason:
-            raise NoAnswer(reason)
-        # etcd says "permission denied" also where a login is over.
-        if self._cluster.settings.user is None or self._login_renewed:
-            raise from_error({"message": reason, "code": PERMISSION_DENIED}, str(self._cluster))
-        self._login_renewed = True
-        self._cluster.forget_login()
+        # What etcd says of a watch that it does not allow differs from version to version, and may be wrong.
+        # A read of the same keys is refused for the same cause, and logs in anew where that is all.
+        self._latest()
+        raise _Cancelled(f"the watch was cancelled: {result.get('cancel_reason', 'without a reason')}")

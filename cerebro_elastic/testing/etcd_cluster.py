@@ -16,8 +16,8 @@ import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError
-from cerebro_elastic.store.cluster import may_diverge
 from cerebro_elastic.store.embedded import find_etcd, launch, stop
+from cerebro_elastic.store.versions import may_diverge
 
 # A leader is missed after half a second, and still not each time when a machine is busy.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "500"]

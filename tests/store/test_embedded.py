@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.errors import DiskFull, StoreError
-from cerebro_elastic.store.embedded import EmbeddedEtcd, find_etcd
+from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
+from cerebro_elastic.store.embedded import EmbeddedEtcd, find_etcd, packaged_etcd
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.testing.etcd_cluster import etcd_version
 from cerebro_elastic.testing.store_contract import SOON, put
 
 
@@ -176,6 +177,56 @@ def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match=r"status 3(?s:.*)what went wrong") as caught:
         EmbeddedEtcd(tmp_path / "data").__enter__()
     assert "earlier" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cluster cannot be downgraded (current version: 3.4.23 is lower than determined cluster version: 3.5)",
+        "invalid downgrade; server version is lower than determined cluster version",
+    ],
+    ids=["3.4", "3.5"],
+)
+def test_data_of_a_later_etcd_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", f"echo '{words}'; exit 1")))
+    with pytest.raises(StoreError, match=r"older than the etcd that wrote .*data.*set CEREBRO_ETCD"):
+        EmbeddedEtcd(tmp_path / "data").__enter__()
+
+
+def test_data_of_a_later_etcd_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By real ones: this test does something where an older etcd than the packaged one is at hand."""
+    at_hand, packaged = find_etcd(), packaged_etcd()
+    if packaged is None or etcd_version() >= "3.5":
+        pytest.skip("the etcd at hand is no older than the packaged one")
+    for binary in (at_hand, packaged, at_hand, packaged):  # an upgrade, and a vain way back
+        monkeypatch.setenv("CEREBRO_ETCD", str(binary))
+        server = EmbeddedEtcd(tmp_path / "data")
+        if binary == at_hand and server.data_dir.exists():
+            with pytest.raises(StoreError, match="older than the etcd that wrote"):
+                server.__enter__()
+            continue
+        with server, closing(EtcdStore(server.settings)) as store:
+            put(store, "/x", b"1")
+            assert len(store.range("/").items) == 1
+
+
+def test_an_etcd_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ubuntu 22.04's, for one, has no API that we know."""
+    old = (
+        "import http.server, json, sys\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200)\n"
+        "        self.end_headers()\n"
+        '        self.wfile.write(b\'{"health": "true", "etcdserver": "3.3.25"}\')\n'
+        "port = sys.argv[sys.argv.index('--listen-client-urls') + 1].rpartition(':')[2]\n"
+        "http.server.HTTPServer(('127.0.0.1', int(port)), Handler).serve_forever()\n"
+    )
+    (tmp_path / "old.py").write_text(old)
+    script = f'exec {sys.executable} -I -S {tmp_path / "old.py"} "$@"'
+    monkeypatch.setenv("CEREBRO_ETCD", str(program(tmp_path / "etcd", script)))
+    with pytest.raises(StoreRefused, match=r"etcd is version 3\.3\.25: at least 3\.4\.23.*set CEREBRO_ETCD"):
+        EmbeddedEtcd(tmp_path / "data").__enter__()
 
 
 @pytest.mark.parametrize("writes", ["etcd", "we"])

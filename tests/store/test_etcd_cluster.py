@@ -13,9 +13,9 @@ import pytest
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Rewound, TxnUnknown
 from cerebro_elastic.store.base import Put, Store, at_revision
-from cerebro_elastic.store.cluster import may_diverge
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.lease import LeaseKeeper
+from cerebro_elastic.store.versions import may_diverge
 from cerebro_elastic.testing.etcd_cluster import EtcdCluster, compact, etcd_version
 from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
 

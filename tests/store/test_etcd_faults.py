@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
@@ -242,6 +243,48 @@ def test_a_closed_store_says_so(connect: Connect, etcd: EmbeddedEtcd, store_pref
 
 
 @contextmanager
+def cancelling(target: str) -> Iterator[StoreSettings]:
+    """A server that passes requests on to the etcd at ``target``, but cancels every watch."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.forward(requests.get(f"http://{target}{self.path}", timeout=SOON).content)
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path.endswith("/watch"):
+                self.forward(b'{"result": {"created": true, "canceled": true, "cancel_reason": "for fun"}}\n')
+            else:
+                self.forward(requests.post(f"http://{target}{self.path}", data=body, timeout=SOON).content)
+
+        def forward(self, answer: bytes) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever, poll_interval=0.01)
+        try:
+            yield StoreSettings(endpoints=(f"127.0.0.1:{server.server_port}",), patience=0.3)
+        finally:
+            server.shutdown()
+
+
+def test_a_watch_that_is_cancelled_again_and_again_does_not_wait_in_silence(
+    etcd: EmbeddedEtcd, store_prefix: str
+) -> None:
+    with ExitStack() as stack:
+        settings = stack.enter_context(cancelling(etcd.settings.endpoints[0]))
+        store = stack.enter_context(closing(EtcdStore(settings)))
+        watch = stack.enter_context(store.watch(store_prefix, 1))
+        with pytest.raises(StoreUnavailable, match="cancelled: for fun"):
+            watch.next(timeout=SOON)
+
+
+@contextmanager
 def answering(body: str) -> Iterator[int]:
     """A server that answers every GET with ``body``; its port."""
 
@@ -267,7 +310,9 @@ def answering(body: str) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ('{"etcdserver": "3.3.27"}', r"version 3\.3\.27: at least 3\.4 is needed; upgrade"),
+        ('{"etcdserver": "3.3.27"}', r"version 3\.3\.27: at least 3\.4\.23 is needed; upgrade"),
+        ('{"etcdserver": "3.4.22"}', r"version 3\.4\.22: at least 3\.4\.23"),
+        ('{"etcdserver": "3.4"}', r"version 3\.4: at least 3\.4\.23"),
         ('{"etcdserver": "new"}', "'new': check that it is an etcd"),
         ('{"version": 7}', "tells no etcd version"),
         ("<html>welcome</html>", "not in JSON"),
@@ -284,7 +329,15 @@ def test_a_server_that_will_not_do_is_refused(body: str, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "warned"), [("3.5.0", True), ("3.5.5", True), ("3.5.6", False), ("3.4.23", False)]
+    ("version", "warned"),
+    [
+        ("3.5.0", True),
+        ("3.5.5", True),
+        ("3.5.6", False),
+        ("3.4.23", False),
+        ("3.6.0-rc.1", False),
+        ("3.5.1+b4", True),
+    ],
 )
 def test_versions_that_may_lose_data_are_warned_of(version: str, warned: bool) -> None:
     with answering(f'{{"etcdserver": "{version}"}}') as port, warnings.catch_warnings(record=True) as caught:

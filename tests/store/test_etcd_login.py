@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -15,12 +17,21 @@ from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.wire import range_json
+from cerebro_elastic.store.wire import Json, range_json
 from cerebro_elastic.testing.etcd_cluster import EtcdCluster
 from cerebro_elastic.testing.store_contract import expect, put
 
 PASSWORD = "s3cret-pw"
 Connect = Callable[[StoreSettings], EtcdStore]
+
+
+def ask(settings: StoreSettings, path: str, body: Json, token: str | None = None) -> dict[str, Any]:
+    """What etcd answers to one who manages users."""
+    url, headers = f"http://{settings.endpoints[0]}/v3/auth/{path}", {"Authorization": token} if token else {}
+    response = requests.post(url, json=body, headers=headers, timeout=10)
+    response.raise_for_status()
+    answer: dict[str, Any] = response.json()
+    return answer
 
 
 def demand_login(settings: StoreSettings) -> None:
@@ -34,8 +45,7 @@ def demand_login(settings: StoreSettings) -> None:
         ("user/grant", {"user": "ann", "role": "ours"}),
         ("enable", {}),
     ):
-        url = f"http://{settings.endpoints[0]}/v3/auth/{path}"
-        requests.post(url, json=body, timeout=10).raise_for_status()
+        ask(settings, path, body)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +87,7 @@ def test_a_missing_login_is_asked_for(connect: Connect, server: EmbeddedEtcd) ->
     with closing(connect(server.settings)) as store:
         with pytest.raises(StoreRefused, match="asks for a login: set CEREBRO_ETCD_USER"):
             store.get("/ours/x")
-        with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="permission denied"):
+        with store.watch("/ours/", 1) as watch, pytest.raises(StoreRefused, match="asks for a login"):
             watch.next(timeout=10)
 
 
@@ -92,7 +102,39 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
         for verb in (lambda: store.range("/theirs/"), lambda: store.txn([], [Put("/theirs/x", b"")])):
             with pytest.raises(StoreRefused, match="permission denied; let the user"):
                 verb()
-        with store.watch("/theirs/", 1) as watch, pytest.raises(StoreRefused, match="denied"):
+        # One that reaches beyond what is allowed is not allowed.
+        for prefix in ("/theirs/", "/our", "/", ""):
+            with store.watch(prefix, 1) as watch, pytest.raises(StoreRefused, match="denied; let the user"):
+                watch.next(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("role/revoke", "permission denied; let the user"),
+        ("user/delete", "authentication failed.*check CEREBRO_ETCD_USER"),
+        ("user/changepw", "authentication failed.*check CEREBRO_ETCD_USER"),
+    ],
+)
+def test_a_watch_that_is_no_longer_allowed_ends(
+    connect: Connect, server: EmbeddedEtcd, path: str, told: str
+) -> None:
+    """etcd looks when a watch begins; ours begins anew after each half of the patience in which all is quiet."""
+    name = f"{path.replace('/', '-')}-{uuid.uuid4().hex}"
+    keys = range_json(f"/{name}/")
+    root = ask(server.settings, "authenticate", {"name": "root", "password": PASSWORD})["token"]
+    for step, body in (
+        ("role/add", {"name": name}),
+        ("role/grant", {"name": name, "perm": {"permType": "READWRITE", **keys}}),
+        ("user/add", {"name": name, "password": PASSWORD}),
+        ("user/grant", {"user": name, "role": name}),
+    ):
+        ask(server.settings, step, body, root)
+    settings = replace(server.settings, user=name, password=PASSWORD, patience=1.0)
+    with closing(connect(settings)) as store, store.watch(f"/{name}/", put(store, f"/{name}/x")) as watch:
+        expect(watch)
+        ask(server.settings, path, {"name": name, "role": name, "password": "another", **keys}, root)
+        with pytest.raises(StoreRefused, match=told):
             watch.next(timeout=10)
 
 
