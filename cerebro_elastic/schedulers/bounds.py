@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.schedulers.instances import Array, Instance
+from cerebro_elastic.schedulers.checks import Array
+from cerebro_elastic.schedulers.instances import Instance
 
 LARGEST = 100_000
 """Variables beyond which the linear program is not solved (half a minute)."""
@@ -45,6 +46,11 @@ class Fractions:
 
 def lower_bound(instance: Instance) -> float:
     """Seconds before which no schedule of ``instance`` can end."""
+    if not isinstance(instance, Instance):
+        raise ScheduleError(
+            f"a lower bound is that of an instance, and not of {type(instance).__name__}: make one by "
+            "`instance`"
+        )
     if not instance.units:
         return 0.0
     if instance.replicated:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError, did_you_mean
+from cerebro_elastic.errors import ScheduleError
+from cerebro_elastic.schedulers.checks import MOST_UNITS, floats, one_of, whole
 from cerebro_elastic.schedulers.instances import Instance
 
 RULES = ("each", "asynchronous", "synchronous")
@@ -40,14 +40,12 @@ class Ladder:
     """Who has come how far; checks the ``Halving`` (``ScheduleError``)."""
 
     def __init__(self, halving: Halving, problem: Instance) -> None:
-        self._rungs, self._factor = _rungs(halving, problem), halving.reduction_factor
+        if not isinstance(halving, Halving):
+            raise ScheduleError(f"surprises.halving is {halving!r}; it must be a Halving(rungs, losses)")
+        self._rungs = _rungs(halving, problem)
         self._losses = _losses(halving, problem)
-        if halving.rule not in RULES:
-            raise ScheduleError(f"there is no rule {halving.rule!r}; {did_you_mean(halving.rule, RULES)}")
-        if self._factor != int(self._factor) or self._factor < 2:
-            raise ScheduleError(
-                f"reduction_factor is {self._factor}; it must be a whole number of at least 2"
-            )
+        one_of(halving.rule, RULES, "rule")
+        self._factor = whole(halving.reduction_factor, "reduction_factor", 2, MOST_UNITS)
         self._rule = halving.rule
         self._place = [0] * problem.configs
         self._arrived: list[list[int]] = [[] for _ in self._rungs]
@@ -83,10 +81,17 @@ class Ladder:
 
 
 def _rungs(halving: Halving, problem: Instance) -> list[int]:
-    rungs = list(halving.rungs)
-    rising = all(low < high for low, high in pairwise([0, *rungs]))
-    if not rungs or not rising or any(rung != int(rung) for rung in rungs):
-        raise ScheduleError(f"rungs is {rungs}; it must be whole numbers of at least 1, each above the last")
+    given, most = floats(halving.rungs, "rungs"), MOST_UNITS // (problem.configs * problem.partitions)
+    whole_numbers = given.ndim == 1 and given.size > 0 and ((given >= 1) & (given == np.round(given))).all()
+    if not whole_numbers or (np.diff(given) <= 0).any():
+        raise ScheduleError(
+            f"rungs is {given.tolist()}; it must be whole numbers of at least 1, each above the last"
+        )
+    if given[-1] > most:
+        raise ScheduleError(
+            f"rungs is {given.tolist()}; {most} epochs of all configs are {MOST_UNITS} units: give fewer"
+        )
+    rungs = [int(rung) for rung in given]
     if (problem.epochs != rungs[0]).any():
         raise ScheduleError(
             f"epochs is {problem.epochs.tolist()}, but the first rung is at {rungs[0]}: give the instance "
@@ -96,10 +101,7 @@ def _rungs(halving: Halving, problem: Instance) -> list[int]:
 
 
 def _losses(halving: Halving, problem: Instance) -> NDArray[np.float64]:
-    try:
-        losses = np.asarray(halving.losses, dtype=np.float64)
-    except (TypeError, ValueError) as exc:
-        raise ScheduleError(f"losses is not an array of numbers: {exc}") from exc
+    losses = floats(halving.losses, "losses")
     shape = (problem.configs, len(halving.rungs))
     if losses.shape not in (shape, shape[:1]) or np.isnan(losses).any():
         raise ScheduleError(

@@ -7,14 +7,12 @@ the paper (section 5.1); with an availability map it is the replica-aware proble
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cerebro_elastic.errors import ScheduleError
-
-Array: TypeAlias = NDArray[np.float64]
+from cerebro_elastic.schedulers.checks import LARGEST, MOST_UNITS, Array, numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +103,7 @@ def instance(
         raise ScheduleError(
             f"nobody holds partition {j}, and it cannot be fetched: give a node a replica, or fetch"
         )
-    return Instance(
+    made = Instance(
         durations=times,
         availability=held,
         sizes=_each(1.0 if sizes is None else sizes, partitions, "sizes"),
@@ -115,12 +113,22 @@ def instance(
         node_ready=_each(node_ready, nodes, "node_ready"),
         config_ready=_each(config_ready, times.shape[0], "config_ready"),
     )
+    passes = float(made.epochs.sum(dtype=np.float64))
+    if passes * partitions > MOST_UNITS:
+        raise ScheduleError(
+            f"epochs come to {passes:g} of all configs, over {partitions} partitions more than {MOST_UNITS} "
+            "units; give fewer"
+        )
+    longest = times.max() * made.sizes.max() if times.ndim == 2 else times.max()
+    if longest > LARGEST:
+        raise ScheduleError(f"durations times sizes come to {longest:g} s; give at most {LARGEST:g}")
+    return made
 
 
 def _held(availability: ArrayLike | None, nodes: int) -> NDArray[np.bool_]:
     if availability is None:
         return np.eye(nodes, dtype=bool)
-    held = numbers(availability, "availability")
+    held = numbers(availability, "availability", truths=True)
     if held.ndim != 2 or held.shape[0] != nodes or held.shape[1] == 0:
         raise ScheduleError(
             f"availability has the shape {held.shape}; it must be [nodes, partitions], with "
@@ -143,19 +151,3 @@ def _counts(values: ArrayLike, count: int) -> NDArray[np.int64]:
     if (given != np.round(given)).any():
         raise ScheduleError("epochs must be whole numbers")
     return given.astype(np.int64)
-
-
-def numbers(values: Any, name: str, infinite: bool = False) -> Array:
-    """``values`` as numbers of at least 0 (not copied if they are already), finite unless ``infinite``."""
-    try:
-        given = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as exc:
-        raise ScheduleError(f"{name} is not an array of numbers: {exc}") from exc
-    # Two passes without a mask of the array's size, which may be large; a NaN makes min and max NaN.
-    least, most = (given.min(), given.max()) if given.size else (0.0, 0.0)
-    if least >= 0 and (most < np.inf or infinite):
-        return given
-    wrong = ~(given >= 0) | (np.isinf(given) & (not infinite))
-    where = tuple(int(k) for k in np.argwhere(wrong)[0])
-    place = f"{name}{list(where)}" if where else name
-    raise ScheduleError(f"{place} is {given[where]}; it must be a finite number of at least 0")

@@ -31,8 +31,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.schedulers.checks import Array
 from cerebro_elastic.schedulers.exact import TICKS, ask
-from cerebro_elastic.schedulers.instances import Array
 
 Unit = tuple[int, int, int, float]
 """Config, node, width, start."""

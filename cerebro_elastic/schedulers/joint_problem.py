@@ -18,16 +18,27 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError, did_you_mean
+from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.schedulers.bounds import lower_bound
+from cerebro_elastic.schedulers.checks import (
+    LARGEST_SEED,
+    LONGEST_SEARCH,
+    Array,
+    number,
+    numbers,
+    one_of,
+    whole,
+)
 from cerebro_elastic.schedulers.exact import UNITS
-from cerebro_elastic.schedulers.instances import Array, Instance, instance, numbers
+from cerebro_elastic.schedulers.instances import Instance, instance
 from cerebro_elastic.schedulers.joint_exact import Unit, exact_joint
 from cerebro_elastic.schedulers.joint_search import LEAST, SCHEDULES, annealed
 from cerebro_elastic.schedulers.joint_start import dispatched
 from cerebro_elastic.schedulers.scheduling import schedule
 
 POLICIES = ("auto", "exact")
+MOST_DEVICES = 10_000
+"""Of a node."""
 DECISIONS_PER_SECOND = 8_000_000
 """Units that the annealing starts in one of ``joint``'s seconds, if nodes have up to four devices: what a
 slow machine makes in it."""
@@ -52,10 +63,8 @@ def joint(
     of so many ``devices`` (``[N]``). ``policy`` is one of ``POLICIES``: ``auto`` is the heuristic, with a
     ``budget`` of seconds that is turned into a number of decisions; ``exact`` is CP-SAT (``joint_exact``)
     for ``budget`` seconds, from what the heuristic found in at most one. Raises ``ScheduleError``."""
-    if policy not in POLICIES:
-        raise ScheduleError(f"there is no policy {policy!r}; {did_you_mean(policy, POLICIES)}")
-    if not 0 <= budget < inf:
-        raise ScheduleError(f"budget is {budget}; it must be a finite number of seconds of at least 0")
+    one_of(policy, POLICIES, "policy")
+    seed, budget = whole(seed, "seed", 0, LARGEST_SEED), number(budget, "budget", LONGEST_SEARCH)
     times, counts = _checked(seconds, devices)
     if policy == "exact" and times[:, :, 0].size > UNITS:
         raise ScheduleError(
@@ -140,8 +149,11 @@ def _checked(seconds: ArrayLike, devices: ArrayLike) -> tuple[Array, NDArray[np.
             f"seconds has the shape {times.shape}, devices {given.shape}; they must be "
             "[configs, nodes, widths] and [nodes]"
         )
-    if (given != np.round(given)).any() or (given < 1).any():
-        raise ScheduleError(f"devices is {given.tolist()}; every node must have a whole number of at least 1")
+    if (given != np.round(given)).any() or (given < 1).any() or (given > MOST_DEVICES).any():
+        raise ScheduleError(
+            f"devices is {given.tolist()}; every node must have a whole number of at least 1, at most "
+            f"{MOST_DEVICES}"
+        )
     counts = given.astype(np.int64)
     # A gang wider than the node cannot be.
     times = np.where(np.arange(1, times.shape[2] + 1) <= counts[:, None], times, inf)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.schedulers.instances import Array
+from cerebro_elastic.schedulers.checks import Array
 from cerebro_elastic.schedulers.joint_exact import Unit
 
 Ints = NDArray[np.int64]

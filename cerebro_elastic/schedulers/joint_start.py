@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.schedulers.instances import Array
+from cerebro_elastic.schedulers.checks import Array
 from cerebro_elastic.schedulers.joint_exact import Unit
 
 Widths = NDArray[np.int64]

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.schedulers.bounds import lower_bound
+from cerebro_elastic.schedulers.checks import number, numbers, whole
 from cerebro_elastic.schedulers.halving import Halving, Ladder
-from cerebro_elastic.schedulers.instances import Instance, numbers
+from cerebro_elastic.schedulers.instances import Instance
 from cerebro_elastic.schedulers.rehearsal import Manner, adopt, plan, rehearse
 from cerebro_elastic.schedulers.rules import Longest
 from cerebro_elastic.schedulers.shop import Seconds, Shop, Tables, Visit
@@ -35,7 +36,8 @@ REPLANS_WITH_REPLICAS = 5
 @dataclass(frozen=True, slots=True)
 class Outage:
     """A node is away from ``start`` to ``end``, in seconds: it died, or (``start`` 0) joins late. Its unit
-    at ``start`` is lost; what it holds is there again at ``end``."""
+    at ``start`` is lost; what it holds is there again at ``end``. Outages of one node that overlap or touch
+    are one."""
 
     node: int
     start: float
@@ -192,12 +194,33 @@ def _actual(instance: Instance, surprises: Surprises) -> Seconds | None:
 def _happenings(instance: Instance, surprises: Surprises) -> list[tuple[float, int, bool]]:
     """When which node goes (True) or comes back (False), as a heap."""
     changes = []
-    for outage in surprises.outages:
-        if not 0 <= outage.node < instance.nodes or not 0 <= outage.start < outage.end:
-            raise ScheduleError(
-                f"{outage} cannot be: nodes are 0 to {instance.nodes - 1}, and an outage ends after it starts"
-            )
-        changes.append((outage.start, outage.node, True))
-        if outage.end < inf:
-            changes.append((outage.end, outage.node, False))
+    for node, start, end in _apart(_checked(surprises.outages, instance.nodes)):
+        changes.append((start, node, True))
+        if end < inf:
+            changes.append((end, node, False))
     return sorted(changes)
+
+
+def _checked(outages: Sequence[Outage], nodes: int) -> list[tuple[int, float, float]]:
+    """Node, start and end of each."""
+    if not isinstance(outages, Sequence) or not all(isinstance(outage, Outage) for outage in outages):
+        raise ScheduleError(f"outages is {outages!r}; it must be a list of Outage(node, start, end)")
+    spans = []
+    for k, outage in enumerate(outages):
+        place = f"surprises.outages[{k}]"
+        start = number(outage.start, f"{place}.start")
+        end = number(outage.end, f"{place}.end", infinite=True)
+        if end <= start:
+            raise ScheduleError(f"{place} is {outage}; an outage ends after it starts")
+        spans.append((whole(outage.node, f"{place}.node", 0, nodes - 1), start, end))
+    return spans
+
+
+def _apart(spans: Sequence[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
+    """The same times away, without overlaps."""
+    merged: list[tuple[int, float, float]] = []
+    for node, start, end in sorted(spans):
+        if merged and merged[-1][0] == node and start <= merged[-1][2]:
+            start, end = merged[-1][1], max(end, merged.pop()[2])
+        merged.append((node, start, end))
+    return merged

@@ -9,11 +9,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cerebro_elastic.errors import ScheduleError, did_you_mean
+from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.schedulers.bounds import lower_bound
 from cerebro_elastic.schedulers.bulk import bulk, suits
+from cerebro_elastic.schedulers.checks import (
+    LARGEST_SEED,
+    LONGEST_SEARCH,
+    Array,
+    number,
+    numbers,
+    one_of,
+    whole,
+)
 from cerebro_elastic.schedulers.exact import exact
-from cerebro_elastic.schedulers.instances import Array, Instance, instance, numbers
+from cerebro_elastic.schedulers.instances import Instance, instance
 from cerebro_elastic.schedulers.online import Story, Surprises, follow
 from cerebro_elastic.schedulers.rearrangement import rearranged
 from cerebro_elastic.schedulers.rehearsal import Manner
@@ -81,10 +90,10 @@ def schedule(
     runs, so that the schedule depends on the arguments alone; a fast machine needs less. ``surprises`` are
     what the policy learns only as it happens. Raises ``ScheduleError`` if an argument is wrong, or if a
     partition is out of reach for good."""
-    if policy not in POLICIES:
-        raise ScheduleError(f"there is no policy {policy!r}; {did_you_mean(policy, POLICIES)}")
-    if not 0 <= seconds < np.inf:
-        raise ScheduleError(f"seconds is {seconds}; it must be a finite number of at least 0")
+    one_of(policy, tuple(POLICIES), "policy")
+    seed, seconds = whole(seed, "seed", 0, LARGEST_SEED), number(seconds, "seconds", LONGEST_SEARCH)
+    if not isinstance(surprises, Surprises | None):
+        raise ScheduleError(f"surprises is {surprises!r}; give Surprises(...), or leave it out")
     asked = problem if isinstance(problem, Instance) else instance(problem)
     return POLICIES[policy](_Request(asked, seed, seconds, surprises or Surprises()))
 
