@@ -18,6 +18,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.tables import clock_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.simulate import Forecast, forecast
+from cerebro_elastic.schedulers.checks import LARGEST
 from cerebro_elastic.sim import Times, read_times
 from cerebro_elastic.words import counted
 
@@ -87,8 +88,11 @@ def _times(seconds: str | None) -> Times | None:
         number = float(seconds)
     except ValueError:
         return read_times(Path(seconds))
-    if not 0 < number < float("inf"):
-        raise RecipeError(f"--seconds is {seconds}: a unit takes a number above 0, or what a JSON file says")
+    if not 0 < number <= LARGEST:
+        raise RecipeError(
+            f"--seconds is {seconds}: a unit takes a number above 0, at most {LARGEST:g}, or what a JSON "
+            "file says"
+        )
     return Times(usual=number)
 
 

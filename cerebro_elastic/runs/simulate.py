@@ -32,6 +32,8 @@ from cerebro_elastic.sim import (
     simulate,
 )
 
+MOST_NODES = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -102,6 +104,8 @@ def simulated(
 ) -> Simulation:
     """The run of ``plan``, by the scheduler and search of ``recipe``, on its least number of nodes. What is
     not in ``hosts`` (by node) has a host of its own."""
+    if plan.min_nodes > MOST_NODES:
+        raise RecipeError(f"{plan.min_nodes} nodes are more than can be simulated: at most {MOST_NODES}")
     names = [f"node-{i}" for i in range(plan.min_nodes)]
     there = [Node(name, (hosts or {}).get(name, name), ranks=recipe.node.ranks) for name in names]
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()

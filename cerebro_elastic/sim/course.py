@@ -97,8 +97,10 @@ class Course:
         self.led = True
         self.dead: set[int] = set()
         """Registrations whose nodes have died."""
-        self.slow: dict[str, float] = {}
-        """By what factor the units of a node are slowed that it begins."""
+        self.slow: dict[str, list[float]] = {}
+        """By what factors the units of a node are slowed that it begins, the present one last."""
+        self.away: dict[str, float] = {}
+        """Until when a node is gone that was killed or has left."""
         self.works: dict[int, Work] = {}
         """By attempt."""
         self.when_idle: dict[str, Happening] = {}
@@ -179,7 +181,7 @@ class Course:
         config = self.state.configs[unit.config]
         costs = self.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
         started = self.now + max(costs.dispatch, *map(self._startup, attempt.nodes))
-        slowed = max(self.slow.get(name, 1.0) for name in attempt.nodes)
+        slowed = max(self.slow.get(name, [1.0])[-1] for name in attempt.nodes)
         left = self.sizes.batches - attempt.skip
         seconds = costs.training * slowed * noise(self.plan.seed, unit, self.spread)
         ready = max(self._ready(name, unit.partition, started) for name in attempt.nodes)

@@ -22,7 +22,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.errors import RecipeError, ScheduleError, did_you_mean
+from cerebro_elastic.schedulers.checks import number, one_of
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _SENTENCE = re.compile(
@@ -40,7 +41,8 @@ WHAT = ("crash", "drain", "join", "kill", "slow")
 class Fault:
     """``what`` is one of ``WHAT``. It happens to ``node`` (or the ``LEADER``) ``at`` so many seconds after
     the run's begin, and lasts for ``seconds`` (``None``: to the end); ``factor`` is by how much it is slowed,
-    ``grace`` the seconds in which it is to leave (``None``: as many as it takes)."""
+    ``grace`` the seconds in which it is to leave (``None``: as many as it takes). Raises ``ScheduleError``
+    for what none of these can be."""
 
     what: str
     node: str
@@ -49,15 +51,24 @@ class Fault:
     factor: float = 1.0
     grace: float | None = None
 
+    def __post_init__(self) -> None:
+        one_of(self.what, WHAT, "fault")
+        number(self.at, "at")
+        if number(self.factor, "factor") == 0:
+            raise ScheduleError("factor is 0; it must be above 0")
+        for name in ("seconds", "grace"):
+            if (value := getattr(self, name)) is not None:
+                number(value, name)
+
 
 def read_faults(text: str, nodes: Collection[str]) -> list[Fault]:
     """The faults in ``text`` for a run that begins with ``nodes``. ``RecipeError`` names a wrong line."""
     faults: list[Fault] = []
     known = set(nodes)
-    for number, line in enumerate(text.splitlines(), start=1):
+    for place, line in enumerate(text.splitlines(), start=1):
         sentence = " ".join(line.partition("#")[0].split())
         if sentence:
-            fault = _fault(sentence, f"line {number} of the faults, {sentence!r}")
+            fault = _fault(sentence, f"line {place} of the faults, {sentence!r}")
             known |= {fault.node} if fault.what == "join" else set()
             faults.append(fault)
     for fault in faults:
@@ -84,11 +95,14 @@ def _fault(sentence: str, where: str) -> Fault:
         raise RecipeError(f"{where}: the leader decides, and is no node: it can be killed, and nothing else")
     if seconds is not None and what not in _THAT_END:
         raise RecipeError(f"{where}: only {', '.join(_THAT_END)} last `for` some seconds")
-    return Fault(
-        what,
-        node,
-        float(at),
-        seconds=None if seconds is None else float(seconds),
-        factor=float(factor or 1.0),
-        grace=None if grace is None else float(grace),
-    )
+    try:
+        return Fault(
+            what,
+            node,
+            float(at),
+            seconds=None if seconds is None else float(seconds),
+            factor=float(factor or 1.0),
+            grace=None if grace is None else float(grace),
+        )
+    except ScheduleError as exc:
+        raise RecipeError(f"{where}: {exc}") from exc

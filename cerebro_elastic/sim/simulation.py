@@ -10,6 +10,8 @@ from cerebro_elastic.core.events import Event, UnitCommitted
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Node, Plan
+from cerebro_elastic.errors import ScheduleError
+from cerebro_elastic.schedulers.checks import MOST_UNITS, number
 from cerebro_elastic.sim.course import LEASE, Course
 from cerebro_elastic.sim.faults import Fault
 from cerebro_elastic.sim.learning import Learning
@@ -18,6 +20,8 @@ from cerebro_elastic.sim.times import Times
 from cerebro_elastic.sim.trouble import arrange
 
 _SIZES = Sizes()
+WIDEST = 3.0
+"""The widest spread: some units then take a thousand times as long as others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,18 @@ def simulate(
 ) -> Simulation:
     """The run of ``plan`` on ``nodes``, which are there from the beginning. Units take what ``times`` says,
     with noise of ``spread`` by the plan's seed. ``start`` is what the wall clocks show at the beginning,
-    ``sizes`` what the record tells besides."""
+    ``sizes`` what the record tells besides. Raises ``ScheduleError`` for what cannot be simulated."""
+    number(spread, "spread", WIDEST)
+    number(lease, "lease")
+    number(start, "start")
+    names = [node.name for node in nodes]
+    if not names or len(set(names)) < len(names):
+        raise ScheduleError(f"nodes are {names}; there must be one at least, and no name twice")
+    if plan.epochs * plan.partitions > MOST_UNITS:
+        raise ScheduleError(
+            f"{plan.epochs} epochs over {plan.partitions} partitions are more than {MOST_UNITS} units of a "
+            "config; give fewer"
+        )
     course = Course(plan, policy, search, times, learning, spread, lease, start, sizes)
     for node in nodes:
         course.at(0.0, partial(course.join, node))

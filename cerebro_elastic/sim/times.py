@@ -12,6 +12,7 @@ from typing import Any
 
 from cerebro_elastic.core.values import Attempt, Choice, Config, Phase, Unit
 from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.schedulers.checks import LARGEST, number
 
 OTHERS = "*"
 """In a table: the configs or nodes that are not named."""
@@ -51,7 +52,7 @@ class Times:
     that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop``,
     ``dispatch`` and ``saving`` are as in ``Costs``. Besides, a partition that its host never had takes
     ``fetch`` seconds, and a node begins its first unit, with all that it imports, ``startup`` seconds after
-    it was given it.
+    it was given it. Raises ``ScheduleError`` for what are no seconds, or no factor.
     """
 
     usual: float = 10.0
@@ -65,6 +66,13 @@ class Times:
     startup: Mapping[str, float] = field(default_factory=dict)
     units: Mapping[Unit, Measured] = field(default_factory=dict)
     saving: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("usual", "hop", "fetch", "dispatch", "saving"):
+            number(getattr(self, name), name)
+        for name in ("configs", "nodes", "pairs", "validation", "startup"):
+            for key, value in getattr(self, name).items():
+                number(value, f"{name}[{key!r}]")
 
     def costs(self, attempt: Attempt, *, ends_epoch: bool) -> Costs:
         """Of an attempt, as they are to be expected, but for fetching its partition."""
@@ -105,7 +113,7 @@ def read_times(path: Path) -> Times:
     ``{"c0000": 4, "c0001": {"node-0": 8, "node-1": 4}, "*": 6}``. Raises ``RecipeError``."""
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise RecipeError(f"{path} cannot be read as JSON: {exc}") from exc
     if not isinstance(table, Mapping):
         raise RecipeError(f"{path} is no table: it shall be like {{'c0000': 4, '*': 6}}")
@@ -123,9 +131,9 @@ def read_times(path: Path) -> Times:
 
 
 def _seconds(value: Any, where: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise RecipeError(f"{where}: {value!r} are no seconds; give a number above 0")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= LARGEST:
+        raise RecipeError(f"{where}: {value!r} are no seconds; give a number above 0, at most {LARGEST:g}")
     return float(value)
 
 

@@ -17,20 +17,18 @@ _A_DAY = 86400.0
 
 def arrange(course: Course, fault: Fault, node: Node) -> None:
     """Let the fault happen to the node when it is due, and be over when it is."""
-    name, again = fault.node, partial(course.join, node)
+    name = fault.node
     if name == LEADER:
         course.at(fault.at, partial(_depose, course, fault.seconds or 0.0))
         return
-    begins, over = {
-        "kill": (partial(_kill, course, name), again),
-        "crash": (partial(_crash, course, name), None),
-        "drain": (partial(_drain, course, node, fault.grace, fault.seconds), None),
-        "slow": (partial(course.slow.update, {name: fault.factor}), partial(course.slow.pop, name, None)),
-        "join": (again, None),
+    begins = {
+        "kill": partial(_outage, course, node, fault.seconds),
+        "crash": partial(_crash, course, name),
+        "drain": partial(_drain, course, node, fault.grace, fault.seconds),
+        "slow": partial(_slow, course, name, fault.factor, fault.seconds),
+        "join": partial(_join, course, node),
     }[fault.what]
     course.at(fault.at, begins)
-    if over is not None and fault.seconds is not None:
-        course.at(fault.at + fault.seconds, over)
 
 
 def _depose(course: Course, absence: float) -> None:
@@ -46,6 +44,38 @@ def _depose(course: Course, absence: float) -> None:
 def _lead(course: Course) -> None:
     course.tell(LeaderChanged(course.revision, f"simulated after {course.now:g} s"))
     course.led = True
+
+
+def _outage(course: Course, node: Node, seconds: float | None) -> None:
+    """It dies, and is back when this outage of its and all others are over."""
+    _kill(course, node.name)
+    _stay_away(course, node, seconds)
+
+
+def _stay_away(course: Course, node: Node, seconds: float | None) -> None:
+    until = math.inf if seconds is None else course.now + seconds
+    course.away[node.name] = max(until, course.away.get(node.name, 0.0))
+    if seconds is not None:
+        course.at(until, partial(_return, course, node))
+
+
+def _return(course: Course, node: Node) -> None:
+    """It joins, if nothing else keeps it away and it is not there already."""
+    if course.away.get(node.name, math.inf) <= course.now:
+        _join(course, node)
+
+
+def _join(course: Course, node: Node) -> None:
+    course.away.pop(node.name, None)
+    course.join(node)
+
+
+def _slow(course: Course, name: str, factor: float, seconds: float | None) -> None:
+    """Of several factors at a time the last one holds."""
+    factors = course.slow.setdefault(name, [1.0])
+    factors.append(factor)
+    if seconds is not None:
+        course.at(course.now + seconds, partial(factors.remove, factor))
 
 
 def _kill(course: Course, name: str, registration: int | None = None) -> None:
@@ -93,8 +123,7 @@ def _drain(course: Course, node: Node, grace: float | None, absence: float | Non
 
 def _leave(course: Course, node: Node, absence: float | None) -> None:
     course.leave(node.name)
-    if absence is not None:
-        course.at(course.now + absence, partial(course.join, node))
+    _stay_away(course, node, absence)
 
 
 def _hand_on(course: Course, attempt: Attempt, grace: float) -> None:

@@ -3,6 +3,9 @@
 3 nodes, 2 candidates for the lead and an etcd on this machine train 12 configs for 3 epochs, while faults
 of all kinds strike. What is left, and the plan, lie in ``--folder``; ``--plan FILE`` strikes with that plan
 again, ``--shrink`` looks for the few faults of a failing plan that it takes to fail (a storm for each try).
+
+It exits with 0 if the run has survived and each fault has struck, with 1 if the run has not survived, with 3 if
+it has but some fault did not strike (the storm was weaker than planned), and with 4 if the storm itself failed.
 """
 
 from __future__ import annotations
@@ -36,10 +39,13 @@ from cerebro_elastic.testing.faults import (
 from cerebro_elastic.testing.lead import record_of
 from cerebro_elastic.testing.storm import Storm
 from cerebro_elastic.testing.storm_task import BATCH, PARTITIONS
-from cerebro_elastic.testing.verdict import fate, judge, wasted
+from cerebro_elastic.testing.verdict import fate, judge, missed, wasted
 
 NODES, CANDIDATES = 3, 2
 CONFIGS, EPOCHS = 12, 3
+WRONG, WEAK, BROKEN = 1, 3, 4
+"""Exit statuses: of a run that did not survive, of a storm of which a fault did not strike, and of one that
+failed itself."""
 LAST = 0.7
 """No fault is planned for the last units: each should meet a run that still goes on."""
 
@@ -61,8 +67,9 @@ def recipe(configs: int, epochs: int) -> dict[str, Any]:
 
 def storm(
     folder: Path, plan: FaultPlan, *, configs: int, epochs: int, members: int, deadline: float, out: Console
-) -> list[str]:
-    """Strike a fresh run in ``folder`` with ``plan``; what is wrong afterwards."""
+) -> tuple[list[str], list[str]]:
+    """Strike a fresh run in ``folder`` with ``plan``; what is wrong with the run afterwards, and which faults
+    did not strike."""
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -82,7 +89,7 @@ def storm(
     say("judging")
     problems += judge(cluster, raging.strikes)
     _report(cluster, raging, lasted, out)
-    return problems
+    return problems, list(missed(raging.strikes))
 
 
 def _report(cluster: Cluster, raging: Storm, lasted: float, out: Console) -> None:
@@ -104,6 +111,17 @@ def _report(cluster: Cluster, raging: Storm, lasted: float, out: Console) -> Non
 
 
 def main() -> int:
+    """The exit status."""
+    out = Console()
+    try:
+        return _strike(out)
+    except Exception:
+        out.print_exception()
+        out.print("the storm itself has failed, which says nothing of the run", style="red")
+        return BROKEN
+
+
+def _strike(out: Console) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -124,7 +142,6 @@ def main() -> int:
             check_etcd()
         except StoreError as error:
             parser.error(str(error))
-    out = Console()
     units = options.configs * options.epochs * PARTITIONS
     plan = random_plan(
         options.seed, options.faults, nodes=NODES, commits=int(units * LAST), members=options.etcd
@@ -134,22 +151,24 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="cerebro-storm-"))
     tries = count(1)
 
-    def problems_of(plan: FaultPlan) -> list[str]:
+    def struck_by(plan: FaultPlan) -> tuple[list[str], list[str]]:
         scratch = folder / f"{next(tries)}"
         scratch.mkdir(parents=True)
         sizes = {"configs": options.configs, "epochs": options.epochs, "members": options.etcd}
         return storm(scratch, plan, **sizes, deadline=options.deadline, out=out)
 
-    problems = problems_of(plan)
+    problems, misses = struck_by(plan)
+    for miss in misses:
+        out.print(f"WEAK: {miss}", style="yellow", highlight=False)
     for problem in problems:
         out.print(f"WRONG: {problem}", style="red", highlight=False)
     out.print(f"all is left in {folder}" if problems else "the run has survived")
     if problems and options.shrink:
-        for fault in shrink(plan, lambda part: bool(problems_of(part))):
+        for fault in shrink(plan, lambda part: bool(struck_by(part)[0])):
             out.print(f"it takes: {fault}")
     if not problems and not options.folder:
         shutil.rmtree(folder)
-    return 1 if problems else 0
+    return WRONG if problems else WEAK if misses else 0
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def check_etcd() -> None:
     if may_diverge(version):
         raise StoreError(
             f"{find_etcd()} is version {version}, of which the members of a cluster may differ after a "
-            "crash: put an etcd of 3.4.22 or later, but not 3.5.0 to 3.5.5, on PATH, or set CEREBRO_ETCD to "
+            "crash: put an etcd of 3.4.23 or later, but not 3.5.0 to 3.5.5, on PATH, or set CEREBRO_ETCD to "
             "one"
         )
 

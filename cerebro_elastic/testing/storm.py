@@ -1,7 +1,8 @@
 """The storm: a fault plan applied to a cluster of real processes, from the run's first unit to its last.
 
-A fault waits for its commit, and then for its target to be whole (a dead node cannot be hit), so that each
-of a plan strikes; who was killed or has left is started again, as a supervisor would.
+A fault waits for its commit, and then for its target to be whole (a dead node cannot be hit); who was killed
+or has left is started again, as a supervisor would. A fault may still not strike: the run may end before, or
+nobody come to its point. That says nothing of the run, and much of the plan.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,7 +30,7 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.core.values import Failure
 from cerebro_elastic.testing.cluster import GRACE, Cluster, Process
-from cerebro_elastic.testing.faults.inject import CONTROLLER
+from cerebro_elastic.testing.faults.inject import CONTROLLER, FaultFolder
 from cerebro_elastic.testing.faults.plan import Fault, FaultPlan, Point, What, Whom
 from cerebro_elastic.testing.storm_task import slow_down
 
@@ -124,7 +124,7 @@ class Storm:
                     self.seen.take(event)
                 self._step()
         for strike in self._armed:
-            cluster.faults.disarm(strike.target, strike.fault)
+            call_off(cluster.faults, strike, self.seen.revision)
         for _, act in self._later:  # wake who is paused, start who is down: both see that the run has ended
             act()
         ended = [p.wait(max(0.0, deadline - time.monotonic())) for p in self._processes().values()]
@@ -176,8 +176,12 @@ class Storm:
         strike.target = target
         self._busy.add(target)
         if fault.point is None:
-            self._hit(fault, target)
-            self._has_struck(strike, self.seen.attempts.get(target, 0), now)
+            if self._hit(fault, target):
+                self._has_struck(strike, self.seen.attempts.get(target, 0), now)
+            else:  # it was gone before we came
+                self._busy.discard(target)
+                strike.target = ""
+                self._waiting.append(strike)
             return
         self._cluster.faults.arm(target, fault)
         strike.armed = now
@@ -213,21 +217,21 @@ class Storm:
 
         self._later.append((now + fault.seconds, over))
 
-    def _hit(self, fault: Fault, target: str) -> None:
-        """Strike from outside."""
+    def _hit(self, fault: Fault, target: str) -> bool:
+        """Strike from outside; whether anybody was there to be hit."""
         if fault.whom is Whom.ETCD and fault.what is What.KILL:
             self._cluster.etcd.kill(fault.index)
-            return
+            return True
         if fault.what is What.DRAIN:
             self._cluster.ledger.drain(target, GRACE)
-            return
+            return True
         number = {
             What.KILL: signal.SIGKILL,
             What.PAUSE: signal.SIGSTOP,
             What.TERMINATE: signal.SIGTERM,
         }[fault.what]
-        for pid in self._pids(fault, target):
-            _kill(pid, number)
+        hit = [_kill(pid, number) for pid in self._pids(fault, target)]
+        return any(hit)
 
     def _recover(self, fault: Fault, target: str) -> None:
         """What time brings: the paused wake; an etcd is started again. (The rest is supervised.)"""
@@ -272,6 +276,21 @@ class Storm:
         return {**self._cluster.candidates, **self._cluster.nodes}
 
 
-def _kill(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
+def call_off(faults: FaultFolder, strike: Strike, revision: int) -> bool:
+    """Take back a fault that waits at its point; whether it did. If it was faster it has struck, now that the
+    history is at ``revision``."""
+    if faults.disarm(strike.target, strike.fault):
+        return True
+    attempt = faults.struck(strike.target, strike.fault)
+    if attempt is not None:
+        strike.revision, strike.attempt = revision, attempt
+    return False
+
+
+def _kill(pid: int, number: signal.Signals) -> bool:
+    """Whether there was such a process."""
+    try:
         os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -43,9 +43,14 @@ def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     yield from _restarted_unharmed(cluster, result.events, strikes)
     yield from _wasted(cluster, result.events, strikes)
     yield from _left_behind(cluster.folder.path, result)
+
+
+def missed(strikes: Sequence[Strike]) -> Iterator[str]:
+    """A sentence for each fault that did not strike: the storm was weaker than planned."""
     for strike in strikes:
         if not strike.revision:
-            yield f"the fault did not strike: {strike.fault}"
+            why = "nobody came to its point" if strike.target else "the run ended before it could"
+            yield f"did not strike, as {why}: {strike.fault}"
 
 
 def fate(strike: Strike, events: Sequence[Event]) -> str:

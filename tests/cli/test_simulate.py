@@ -86,6 +86,9 @@ def test_a_gantt_chart(simulate: Cerebro, project: Path) -> None:
         ("kill node-1 at 3 by 2", "`slow`, and nothing else, says `by` how much"),
         ("crash node-1 at 3 for 2", "only kill, drain, slow last `for` some seconds"),
         ("kill node-1 at 3 within 2", "only `drain` says `within` how many seconds"),
+        (f"kill node-1 at 1{'0' * 400}", "at is inf; it must be a finite number"),
+        (f"kill node-1 at 1 for 1{'0' * 30}", "seconds is 1e+30; it must be a finite number"),
+        ("slow node-1 at 1 by 0", "`slow`, and nothing else, says `by` how much, a number above 0"),
         ("drain leader at 3", "the leader decides, and is no node: it can be killed, and nothing else"),
     ],
 )
@@ -105,12 +108,22 @@ def test_wrong_faults(simulate: Cerebro, project: Path, faults: str, message: st
         ("list.json", "list.json is no table"),
         ("negative.json", "negative.json, c0000, node-0: -1 are no seconds"),
         ("empty.json", "empty.json has no seconds"),
+        ("1e308", "--seconds is 1e308: a unit takes a number above 0, at most 1e+12"),
+        ("-inf", "--seconds is -inf"),
+        ("text.json", "text.json, c0000, *: '1' are no seconds"),
+        ("truth.json", "truth.json, *, *: True are no seconds"),
+        ("huge.json", "are no seconds; give a number above 0, at most 1e+12"),
+        ("deep.json", "deep.json cannot be read as JSON"),
     ],
 )
 def test_wrong_seconds(simulate: Cerebro, project: Path, seconds: str, message: str) -> None:
     (project / "list.json").write_text("[]")
     (project / "negative.json").write_text('{"c0000": {"node-0": -1}}')
     (project / "empty.json").write_text("{}")
+    (project / "text.json").write_text('{"c0000": "1"}')
+    (project / "truth.json").write_text('{"*": true}')
+    (project / "huge.json").write_text(f'{{"*": 1{"0" * 400}}}')
+    (project / "deep.json").write_text("[" * 100_000)
     said = simulate("--seconds", seconds)
     assert said.code == 2
     assert message in " ".join(said.err.split())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -21,8 +23,9 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.ports import Instance, Search
 from cerebro_elastic.core.values import Choice, Node, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.errors import RecipeError, ScheduleError
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.sim import Simulation, Times, Toy, divergence, measured, read_faults, simulate
+from cerebro_elastic.sim import Fault, Simulation, Times, Toy, divergence, measured, read_faults, simulate
 from cerebro_elastic.testing.world import FixedSearch, RestlessSearch
 
 PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
@@ -313,3 +316,67 @@ def _about(node: str, events: Sequence[Event]) -> list[Event]:
         if (isinstance(e, NodeLeft) and e.node == node) or (isinstance(e, NodeJoined) and e.node.name == node)
     ]
     return told[1:]
+
+
+@pytest.mark.parametrize(
+    ("faults", "comings"),
+    [
+        ("kill node-1 at 30 for 20", [50.0]),
+        ("kill node-1 at 30 for 20\nkill node-1 at 35 for 5", [50.0]),
+        ("kill node-1 at 30 for 10\nkill node-1 at 35 for 20", [55.0]),
+        ("kill node-1 at 30 for 10\nkill node-1 at 40 for 10", [50.0]),
+        ("kill node-1 at 30 for 20\nkill node-1 at 30 for 20", [50.0]),
+        ("kill node-1 at 30 for 0", [30.0]),
+        ("kill node-1 at 30\nkill node-1 at 35 for 5", []),
+        ("kill node-1 at 30 for 20\nkill node-1 at 35", []),
+        ("kill node-1 at 30\njoin node-1 at 45\nkill node-1 at 60 for 5", [45.0, 65.0]),
+        ("kill node-1 at 30 for 30\njoin node-1 at 45", [45.0]),
+        ("drain node-1 at 30 for 10\nkill node-1 at 35 for 20", [55.0]),
+        ("kill node-1 at 99999999", []),
+    ],
+)
+def test_a_node_is_back_when_all_its_outages_are_over(faults: str, comings: list[float]) -> None:
+    """The longest one counts; who is told to join does so."""
+    done = run(faults=faults, times=Times(usual=1.0), plan=replace(PLAN, epochs=10))
+    assert done.state.outcome == "finished"
+    begins = sorted(v.started for v in visits(done) if v.node == "node-1")
+    gaps = [late for early, late in pairwise(begins) if late > early + 3.0]
+    assert gaps == [coming for coming in comings if coming > 30.0]
+    joined = [event for event in _about("node-1", done.events) if isinstance(event, NodeJoined)]
+    assert len(joined) == len(comings)
+
+
+def test_of_several_slow_downs_the_last_one_holds() -> None:
+    faults = "slow node-1 at 5 by 2 for 40\nslow node-1 at 15 by 4 for 20"
+    done = run(faults=faults, times=Times(usual=1.0), plan=replace(PLAN, epochs=10))
+    took = {v.started: v.seconds for v in visits(done) if v.node == "node-1"}
+    assert {at: seconds for at, seconds in took.items() if seconds != 1.0} == {
+        at: 4.0 if 15.0 <= at < 35.0 else 2.0 for at in took if 5.0 <= at < 45.0
+    }
+
+
+@pytest.mark.parametrize("value", ["1", None, True, float("nan"), float("inf"), -1.0, 1e308, 10**400])
+def test_what_is_no_number_is_told(value: Any) -> None:
+    for call in (
+        lambda: Times(usual=value),
+        lambda: Times(hop=value),
+        lambda: Times(configs={"c0000": value}),
+        lambda: Times(pairs={("c0000", "node-0"): value}),
+        lambda: Fault("kill", "node-0", value),
+        lambda: Fault("slow", "node-0", 1.0, factor=value),
+        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), Toy({}, 8), spread=value),
+        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), Toy({}, 8), start=value),
+    ):
+        with pytest.raises(ScheduleError, match="must be a finite number"):
+            call()
+
+
+def test_what_cannot_be_simulated_is_told() -> None:
+    toy = Toy({}, 8)
+    for nodes in ([], [NODES[0], NODES[0]]):
+        with pytest.raises(ScheduleError, match="one at least, and no name twice"):
+            simulate(PLAN, nodes, LongestRemaining(), SIX, Times(), toy)
+    with pytest.raises(ScheduleError, match="more than 100000000 units"):
+        simulate(replace(PLAN, epochs=10**9), NODES, LongestRemaining(), SIX, Times(), toy)
+    with pytest.raises(RecipeError, match=r"line 1 of the faults.*at is 1e\+30; it must be"):
+        read_faults(f"kill node-0 at 1{'0' * 30}", ["node-0"])

@@ -182,7 +182,7 @@ def test_a_death_shows_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "words",
     [
-        "cluster cannot be downgraded (current version: 3.4.23 is lower than determined cluster version: 3.5)",
+        "cluster cannot be downgraded (current version: 3.4.23 is lower than cluster version: 3.5)",
         "invalid downgrade; server version is lower than determined cluster version",
     ],
     ids=["3.4", "3.5"],

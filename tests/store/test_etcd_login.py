@@ -119,7 +119,7 @@ def test_other_keys_are_denied(connect: Connect, ann: StoreSettings) -> None:
 def test_a_watch_that_is_no_longer_allowed_ends(
     connect: Connect, server: EmbeddedEtcd, path: str, told: str
 ) -> None:
-    """etcd looks when a watch begins; ours begins anew after each half of the patience in which all is quiet."""
+    """etcd looks when a watch begins: ours begins anew after half of the patience in which all was quiet."""
     name = f"{path.replace('/', '-')}-{uuid.uuid4().hex}"
     keys = range_json(f"/{name}/")
     root = ask(server.settings, "authenticate", {"name": "root", "password": PASSWORD})["token"]

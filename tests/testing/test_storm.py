@@ -9,10 +9,11 @@ import pytest
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.testing.chaos import recipe
 from cerebro_elastic.testing.cluster import Cluster
-from cerebro_elastic.testing.faults import Kind, Point, What, Whom, random_plan
+from cerebro_elastic.testing.faults import Fault, Kind, Point, What, Whom, random_plan
+from cerebro_elastic.testing.faults.inject import FaultFolder
 from cerebro_elastic.testing.lead import record_of
-from cerebro_elastic.testing.storm import Storm
-from cerebro_elastic.testing.verdict import judge
+from cerebro_elastic.testing.storm import Storm, Strike, call_off
+from cerebro_elastic.testing.verdict import fate, hits, judge, missed
 
 KINDS = (
     Kind(What.KILL, Whom.RANK, Point.MIDDLE_OF_SAVE),
@@ -37,6 +38,7 @@ def test_a_run_survives_a_storm(tmp_path: Path) -> None:
         storm = Storm(cluster, plan)
         assert storm.rage(120)
     assert list(judge(cluster, storm.strikes)) == []
+    assert len(list(missed(storm.strikes))) <= 2, "a storm that blows"
 
     # The same storm, had nobody been hit: all that it has cost is then without a cause.
     unharmed = list(judge(cluster, []))
@@ -55,3 +57,33 @@ def test_a_run_survives_a_storm(tmp_path: Path) -> None:
     assert any("orphaned checkpoint" in problem for problem in problems)
     assert any("temporary file" in problem for problem in problems)
     assert any("different visits on record" in problem for problem in problems)
+
+
+SAVE = Fault(What.KILL, Whom.RANK, 1, Point.MIDDLE_OF_SAVE)
+
+
+@pytest.mark.parametrize("when", ["never", "as it is called off", "twice", "another process"])
+def test_a_fault_that_is_called_off(tmp_path: Path, when: str) -> None:
+    """Between the last look at it and the run's end it may have struck after all."""
+    faults, strike = FaultFolder(tmp_path), Strike(SAVE, target="node-1")
+    faults.make()
+    faults.arm("node-1", SAVE)
+    assert faults.take("node-2", Point.MIDDLE_OF_SAVE, 8) is None, "whoever else is there is spared"
+    if when in ("as it is called off", "twice"):
+        assert faults.take("node-1", Point.MIDDLE_OF_SAVE, 7) == SAVE
+    if when == "twice":
+        assert faults.take("node-1", Point.MIDDLE_OF_SAVE, 9) is None, "it strikes once"
+    struck = when in ("as it is called off", "twice")
+    assert call_off(faults, strike, 50) is not struck
+    assert (strike.revision, strike.attempt) == ((50, 7) if struck else (0, 0))
+    assert list(missed([strike])) == (
+        [] if struck else [f"did not strike, as nobody came to its point: {SAVE}"]
+    )
+    assert fate(strike, []) == ("unit never ended" if struck else "did not strike")
+
+
+def test_a_fault_that_was_not_due_is_no_failure_of_the_run() -> None:
+    late = Strike(Fault(What.PAUSE, Whom.AGENT, 10_000))
+    (told,) = missed([late])
+    assert told == f"did not strike, as the run ended before it could: {late.fault}"
+    assert not hits([late]), "nobody may be excused by it"

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cerebro_elastic.core.codec import decode, encode
@@ -130,7 +130,9 @@ def _signal(whom: Whom, number: signal.Signals) -> None:
     """To the agent first, for this process may not outlast the next line. SIGTERM is for the agent alone:
     it passes it on."""
     if whom in (Whom.AGENT, Whom.NODE):
-        os.kill(int(os.environ["CEREBRO_AGENT"]), number)
+        # An agent that is gone already shall not turn the fault into an error of the user's code.
+        with suppress(ProcessLookupError):
+            os.kill(int(os.environ["CEREBRO_AGENT"]), number)
     if whom is Whom.NODE and number == signal.SIGTERM:
         return
     if whom is not Whom.AGENT:
