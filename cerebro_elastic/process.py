@@ -22,6 +22,17 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether this machine has a process of this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
 def watch_parent(parent: int, gone: Callable[[], None], poll: float = 0.5) -> None:
     """Call ``gone`` from a daemon thread when ``parent`` is no longer this process's parent. Unlike
     ``die_with_parent`` this leaves time to clean up."""

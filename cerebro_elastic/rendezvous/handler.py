@@ -13,10 +13,8 @@ import atexit
 import os
 import signal
 import socket
-import tempfile
 import uuid
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import Store as TorchStore
@@ -38,6 +36,7 @@ from cerebro_elastic.process import watch_parent
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.dumps import take_death
 from cerebro_elastic.rendezvous.registration import Registration
+from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE
@@ -79,8 +78,7 @@ class NodeRendezvous(RendezvousHandler):
         )
         self._settings = settings
         self._registration: Registration | None = None
-        # Removes itself at the end of this process, at the latest.
-        self._dumps = tempfile.TemporaryDirectory(prefix="cerebro-dumps-")
+        self._dumps = Scratch("dumps")
         self._torch_store: TorchStore | None = None
         self._log = logs.EventLog(run=run, node=name)
 
@@ -140,12 +138,12 @@ class NodeRendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         if self._registration is not None:
             self._registration.close()
-        self._dumps.cleanup()
+        self._dumps.close()
         return True
 
     def _register(self) -> None:
         if self._registration is not None:
-            self._registration.renew(take_death(Path(self._dumps.name)), self._patience)
+            self._registration.renew(take_death(self._dumps.path), self._patience)
             return
         ledger = Ledger(EtcdStore(self._settings), self._run)
         if ledger.ended():
@@ -176,7 +174,7 @@ class NodeRendezvous(RendezvousHandler):
             CEREBRO_NODE=self._node.name,
             CEREBRO_BOOT=self._node.boot,
             CEREBRO_AGENT=str(os.getpid()),
-            CEREBRO_DUMPS=self._dumps.name,
+            CEREBRO_DUMPS=str(self._dumps.path),
         )
         parent = os.environ.pop("CEREBRO_PARENT", None)
         if parent is not None:

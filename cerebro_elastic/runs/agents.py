@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event, NodeDraining, NodeJoined, UnitCommitted
 from cerebro_elastic.runs.devices import VISIBLE, share_devices, visible_devices
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.scratch import SCRATCH
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
 """torchrun's ``--log-dir``: without it, it leaves a folder in the place for temporary files each time."""
@@ -97,6 +99,7 @@ class LocalAgents:
     ) -> None:
         self._run = run
         self._folder = folder
+        self._scratch = folder.logs / "scratch"
         self._settings = settings
         shares = share_devices(visible_devices(), len(names))
         self._nodes = {
@@ -120,6 +123,8 @@ class LocalAgents:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        # What agents leave that had to be killed.
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     @property
     def names(self) -> set[str]:
@@ -201,6 +206,7 @@ class LocalAgents:
             "CEREBRO_CACHE": str(self._folder.cache),
             "CEREBRO_GRACE": f"{self._grace:g}",
             TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),
+            SCRATCH: str(self._scratch),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self._grace + _MARGIN)),
             **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.embedded import EmbeddedEtcd, find_etcd
 from cerebro_elastic.store.etcd import EtcdStore
 
@@ -81,8 +81,8 @@ def _torch() -> str:
 
 def _etcd() -> str:
     with (
-        tempfile.TemporaryDirectory(prefix="cerebro-doctor-") as scratch,
-        EmbeddedEtcd(Path(scratch, "d")) as etcd,
+        Scratch("doctor") as scratch,
+        EmbeddedEtcd(scratch.path / "d") as etcd,
     ):
         store = EtcdStore(etcd.settings)
         try:

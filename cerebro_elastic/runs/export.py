@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from cerebro_elastic.core.lineage import history
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
 from cerebro_elastic.errors import RunError, TaskError
 from cerebro_elastic.files import translated
+from cerebro_elastic.process import is_alive
 from cerebro_elastic.report.card import card
 from cerebro_elastic.report.results import ConfigResult, epoch_ends, gather
 from cerebro_elastic.runs.result import RunResult, check_here
@@ -52,6 +54,7 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
     exported = _exported(result, picked)
     with translated(RunError, f"cannot write to {folder}"):
         temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
+        _remove_left(temporary)
         temporary.mkdir(parents=True)
         try:
             _write(temporary, exported, result, picked)
@@ -59,6 +62,15 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return picked
+
+
+def _remove_left(temporary: Path) -> None:
+    """What killed processes have left beside it, by their ids."""
+    stem = temporary.name.removesuffix(str(os.getpid()))
+    for left in temporary.parent.glob(f"{glob.escape(stem)}*"):
+        process = left.name.removeprefix(stem)
+        if process.isdecimal() and not is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _pick(result: RunResult, row: ConfigResult) -> Picked:

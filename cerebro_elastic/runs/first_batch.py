@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.lineage import born
@@ -14,6 +12,7 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.warm import start_of
+from cerebro_elastic.scratch import Scratch
 
 
 def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:
@@ -29,8 +28,8 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
     assert start is not None
     plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
     spec = Spec(plan, recipe.resolved(), "", data, manifest.digest, str(recipe.root), {}, "", __version__)
-    with TemporaryDirectory() as cache:
-        bench = Bench(spec, Path(cache))
+    with Scratch("check") as scratch:
+        bench = Bench(spec, scratch.path)
         bench.use_threads()
         for point in points:
             config = born(Config("c0000", point, parent=start))

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from cerebro_elastic import __version__
@@ -23,6 +22,7 @@ from cerebro_elastic.runs.apart import ask, serve
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.preflight import check
 from cerebro_elastic.runs.warm import start_of
+from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.train.measure import Measure
 
 
@@ -43,14 +43,14 @@ def measure(
     a run does before it starts; then try each of its choices with the configs that are ``tried``, alone and,
     where units share cores, up to ``beside`` at once. A choice that is refused for one is not tried with the
     others. Raises what is wrong."""
-    with TemporaryDirectory(prefix="cerebro-plan-") as folder:
+    with Scratch("plan") as scratch:
         request = {
             "recipe": recipe.resolved(),
             "root": str(recipe.root),
             "points": {name: dict(point) for name, point in points.items()},
             "tried": list(tried),
             "beside": min(beside, max(1, (os.cpu_count() or 1) // recipe.node.threads)),
-            "folder": folder,
+            "folder": str(scratch.path),
         }
         return decode(ask(__name__, "the measurement of units", request)["measured"], Measured)
 

@@ -3,7 +3,6 @@ over the recorded history."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.report.results import gather
 from cerebro_elastic.runs.part import make_search
 from cerebro_elastic.runs.result import RunResult, check_here
+from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.sim import Redecided, redecide
 
 
@@ -56,18 +56,18 @@ def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     with (
-        tempfile.TemporaryDirectory(prefix="cerebro-replay-") as scratch,
-        Again(result.spec, _cache(result, scratch)) as again,
+        Scratch("replay") as scratch,
+        Again(result.spec, _cache(result, scratch.path)) as again,
     ):
         head: CheckpointRef | None = None
         for number, (at, visit) in enumerate(_in_one_go(result, config)):
-            head = again(at, visit, head if number else at.head, str(Path(scratch, str(number))))
+            head = again(at, visit, head if number else at.head, str(scratch.path / str(number)))
             yield ReplayedVisit(visit, head.digest)
 
 
-def _cache(result: RunResult, scratch: str) -> Path:
+def _cache(result: RunResult, scratch: Path) -> Path:
     """The machine's, if it took part in the run."""
-    return result.folder.cache if result.folder.spec.exists() else Path(scratch, "cache")
+    return result.folder.cache if result.folder.spec.exists() else scratch / "cache"
 
 
 def _in_one_go(result: RunResult, config: str) -> Iterator[tuple[Config, Visit]]:

@@ -4,8 +4,8 @@
 of all kinds strike. What is left, and the plan, lie in ``--folder``; ``--plan FILE`` strikes with that plan
 again, ``--shrink`` looks for the few faults of a failing plan that it takes to fail (a storm for each try).
 
-It exits with 0 if the run has survived and each fault has struck, with 1 if the run has not survived, with 3 if
-it has but some fault did not strike (the storm was weaker than planned), and with 4 if the storm itself failed.
+Exit status: 0 if the run has survived and each fault has struck, 1 if the run has not survived, 3 if it has
+but some fault did not strike (the storm was weaker than planned), and 4 if the storm itself failed.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from cerebro_elastic.runs.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.opening import new_spec
 from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.scratch import SCRATCH
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.testing.etcd_cluster import EtcdCluster
@@ -142,6 +143,7 @@ class Cluster:
             "CEREBRO_PARENT": str(os.getpid()),
             "CEREBRO_GRACE": str(self._grace),
             TORCHRUN_LOGS: str(self.folder.logs / "torchrun"),
+            SCRATCH: str(self.folder.logs / "scratch"),
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "20",
         }
         return Process(command, self.log_of(name), env)

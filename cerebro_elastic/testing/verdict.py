@@ -146,6 +146,8 @@ def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:
             yield f"an orphaned checkpoint is left: {checkpoint}"
     for file in folder.rglob("*.tmp"):
         yield f"a temporary file is left: {file}"
+    for left in (folder / "logs" / "scratch").glob("*"):
+        yield f"a folder of a process is left: {left}"
 
 
 def processes_below(folder: Path) -> list[str]:

@@ -73,9 +73,13 @@ def commit(revision: int) -> Event:
 
 
 def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
-    with make(f"echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
+    logs = tmp_path / "a-run" / "logs"
+    leave = "mkdir -p $CEREBRO_SCRATCH/cerebro-dumps-x"
+    with make(f"{leave}; echo $PET_LOG_DIR > {tmp_path}/told; exec sleep 60") as agents:
         keep_until(agents, lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text() != "")
-    assert Path((tmp_path / "told").read_text().strip()) == tmp_path / "a-run" / "logs" / "torchrun"
+        assert (logs / "scratch" / "cerebro-dumps-x").is_dir()
+    assert Path((tmp_path / "told").read_text().strip()) == logs / "torchrun"
+    assert not (logs / "scratch").exists(), "what a killed agent leaves goes with the others' end"
 
 
 def test_who_dies_is_started_anew_after_longer_and_longer_pauses(

@@ -1,0 +1,71 @@
+"""Folders for as long as a process lives. Whoever makes one removes those that killed processes have left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+SCRATCH = "CEREBRO_SCRATCH"
+"""Where such folders are made instead of the place for temporary files: for a run's agents, in its folder."""
+
+_LOCK = "lock"
+
+
+class Scratch:
+    """An empty folder ``path``, removed by ``close``, at the end of a ``with``, or of the process.
+
+    If that is killed the next process that asks for a folder of this ``kind`` in the same place removes it.
+    It is known by its lock, which nobody holds any more.
+    """
+
+    def __init__(self, kind: str) -> None:
+        parent = Path(os.environ.get(SCRATCH) or tempfile.gettempdir())
+        parent.mkdir(parents=True, exist_ok=True)
+        prefix = f"cerebro-{kind}-"
+        for folder in parent.glob(f"{prefix}*"):
+            _remove_if_left(folder)
+        self._folder = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
+        self.path = Path(self._folder.name, "files")
+        self.path.mkdir()
+        self._lock = _locked(Path(self._folder.name))
+
+    def __repr__(self) -> str:
+        return f"<Scratch {self.path}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove it."""
+        self._folder.cleanup()
+        self._lock.close()
+
+
+def _locked(folder: Path) -> IO[str]:
+    """The folder's lock, held. It has its name only when it is: before that nobody takes it for left."""
+    lock = (folder / f".{_LOCK}").open("w")
+    # Where files cannot be locked the folder is left if this process is killed.
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(lock.name, folder / _LOCK)
+    return lock
+
+
+def _remove_if_left(folder: Path) -> None:
+    # Another user's is not ours; one without a lock is just being made, or removed.
+    with suppress(OSError), (folder / _LOCK).open() as lock:
+        if folder.lstat().st_uid != os.getuid():
+            return
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
