@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def model(finished: RunResult, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export") / "best"
+    # What an export that was killed has left; below nothing but this one is there.
+    with subprocess.Popen(["true"]) as killed:
+        killed.wait()
+    (folder.parent / f".best.tmp-{killed.pid}" / "half").mkdir(parents=True)
     export(finished, folder)
     return folder
 
