@@ -31,6 +31,13 @@ _STAYING_THREADS = ("fsspecIO", "asyncio_")
 _NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start torchrun come first, so that with several workers (`--no-loadscope-reorder`) no long one
+    is begun when the others have nothing left to do."""
+    slow = {item.path for item in items if item.get_closest_marker("cluster")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Where agents that no run of ours starts leave the folders that torchrun makes each time."""
