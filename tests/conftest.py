@@ -32,7 +32,7 @@ _NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BAS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start torchrun come first: with several workers (`--no-loadscope-reorder`) no long one is then
+    """Files that start torchrun come first: with several workers (`--no-loadscope-reorder`) no long one is
     begun when the others have nothing left to do."""
     slow = {item.path for item in items if item.get_closest_marker("cluster")}
     items.sort(key=lambda item: item.path not in slow)
