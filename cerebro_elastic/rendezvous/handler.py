@@ -147,7 +147,8 @@ class NodeRendezvous(RendezvousHandler):
         if self._registration is not None:
             self._registration.renew(take_death(Path(self._dumps.name)), self._patience)
             return
-        ledger = Ledger(EtcdStore(self._settings), self._run)
+        ledger = Ledger(EtcdStore(self._settings), self._run, self._settings.run_key)
+        ledger.check_signed(self._settings.trusted)
         if ledger.ended():
             raise RendezvousClosedError(
                 f"run {self._run!r} has ended: a node cannot join it; see `cerebro status {self._run}`"

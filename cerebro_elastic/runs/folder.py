@@ -17,6 +17,7 @@ from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.files import translated
 from cerebro_elastic.recipes import RUN_ID
+from cerebro_elastic.run_key import RunKey
 
 _LOCK = "lock"
 
@@ -44,6 +45,16 @@ class RunFolder:
     def endpoint(self) -> Path:
         """The endpoint of the run's store while it is live."""
         return self.path / "endpoint"
+
+    @property
+    def key(self) -> Path:
+        """The run's key, if its values in the store are signed."""
+        return self.path / "key"
+
+    @property
+    def new_key(self) -> Path:
+        """The key of a run of before there were keys, as long as not all is signed with it."""
+        return self.path / "key.new"
 
     @property
     def spec(self) -> Path:
@@ -158,6 +169,17 @@ def run_folder(run: str, home: str | Path | None) -> RunFolder:
             "beginning with a letter or digit"
         )
     return RunFolder(Path(home or default_home()).resolve() / run)
+
+
+def etcd_folder(run: str, home: str | Path | None) -> Path:
+    """Where the etcd lies that ``cerebro etcd`` serves for the run, with the run's key."""
+    return Path(home or default_home()).resolve() / f"{run}.etcd"
+
+
+def known_key(run: str, home: str | Path | None) -> RunKey | None:
+    """The run's key, if it lies in ``home``: beside its record, or its etcd."""
+    files = (Path(home or default_home()) / run / "key", etcd_folder(run, home) / "key")
+    return next((RunKey.read(file) for file in files if file.exists()), None)
 
 
 def find_run(run: str | Path, home: Path | None = None) -> RunFolder:

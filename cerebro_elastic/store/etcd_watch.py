@@ -169,7 +169,7 @@ class EtcdWatch:
         if "denied" not in reason and "auth" not in reason:
             raise NoAnswer(reason)
         # etcd says "permission denied" also where a login is over.
-        if self._cluster.settings.user is None or self._login_renewed:
+        if not self._cluster.logs_in or self._login_renewed:
             raise from_error({"message": reason, "code": PERMISSION_DENIED}, str(self._cluster))
         self._login_renewed = True
         self._cluster.forget_login()
