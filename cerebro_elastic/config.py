@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import RunError, StoreError, did_you_mean
 from cerebro_elastic.run_key import RunKey
 
@@ -95,7 +96,7 @@ class StoreSettings:
     @property
     def loopback(self) -> bool:
         """Whether only this machine can be reached by these endpoints."""
-        return all(_is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)
+        return all(is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:
@@ -169,10 +170,6 @@ def seconds_from(env: Mapping[str, str], name: str) -> float | None:
     if not 0 <= seconds < math.inf:
         raise RunError(f"{name} is {text!r}: give a number of seconds of at least 0, such as 30")
     return seconds
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _path(text: str | None) -> Path | None:

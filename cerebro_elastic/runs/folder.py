@@ -15,7 +15,7 @@ from typing import TextIO
 from cerebro_elastic.core.codec import UnreadableValue, decode
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.files import translated
+from cerebro_elastic.files import as_its_folder, private_folder, translated
 from cerebro_elastic.recipes import RUN_ID
 from cerebro_elastic.run_key import RunKey
 
@@ -152,13 +152,13 @@ class RunFolder:
         """The lock's file, which also says that this folder is a run's."""
         lock = self.path / _LOCK
         with translated(RunError, f"cannot keep a run in {self.path}; choose another --home"):
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path)
             if not lock.exists() and any(self.path.iterdir()):
                 raise RunError(
                     f"{self.path} exists and is no run's folder: choose another id with --run-id, or another "
                     "--home"
                 )
-            return lock.open("w")
+            return open(lock, "w", opener=as_its_folder)
 
 
 def run_folder(run: str, home: str | Path | None) -> RunFolder:

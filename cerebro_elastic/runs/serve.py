@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.files import private_folder
 from cerebro_elastic.run_key import VARIABLE, RunKey
 from cerebro_elastic.runs.folder import etcd_folder
 from cerebro_elastic.runs.watcher import Watcher
@@ -39,7 +40,7 @@ def serve(
     """
     watcher = watcher or Watcher()
     folder = etcd_folder(run, home)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(folder)
     key = RunKey.from_env(os.environ) or RunKey.kept(folder / "key")
     with (
         EmbeddedEtcd(folder / "data", port, listen, key) as etcd,

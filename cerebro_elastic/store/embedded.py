@@ -26,6 +26,7 @@ import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
+from cerebro_elastic.files import as_its_folder, private_folder
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.cluster import LOGIN
 
@@ -164,7 +165,7 @@ class EmbeddedEtcd:
         """On the given port, or on a free one."""
         binary = find_etcd()
         with _disk_full_told(self.data_dir):
-            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.data_dir)
             _check_unlocked(self.data_dir)
             for _ in range(_PORT_TRIES):
                 if not self._fixed_port:
@@ -179,7 +180,7 @@ class EmbeddedEtcd:
             _check_port(self._listen, self.port)
         # The name tells this server from another that got the port in the meantime.
         name = f"cerebro-{uuid.uuid4().hex}"
-        with self.log.open("ab") as log:
+        with open(self.log, "ab", opener=as_its_folder) as log:
             log_start = log.tell()
             self._process = launch([str(binary), *self._arguments(name)], log.fileno())
         try:

@@ -17,6 +17,7 @@ from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Choice, Spec
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.store.etcd import EtcdStore
@@ -88,6 +89,7 @@ def _work(
     check_admission(spec)
     _check_ranks(ledger, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
     cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+    private_folder(cache)
     device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
     clock = SystemClock()
     with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
