@@ -31,9 +31,9 @@ def fence(text: str) -> str:
     return "`" * max(3, _longest(text) + 1)
 
 
-def yaml_value(value: Any) -> str:
-    """On one line."""
-    text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=math.inf)
+def yaml_value(value: str) -> str:
+    """A text as a value on one line."""
+    text: str = yaml.safe_dump([one_line(value)], default_flow_style=True, allow_unicode=True, width=math.inf)
     return text.strip()[1:-1]
 
 

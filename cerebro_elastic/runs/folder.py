@@ -177,7 +177,10 @@ def etcd_folder(run: str, home: str | Path | None) -> Path:
 
 
 def known_key(run: str, home: str | Path | None) -> RunKey | None:
-    """The run's key, if it lies in ``home``: beside its record, or its etcd."""
+    """The run's key, if it is in the environment or in ``home``: beside the run's record, or its etcd."""
+    given = RunKey.from_env(os.environ)
+    if given is not None:
+        return given
     files = (Path(home or default_home()) / run / "key", etcd_folder(run, home) / "key")
     return next((RunKey.read(file) for file in files if file.exists()), None)
 

@@ -135,11 +135,12 @@ def _go_on(
 def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
     """The key with which the run is signed; none in an etcd that is trusted, unless one is given. A run of
     before there were keys (``old``, without one) gets a new one, which becomes its own when all is signed."""
-    given = RunKey.from_env(os.environ) if store is None else store.run_key
+    given = store.run_key if store is not None else None
+    if given is None and store is not None and store.trusted:
+        return None
+    given = given or RunKey.from_env(os.environ)
     if given is not None:
         return given.kept_in(folder.key)
-    if store is not None and store.trusted:
-        return None
     return RunKey.kept(folder.new_key if old and not folder.key.exists() else folder.key)
 
 

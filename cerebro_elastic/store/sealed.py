@@ -31,14 +31,14 @@ from cerebro_elastic.store.base import (
 
 _MARK = b"\nhmac:"
 _SIGNATURE = 43
+_UNSIGNED = b" is not signed with the key of the run"
 _LOG = logs.EventLog()
 
 
 class SealedStore:
     """``store``, where the values of keys that are ``ours`` are signed with ``key`` and read back without
-    their signature. Who reads a value that does not bear it gets a text that says so and is no value of
-    anything; who watches does not get it at all. Without a ``key`` nothing is signed, and the signatures of
-    others are left unread."""
+    their signature. Who reads a value that does not bear it gets a text that says so, and is no value of
+    anything (``unsigned``). Without a ``key`` nothing is signed, and others' signatures are left unread."""
 
     def __init__(self, store: Store, ours: Callable[[str], bool], key: RunKey | None) -> None:
         self.bare = store
@@ -82,13 +82,10 @@ class SealedStore:
 
     def opened(self, batch: ChangeBatch) -> ChangeBatch:
         """A batch as it is for us."""
-        return ChangeBatch(batch.revision, tuple(filter(None, map(self._changed, batch.changes))))
+        return ChangeBatch(batch.revision, tuple(map(self._changed, batch.changes)))
 
-    def _changed(self, change: Change) -> Change | None:
-        if change.item is None or not self._ours(change.key):
-            return change
-        value = self._value(change.item)
-        return None if value is None else replace(change, item=replace(change.item, value=value))
+    def _changed(self, change: Change) -> Change:
+        return change if change.item is None else replace(change, item=self._opened(change.item))
 
     def _sealed(self, op: Op) -> Op:
         if self._key is None or not isinstance(op, Put) or not self._ours(op.key):
@@ -98,22 +95,20 @@ class SealedStore:
     def _opened(self, item: KeyValue) -> KeyValue:
         if not self._ours(item.key):
             return item
-        value = self._value(item)
-        if value is None:
-            value = f"{item.key} is not signed with the key of the run".encode()
-        return item if value is item.value else replace(item, value=value)
-
-    def _value(self, item: KeyValue) -> bytes | None:
-        """Without its signature; ``None`` if that is not ours."""
         value, signature = _split(item.value)
-        if self._key is None or self._bears(item.key, value, signature):
-            return value
-        _LOG.warning("not signed with the key of the run", key=item.key, revision=item.mod_revision)
-        return None
+        if self._key is not None and not self._bears(item.key, value, signature):
+            _LOG.warning("not signed with the key of the run", key=item.key, revision=item.mod_revision)
+            value = item.key.encode() + _UNSIGNED
+        return item if value is item.value else replace(item, value=value)
 
     def _bears(self, name: str, value: bytes, signature: bytes) -> bool:
         assert self._key is not None
         return hmac.compare_digest(self._key.signature(name, value), signature)
+
+
+def unsigned(item: KeyValue) -> bool:
+    """Whether a value, as a ``SealedStore`` gives it, is there in the place of one that is not signed."""
+    return item.value.endswith(_UNSIGNED)
 
 
 class _SealedWatch:
