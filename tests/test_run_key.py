@@ -57,7 +57,7 @@ def test_there_is_none_in_an_empty_environment() -> None:
 def test_what_is_no_key_is_refused_and_not_told(wrong: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(wrong)
     for env in ({"CEREBRO_RUN_KEY": wrong}, {"CEREBRO_RUN_KEY_FILE": str(tmp_path / "key")}):
-        with pytest.raises(RunError, match="is no key of a run: it must be 64 hex.*openssl rand") as caught:
+        with pytest.raises(RunError, match=r"is no key of a run: it must be 64 hex.*openssl rand") as caught:
             RunKey.from_env(env)
         assert "s3cret" not in str(caught.value)
 
