@@ -1,6 +1,7 @@
 """How a process reaches the store: a frozen value that checks itself, and its way through the environment.
 
-The password is handed on by environment only: it is kept out of ``repr``, keys and command lines.
+The password and the run's key are handed on by environment or file only: they are kept out of ``repr``, keys
+and command lines.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import RunError, StoreError, did_you_mean
+from cerebro_elastic.run_key import RunKey
 
 _ENV = "CEREBRO_ETCD_"
 DRIVERS = ("gateway", "grpc")
@@ -26,6 +29,8 @@ class StoreSettings:
     ``endpoints`` are ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn. TLS is used if ``ca`` or
     ``cert`` is given (PEM files; without ``ca`` the usual authorities are trusted). ``patience`` is how
     many seconds a verb is retried before the store counts as unavailable. ``driver`` is one of ``DRIVERS``.
+    ``run_key`` is the key of the run that lies there; without ``user`` it is the login, too, if the etcd asks
+    for one.
     """
 
     endpoints: tuple[str, ...]
@@ -35,6 +40,7 @@ class StoreSettings:
     key: Path | None = None
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    run_key: RunKey | None = field(default=None, repr=False)
     patience: float = 10.0
 
     def __post_init__(self) -> None:
@@ -82,15 +88,22 @@ class StoreSettings:
         return "with TLS and a certificate" if self.cert else "with TLS and without a certificate"
 
     @property
+    def trusted(self) -> bool:
+        """Whether etcd itself lets nobody write but who may: it knows who we are by a certificate, or by a
+        login that nobody on the way can read."""
+        return self.cert is not None or (self.user is not None and (self.tls or self.loopback))
+
+    @property
     def loopback(self) -> bool:
         """Whether only this machine can be reached by these endpoints."""
-        return all(_is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)
+        return all(is_loopback(host_port(endpoint)[0]) for endpoint in self.endpoints)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> StoreSettings:
         """Settings from ``CEREBRO_ETCD_ENDPOINTS`` (comma-separated), ``_DRIVER``, ``_CA``, ``_CERT``,
         ``_KEY``, ``_USER``, ``_PASSWORD`` and ``_PATIENCE``; an empty variable counts as absent. Instead
-        of the password itself, ``_PASSWORD_FILE`` may name a file that holds it: a mounted secret."""
+        of the password itself, ``_PASSWORD_FILE`` may name a file that holds it: a mounted secret. The run's
+        key comes from ``CEREBRO_RUN_KEY``, or the file that ``CEREBRO_RUN_KEY_FILE`` names."""
         source = os.environ if env is None else env
         found = {
             name.removeprefix(_ENV).lower(): value
@@ -109,11 +122,12 @@ class StoreSettings:
             key=_path(found.get("key")),
             user=found.get("user"),
             password=found.get("password") or _secret(found.get("password_file")),
+            run_key=RunKey.from_env(source),
             patience=_seconds(found.get("patience", "10")),
         )
 
     def to_env(self) -> dict[str, str]:
-        """The variables from which ``from_env`` makes these settings again. Holds the password: for the
+        """The variables from which ``from_env`` makes these settings again. Holds secrets: for the
         environment of a child process only."""
         values = {
             "ENDPOINTS": ",".join(self.endpoints),
@@ -125,7 +139,8 @@ class StoreSettings:
             "PASSWORD": self.password,
             "PATIENCE": self.patience,
         }
-        return {_ENV + name: str(value) for name, value in values.items() if value is not None}
+        ours = {_ENV + name: str(value) for name, value in values.items() if value is not None}
+        return {**ours, **(self.run_key.to_env() if self.run_key else {})}
 
 
 def host_port(endpoint: str) -> tuple[str, int]:
@@ -155,10 +170,6 @@ def seconds_from(env: Mapping[str, str], name: str) -> float | None:
     if not 0 <= seconds < math.inf:
         raise RunError(f"{name} is {text!r}: give a number of seconds of at least 0, such as 30")
     return seconds
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _path(text: str | None) -> Path | None:

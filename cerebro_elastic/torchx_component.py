@@ -17,7 +17,7 @@ from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 
-_SECRET = re.compile(r"PASSWORD$|SECRET|TOKEN$|AWS_ACCESS_KEY")
+_SECRET = re.compile(r"PASSWORD$|SECRET|TOKEN$|AWS_ACCESS_KEY|RUN_KEY$")
 _NODE_MB, _LEAD_MB, _ETCD_MB = 2048, 1024, 1024
 
 
@@ -190,8 +190,8 @@ def _check_env(env: Dict[str, str]) -> None:
         if _SECRET.search(name):
             raise RecipeError(
                 f"--env {name}: its value would be written down with the job. Leave it to the environment of "
-                "the hosts, to their role (AWS), or to a mounted file, which CEREBRO_ETCD_PASSWORD_FILE or "
-                "AWS_SHARED_CREDENTIALS_FILE names"
+                "the hosts, to their role (AWS), or to a mounted file, which CEREBRO_ETCD_PASSWORD_FILE, "
+                "CEREBRO_RUN_KEY_FILE or AWS_SHARED_CREDENTIALS_FILE names"
             )
 
 

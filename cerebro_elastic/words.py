@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import re
+
+# What moves the cursor, colours, or turns the direction of writing, and so would show what is not there.
+_UNSEEN = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
 
 def counted(number: int, what: str, many: str | None = None) -> str:
     """``1 node``, ``2 nodes``; ``many`` is the plural if it is not made by an s."""
     return f"{number} {what if number == 1 else many or what + 's'}"
+
+
+def visible(text: str) -> str:
+    """Somebody's text as it may be shown: what a terminal would obey stands there as a sign of one column.
+    Lines stay lines."""
+    return _UNSEEN.sub(_sign, text)
+
+
+def one_line(text: str) -> str:
+    """As ``visible``, of one line."""
+    return visible(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
+
+
+def _sign(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code == 0x7F:
+        return "\N{SYMBOL FOR DELETE}"
+    return chr(0x2400 + code) if code < 0x20 else "\N{REPLACEMENT CHARACTER}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from cerebro_elastic.parallel.team import Ranks
+from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.agents import TORCHRUN_LOGS
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.testing.proxy import BadProxy
@@ -43,6 +45,14 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Where agents that no run of ours starts leave the folders that torchrun makes each time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TORCHRUN_LOGS, str(tmp_path_factory.mktemp("torchrun")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_runs_key() -> Iterator[None]:
+    """All runs in the shared etcd, which anybody may write to, are signed with one key."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, secrets.token_hex(32))
         yield
 
 

@@ -40,6 +40,7 @@ def test_the_environment_gives_back_what_it_got(pem: Path) -> None:
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEREBRO_ETCD_ENDPOINTS", "a:1, b:2")
     monkeypatch.setenv("CEREBRO_ETCD_USER", "")
+    monkeypatch.setenv("CEREBRO_RUN_KEY", "")
     assert StoreSettings.from_env() == StoreSettings(endpoints=("a:1", "b:2"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.words import visible
 
 
 def main() -> None:
@@ -14,7 +15,7 @@ def main() -> None:
 
         app()
     except CerebroError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before a command has begun
         sys.exit(130)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, people, results
-from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, echo, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import json_text, outcome_json, state_json
@@ -82,10 +82,10 @@ def run(
                 watcher=view.watcher,
             )
     except KeyboardInterrupt:
-        typer.echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
+        echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
         raise typer.Exit(130) from None
     if as_json:
-        typer.echo(json_text(outcome_json(result)))
+        echo(json_text(outcome_json(result)))
         return
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
@@ -137,9 +137,9 @@ def join(
                 watcher=view.watcher,
             )
     except KeyboardInterrupt:
-        typer.echo("left the run; nothing that was committed is lost, and others go on.")
+        echo("left the run; nothing that was committed is lost, and others go on.")
         return
-    typer.echo(f"a record of the run is at {result.folder.path}")
+    echo(f"a record of the run is at {result.folder.path}")
 
 
 @app.command()
@@ -157,7 +157,7 @@ def drain(
 
     ask(run, node, grace=grace, home=home, store=store_of(etcd))
     given = "" if grace >= A_DAY else f", or part-way through it after {grace:g} s"
-    typer.echo(f"{node} leaves run {run} when its unit is done{given}")
+    echo(f"{node} leaves run {run} when its unit is done{given}")
 
 
 app.command()(prepare)
@@ -175,7 +175,7 @@ def status(
 
     spec, state, live = ask(run, home=home, store=store_of(etcd))
     if as_json:
-        typer.echo(json_text(state_json(spec.plan.run, state, live)))
+        echo(json_text(state_json(spec.plan.run, state, live)))
         return
     console = terminal()
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
@@ -207,16 +207,14 @@ def verify(
     if as_json:
         decided = again and asdict(again)
         told = {"visits": visits, "violations": [asdict(v) for v in violations], "decided": decided}
-        typer.echo(json_text(told))
+        echo(json_text(told))
     else:
         for violation in violations:
-            typer.echo(f"{violation.invariant}: {violation.story}", err=True)
+            echo(f"{violation.invariant}: {violation.story}", err=True)
         if not violations:
-            typer.echo(
-                f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold"
-            )
+            echo(f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold")
         if again is not None:
-            typer.echo(_decided(again, result.spec.version))
+            echo(_decided(again, result.spec.version))
     if violations:
         raise typer.Exit(1)
 
@@ -249,11 +247,11 @@ def replay(
         total += 1
         differ += not done.same
         mark = "same" if done.same else f"DIFFERS: recorded {done.visit.output.digest[:12]}"
-        typer.echo(f"{unit_text(done.visit.unit)} on {done.visit.node}: {done.digest[:12]} {mark}")
+        echo(f"{unit_text(done.visit.unit)} on {done.visit.node}: {done.digest[:12]} {mark}")
     if differ:
-        typer.echo(f"{differ} of {counted(total, 'visit')} of {name} not as recorded", err=True)
+        echo(f"{differ} of {counted(total, 'visit')} of {name} not as recorded", err=True)
         raise typer.Exit(1)
-    typer.echo(f"bit-identical to the record: {counted(total, 'visit')} of {name}")
+    echo(f"bit-identical to the record: {counted(total, 'visit')} of {name}")
 
 
 @app.command()
@@ -288,5 +286,5 @@ def _main(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        typer.echo(__version__)
+        echo(__version__)
         raise typer.Exit

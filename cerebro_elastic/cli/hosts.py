@@ -13,6 +13,7 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     SubmittedBy,
+    echo,
     parent,
     stopped_as_by_ctrl_c,
     store_of,
@@ -69,11 +70,11 @@ def host(
                 watcher=view.watcher,
             )
     except KeyboardInterrupt:
-        typer.echo("left the run; nothing that was committed is lost, and others go on.")
+        echo("left the run; nothing that was committed is lost, and others go on.")
         return
     if result is not None:
         terminal().print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-        typer.echo(f"a record of the run is at {result.folder.path}")
+        echo(f"a record of the run is at {result.folder.path}")
 
 
 def etcd(
@@ -87,8 +88,8 @@ def etcd(
 ) -> None:
     """Serve an etcd for the hosts of one run, until they have ended.
 
-    It has neither login nor TLS: for one machine or a trusted network, to try things out. What must outlive a
-    machine needs an etcd of three members.
+    It asks for the run's key, which it makes, and does not encrypt: for one machine, or a network where nobody
+    listens who should not. What must outlive a machine needs an etcd of three members.
     """
     from cerebro_elastic.runs.serve import serve
 
@@ -100,7 +101,7 @@ def etcd(
             listen = "127.0.0.1" if submitted_by == parent() else listen
             serve(run, port=port, listen=listen, home=home, watcher=view.watcher)
     except KeyboardInterrupt:
-        typer.echo("etcd stopped; the same command goes on with its data.")
+        echo("etcd stopped; the same command goes on with its data.")
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:

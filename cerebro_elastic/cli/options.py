@@ -14,6 +14,7 @@ import typer
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.process import watch_parent
+from cerebro_elastic.words import visible
 
 Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
@@ -35,6 +36,11 @@ def store_of(etcd: str | None) -> StoreSettings | None:
     from cerebro_elastic.runs.attach import store_at
 
     return store_at(etcd) if etcd else None
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """A line of text that may have others' words in it."""
+    typer.echo(visible(text), err=err)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 import yaml
 
-from cerebro_elastic.cli.options import Etcd, Home, store_of
+from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
 from cerebro_elastic.report.tables import hparams_text
 
 Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.")]
@@ -25,7 +25,7 @@ def stop(
     from cerebro_elastic.runs.people import stop as ask
 
     stopped = ask(run, config, reason=reason, home=home, store=store_of(etcd))
-    typer.echo(f"{config} is stopped in epoch {stopped.epoch + 1}; to go on: cerebro resume {run} {config}")
+    echo(f"{config} is stopped in epoch {stopped.epoch + 1}; to go on: cerebro resume {run} {config}")
 
 
 def resume(
@@ -39,7 +39,7 @@ def resume(
     from cerebro_elastic.runs.people import resume as ask
 
     resumed = ask(run, config, reason=reason, home=home, store=store_of(etcd))
-    typer.echo(f"{config} goes on in epoch {resumed.epoch + 1}")
+    echo(f"{config} goes on in epoch {resumed.epoch + 1}")
 
 
 def clone(
@@ -60,7 +60,7 @@ def clone(
 
     new = ask(run, config, dict(map(_pair, changes or [])), start=start, home=home, store=store_of(etcd))
     begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {config}"
-    typer.echo(f"{new.id} begins {begins}: {hparams_text(new.hparams)}")
+    echo(f"{new.id} begins {begins}: {hparams_text(new.hparams)}")
 
 
 def _pair(text: str) -> tuple[str, Any]:

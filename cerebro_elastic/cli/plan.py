@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.cli.options import Home, Json
+from cerebro_elastic.cli.options import Home, Json, echo
 from cerebro_elastic.cli.shown import json_text
 from cerebro_elastic.core.values import Choice
 from cerebro_elastic.errors import RecipeError
@@ -53,7 +53,7 @@ def plan(
         say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
-        typer.echo(json_text(_json(found, price)))
+        echo(json_text(_json(found, price)))
     else:
         _show(terminal(), checked, found, price)
 

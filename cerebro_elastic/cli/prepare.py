@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import SubmittedBy, watch
+from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.records import Progress
 from cerebro_elastic.data.share import Share
@@ -75,7 +75,7 @@ def prepare(
             share=_share(share),
             show=_Shown(),
         )
-    typer.echo(f"{_told(manifest)} at {destination} (digest {manifest.digest[:12]})")
+    echo(f"{_told(manifest)} at {destination} (digest {manifest.digest[:12]})")
 
 
 def _told(manifest: Manifest) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Etcd, Home, store_of
+from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
 
 
 def report(
@@ -30,9 +30,9 @@ def report(
     from cerebro_elastic.runs.result import open_run
 
     result = open_run(run, home=home, store=store_of(etcd))
-    typer.echo(write_report(result, output))
+    echo(write_report(result, output))
     if gantt is not None:
-        typer.echo(write_gantt(result.events, gantt))
+        echo(write_gantt(result.events, gantt))
 
 
 def export(
@@ -54,6 +54,4 @@ def export(
     if best and config is not None:
         raise typer.BadParameter("--best and --config name two configs: keep one")
     picked = write(open_run(run, home=home, store=store_of(etcd)), folder, config)
-    typer.echo(
-        f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}"
-    )
+    echo(f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}")

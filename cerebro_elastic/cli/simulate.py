@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cerebro_elastic.cli.options import Home, Json
+from cerebro_elastic.cli.options import Home, Json, echo
 from cerebro_elastic.cli.shown import json_text
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.core.values import Status
@@ -71,7 +71,7 @@ def simulate(
     if gantt is not None:
         write_gantt(done.simulation.events, gantt)
     if as_json:
-        typer.echo(json_text(_json(done)))
+        echo(json_text(_json(done)))
     else:
         _show(done, report, gantt)
     if done.simulation.state.outcome is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cerebro_elastic.cli.options import Etcd, Home, Json, store_of
+from cerebro_elastic.cli.options import Etcd, Home, Json, echo, store_of
 from cerebro_elastic.cli.shown import json_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.report.trials import TrialRow, trial_rows, trials_view
@@ -25,14 +25,14 @@ def trials(
     spec, state, _ = ask(run, home=home, store=store_of(etcd))
     rows = trial_rows(state)
     if as_json:
-        typer.echo(json_text({"run": spec.plan.run, "trials": [_json(row) for row in rows]}))
+        echo(json_text({"run": spec.plan.run, "trials": [_json(row) for row in rows]}))
     elif len(spec.plan.choices) == 1:
-        typer.echo(
+        echo(
             f"run {spec.plan.run} trains by {spec.plan.choices[0]} and tries nothing else; with several "
             "entries in `parallelism`, or `auto`, it would"
         )
     elif not rows:
-        typer.echo("nothing is tried yet")
+        echo("nothing is tried yet")
     else:
         terminal().print(trials_view(rows))
 

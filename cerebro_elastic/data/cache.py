@@ -21,7 +21,18 @@ from typing import IO
 from cerebro_elastic.data.manifest import ColumnFile, Manifest, Split
 from cerebro_elastic.data.partition import Partition, open_partition
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Content, Place, chunks, digest, locate, pour, replacing, translated
+from cerebro_elastic.files import (
+    Content,
+    Place,
+    as_its_folder,
+    chunks,
+    digest,
+    locate,
+    make_folder,
+    pour,
+    replacing,
+    translated,
+)
 
 _LOOK_SECONDS = 0.05
 """How often who waits for another process's fetch looks whether it is over."""
@@ -112,9 +123,9 @@ def _size(path: Path) -> int:
 def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
     """Hold the folder for this process; what a killed one left there is removed first. Who waits for it lives
     as long as what another one brings grows: a fetch that hangs is a hang for both."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     brought = -1
-    with open(folder / "lock", "w") as lock:
+    with open(folder / "lock", "w", opener=as_its_folder) as lock:
         while not _held(lock):
             if (by_now := sum(map(_size, folder.iterdir()))) != brought:
                 brought = by_now
@@ -164,7 +175,7 @@ def _linked(source: Place, path: str) -> bool:
 
 
 def _copied(source: Place, path: str, beat: Callable[[], None]) -> Content:
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=as_its_folder) as file:
         return pour(_beating(source, beat), file)
 
 

@@ -1,6 +1,7 @@
 """Files on any fsspec URL: read and written in chunks, hashed on the way, patient with their storage."""
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
+from cerebro_elastic.files.modes import as_its_folder, make_folder, private_folder, write_text
 from cerebro_elastic.files.places import (
     Place,
     chunks,
@@ -27,6 +28,7 @@ __all__ = [
     "Content",
     "Place",
     "Sha256",
+    "as_its_folder",
     "chunks",
     "content",
     "digest",
@@ -34,8 +36,10 @@ __all__ = [
     "expand",
     "in_a_hurry",
     "locate",
+    "make_folder",
     "open_read",
     "pour",
+    "private_folder",
     "read",
     "read_into",
     "redacted",
@@ -46,4 +50,5 @@ __all__ = [
     "sizes",
     "translated",
     "write",
+    "write_text",
 ]

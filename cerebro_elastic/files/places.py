@@ -26,6 +26,7 @@ import tenacity
 from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, digest, fill, pour
+from cerebro_elastic.files.modes import as_its_folder, make_folder
 from cerebro_elastic.files.multipart import Upload
 from cerebro_elastic.files.trouble import Trouble, presentable, redacted, storage_error, trouble_of
 
@@ -177,7 +178,11 @@ def write(place: Place, data: Iterable[Chunk]) -> Content:
         if "s3" in _protocols(place.fs):
             return _write_s3(place, data)
         return _do(place, lambda fs: _upload(fs, place.path, data))
-    with _told(place), replacing(place.path) as temporary, open(temporary, "xb") as file:
+    with (
+        _told(place),
+        replacing(place.path) as temporary,
+        open(temporary, "xb", opener=as_its_folder) as file,
+    ):
         written = pour(data, file)
         file.flush()
         os.fsync(file.fileno())
@@ -197,7 +202,7 @@ def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
 def replacing(path: str) -> Iterator[str]:
     """A temporary name beside the local ``path``: it becomes ``path`` when the block ends well,
     else it is removed."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    make_folder(os.path.dirname(path))
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     try:
         yield temporary

@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from cerebro_elastic.addresses import is_loopback, listening_address, loopback_interface
 from cerebro_elastic.errors import GroupBroken
 
 FORM_SECONDS = 20.0
@@ -36,6 +38,8 @@ COLLECTIVE_SECONDS = 600.0
 """How long one collective may take by default: a peer that lives but does nothing is given up then."""
 
 _WAIT_SECONDS = 1.0
+
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 _SIGNS = ("gloo", "nccl", "connection closed", "connection reset", "connection refused", "broken pipe")
 """What the messages of collectives say that failed because of a peer: gloo has no error class of its own."""
@@ -55,9 +59,32 @@ def _nothing() -> None:
 
 
 def listen(host: str, *, timeout: float = FORM_SECONDS) -> TCPStore:
-    """Rank 0's end of the meeting place, on a free port of ``host``: ``store.port``."""
+    """Rank 0's end of the meeting place, for those who know this machine as ``host``: on a free port
+    (``store.port``) of ``store.host``."""
     with _clear(f"{host} cannot be listened at"):
-        return TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout))
+        try:
+            address, listener = _listening(host)
+        except OSError as exc:
+            raise GroupBroken(f"{host} cannot be listened at: {exc}; the unit can be tried again") from exc
+        port = listener.getsockname()[1]
+        # Given no socket, torch would listen on all interfaces.
+        return TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout),
+            master_listen_fd=listener.detach(),
+        )
+
+
+def _listening(host: str) -> tuple[str, socket.socket]:
+    """A socket for others, and the address or name at which they find it."""
+    address = listening_address(host)
+    if address is None:
+        return host, socket.create_server(("", 0))
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return address, socket.create_server((address, 0), family=family)
 
 
 def connect(host: str, port: int, *, timeout: float = FORM_SECONDS) -> TCPStore:
@@ -86,7 +113,7 @@ def formed(
     ``waiting`` is called about once a second until all are there; what it raises ends the wait.
     """
     sweep()
-    with _clear(f"rank {rank} of {size}"):
+    with _clear(f"rank {rank} of {size}"), _kept_here(store.host):
         _meet(store, rank, size, patience, waiting)
         _form(store, rank, size, device, timeout)
         try:
@@ -166,6 +193,20 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
         # wait for each other under different names.
         c10d._world.group_count = 0
         raise
+
+
+@contextmanager
+def _kept_here(host: str) -> Iterator[None]:
+    """Of ranks that meet at a loopback address the groups listen there, too: by default they would at the
+    machine's own. What the user says about interfaces stands."""
+    ours = {} if not is_loopback(host) else {name: loopback_interface() for name in _INTERFACES}
+    ours = {name: value for name, value in ours.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _end() -> None:

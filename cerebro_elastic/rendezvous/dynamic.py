@@ -28,6 +28,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, Compacted, LeaseLost, TxnUnknown
+from cerebro_elastic.rendezvous.pickled import PlainState
 from cerebro_elastic.store.base import Compare, KeyValue, Put, Store, at_revision
 from cerebro_elastic.store.etcd import EtcdStore
 
@@ -48,7 +49,8 @@ def create(params: RendezvousParameters) -> DynamicRendezvousHandler:
     # when that agent is dead. Without that, each round's rank 0 makes one anew.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     lasting = Lasting(store)
-    return create_handler(EtcdTorchStore(lasting), EtcdBackend(lasting, params.run_id), params)
+    backend = EtcdBackend(lasting, params.run_id)
+    return create_handler(EtcdTorchStore(lasting), PlainState(backend, backend.key), params)
 
 
 class Lasting:
@@ -75,7 +77,7 @@ class EtcdBackend(RendezvousBackend):
 
     def __init__(self, lasting: Lasting, run_id: str) -> None:
         self._lasting = lasting
-        self._key = f"{ROOT}rendezvous/{run_id}"
+        self.key = f"{ROOT}rendezvous/{run_id}"
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class EtcdBackend(RendezvousBackend):
 
     def get_state(self) -> tuple[bytes, int] | None:
         with _told(RendezvousConnectionError):
-            item = self._lasting.store.get(self._key)
+            item = self._lasting.store.get(self.key)
         return (item.value, item.mod_revision) if item else None
 
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, int, bool] | None:
@@ -93,11 +95,11 @@ class EtcdBackend(RendezvousBackend):
         if isinstance(revision, int):
             with _told(RendezvousConnectionError):
                 try:
-                    written = self._lasting.put([at_revision(self._key, revision)], (self._key, state))
+                    written = self._lasting.put([at_revision(self.key, revision)], (self.key, state))
                     if written:
                         return state, written, True
                 except TxnUnknown:
-                    item = self._lasting.store.get(self._key)
+                    item = self._lasting.store.get(self.key)
                     if item is not None and item.value == state:
                         return state, item.mod_revision, True
         present = self.get_state()

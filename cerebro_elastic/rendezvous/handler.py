@@ -17,8 +17,8 @@ import uuid
 from dataclasses import replace
 
 import torch
+from torch._C._distributed_c10d import HashStore
 from torch._C._distributed_c10d import Store as TorchStore
-from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -119,11 +119,10 @@ class NodeRendezvous(RendezvousHandler):
             raise RendezvousConnectionError(str(exc)) from exc
         self._prepare_ranks()
         # torch wants a fresh store for each round; the old one goes when nobody refers to it.
-        self._torch_store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        port = self._torch_store.port
-        return RendezvousInfo(
-            self._torch_store, 0, 1, RendezvousStoreInfo(master_addr=self._node.address, master_port=port)
-        )
+        # Of this one agent's group nobody else needs it: it has no port. Ranks use the address alone.
+        self._torch_store = HashStore()
+        where = RendezvousStoreInfo(master_addr=self._node.address, master_port=0)
+        return RendezvousInfo(self._torch_store, 0, 1, where)
 
     def is_closed(self) -> bool:
         return False
@@ -145,7 +144,8 @@ class NodeRendezvous(RendezvousHandler):
         if self._registration is not None:
             self._registration.renew(take_death(self._dumps.path), self._patience)
             return
-        ledger = Ledger(EtcdStore(self._settings), self._run)
+        ledger = Ledger(EtcdStore(self._settings), self._run, self._settings.run_key)
+        ledger.check_signed(self._settings.trusted)
         if ledger.ended():
             raise RendezvousClosedError(
                 f"run {self._run!r} has ended: a node cannot join it; see `cerebro status {self._run}`"

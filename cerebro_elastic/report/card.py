@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
 from cerebro_elastic.core.values import CheckpointRef, Config, Spec, Visit
+from cerebro_elastic.report.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.report.page.scale import number
 from cerebro_elastic.report.results import ConfigResult, Objective
 
@@ -41,7 +41,13 @@ def card(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": number, "cell": _cell}
+    environment.filters |= {
+        "number": number,
+        "text": markdown,
+        "code": code,
+        "fence": fence,
+        "yaml": yaml_value,
+    }
     return environment.get_template("card.md.j2").render(
         spec=spec,
         objective=objective,
@@ -56,8 +62,3 @@ def card(
         files=files,
         meanings=_MEANINGS,
     )
-
-
-def _cell(value: Any) -> str:
-    """Text that does not end its cell of a table."""
-    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.files import as_its_folder
+from cerebro_elastic.report.markup import csv_value
 from cerebro_elastic.report.results import ConfigResult
 
 
@@ -34,7 +36,7 @@ def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
     names = (
         list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
     )
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with open(path, "w", newline="", encoding="utf-8", opener=as_its_folder) as file:
         writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(table)
+        writer.writerow({name: csv_value(name) for name in names})
+        writer.writerows({name: csv_value(value) for name, value in row.items()} for row in table)

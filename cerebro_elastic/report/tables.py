@@ -13,6 +13,7 @@ from rich.text import Text
 
 from cerebro_elastic.core.values import Phase, Status, Unit
 from cerebro_elastic.report.results import ConfigResult
+from cerebro_elastic.words import one_line
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.TRIAL: "trial on"}
@@ -21,9 +22,11 @@ STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", S
 
 def hparams_text(hparams: Mapping[str, Any]) -> str:
     """``lr=0.01 width=64``."""
-    return " ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in hparams.items()
+    return one_line(
+        " ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in hparams.items()
+        )
     )
 
 

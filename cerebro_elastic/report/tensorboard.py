@@ -9,6 +9,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from cerebro_elastic.files import make_folder
 from cerebro_elastic.report.logged import Logged
 
 
@@ -37,6 +38,7 @@ class TensorBoard:
         if logged.config not in self._writers:
             folder = self._folder / logged.config
             begun = folder.exists()
+            make_folder(folder)
             writer = self._writers[logged.config] = EventFileWriter(str(folder))
             if not begun:
                 summary = hparams_pb(_flat(logged), trial_id=logged.config, start_time_secs=logged.start)

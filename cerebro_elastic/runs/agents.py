@@ -17,6 +17,7 @@ from typing import Self
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event, NodeDraining, NodeJoined, UnitCommitted
+from cerebro_elastic.files import as_its_folder, make_folder
 from cerebro_elastic.runs.devices import VISIBLE, share_devices, visible_devices
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.scratch import SCRATCH
@@ -112,7 +113,7 @@ class LocalAgents:
         self._say = say
 
     def __enter__(self) -> Self:
-        self._folder.logs.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder.logs)
         try:
             for node in self._nodes.values():
                 self._start(node)
@@ -210,7 +211,7 @@ class LocalAgents:
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self._grace + _MARGIN)),
             **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }
-        with node.log.open("ab") as log:
+        with open(node.log, "ab", opener=as_its_folder) as log:
             node.agent = subprocess.Popen(
                 command,
                 env=environment,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
-from cerebro_elastic.runs.folder import find_run
+from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
 from cerebro_elastic.store.base import Store
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.keys import ROOT
@@ -24,28 +25,42 @@ def store_at(endpoints: str) -> StoreSettings:
     return StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": endpoints})
 
 
+def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSettings:
+    """``store`` with the run's key, if they do without and it lies on this machine. An etcd that is trusted
+    needs none."""
+    if store.run_key is not None or store.trusted:
+        return store
+    return replace(store, run_key=known_key(run, home))
+
+
 def locate(
     run: str | Path, home: str | Path | None, store: StoreSettings | None
 ) -> tuple[str, StoreSettings]:
     """The run's id and its store: ``store`` if it is given, else that of the run's folder in ``home``. Raises
     ``RunError`` if the run is not live there."""
     if store is not None:
-        return str(run), store
+        return str(run), with_key(store, str(run), home)
     folder = find_run(run, Path(home) if home is not None else None)
     if not folder.endpoint.exists():
         raise RunError(
             f"run {folder.run!r} is not live on this machine; if it is elsewhere, name its etcd with --etcd"
         )
-    return folder.read_spec().plan.run, store_at(folder.endpoint.read_text())
+    return folder.read_spec().plan.run, store_of(folder)
+
+
+def store_of(folder: RunFolder) -> StoreSettings:
+    """The store of a live run that this folder belongs to."""
+    return with_key(store_at(folder.endpoint.read_text()), folder.run, folder.path.parent)
 
 
 @contextmanager
 def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Ledger, Spec]]:
-    """The record of a run that goes on in the store. Raises ``RunError`` if there is no such run, or it has
-    ended."""
+    """The record of a run that goes on in the store. Raises ``RunError`` if there is no such run, it has
+    ended, or it cannot be believed."""
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run)
+        ledger = Ledger(store, run, settings.run_key)
         spec = known_spec(ledger, settings)
+        ledger.check_signed(settings.trusted)
         if ledger.ended():
             raise RunError(f"run {run!r} has ended: nothing can be asked of it; see `cerebro status {run}`")
         yield ledger, spec
@@ -65,10 +80,11 @@ def known_spec(ledger: Ledger, settings: StoreSettings) -> Spec:
 
 def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event]]:
     """The run's spec, and its events from the beginning on; if the store has forgotten some (compaction), the
-    state that all have made. Raises ``RunError`` if there is no such run."""
+    state that all have made. Raises ``RunError`` if there is no such run, or it cannot be believed."""
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run)
+        ledger = Ledger(store, run, settings.run_key)
         spec = known_spec(ledger, settings)
+        ledger.check_signed(settings.trusted)
         try:
             return spec, ledger.history()
         except Compacted:

@@ -15,8 +15,9 @@ from typing import TextIO
 from cerebro_elastic.core.codec import UnreadableValue, decode
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.files import translated
+from cerebro_elastic.files import as_its_folder, private_folder, translated
 from cerebro_elastic.recipes import RUN_ID
+from cerebro_elastic.run_key import RunKey
 
 _LOCK = "lock"
 
@@ -44,6 +45,16 @@ class RunFolder:
     def endpoint(self) -> Path:
         """The endpoint of the run's store while it is live."""
         return self.path / "endpoint"
+
+    @property
+    def key(self) -> Path:
+        """The run's key, if its values in the store are signed."""
+        return self.path / "key"
+
+    @property
+    def new_key(self) -> Path:
+        """The key of a run of before there were keys, as long as not all is signed with it."""
+        return self.path / "key.new"
 
     @property
     def spec(self) -> Path:
@@ -141,13 +152,13 @@ class RunFolder:
         """The lock's file, which also says that this folder is a run's."""
         lock = self.path / _LOCK
         with translated(RunError, f"cannot keep a run in {self.path}; choose another --home"):
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path)
             if not lock.exists() and any(self.path.iterdir()):
                 raise RunError(
                     f"{self.path} exists and is no run's folder: choose another id with --run-id, or another "
                     "--home"
                 )
-            return lock.open("w")
+            return open(lock, "w", opener=as_its_folder)
 
 
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
@@ -158,6 +169,20 @@ def run_folder(run: str, home: str | Path | None) -> RunFolder:
             "beginning with a letter or digit"
         )
     return RunFolder(Path(home or default_home()).resolve() / run)
+
+
+def etcd_folder(run: str, home: str | Path | None) -> Path:
+    """Where the etcd lies that ``cerebro etcd`` serves for the run, with the run's key."""
+    return Path(home or default_home()).resolve() / f"{run}.etcd"
+
+
+def known_key(run: str, home: str | Path | None) -> RunKey | None:
+    """The run's key, if it is in the environment or in ``home``: beside the run's record, or its etcd."""
+    given = RunKey.from_env(os.environ)
+    if given is not None:
+        return given
+    files = (Path(home or default_home()) / run / "key", etcd_folder(run, home) / "key")
+    return next((RunKey.read(file) for file in files if file.exists()), None)
 
 
 def find_run(run: str | Path, home: Path | None = None) -> RunFolder:

@@ -9,26 +9,29 @@ import json
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RunError, StoreRefused
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import GRACE
-from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.runs.attach import known_spec, store_at, with_key
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.join import join
 from cerebro_elastic.runs.opening import new_spec
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.warm import changes
 from cerebro_elastic.runs.watcher import Watcher
-from cerebro_elastic.store.base import Put
+from cerebro_elastic.store.base import Put, Store
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.keys import Keys
 from cerebro_elastic.store.lease import LeaseKeeper
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE, PatientStore
@@ -64,14 +67,20 @@ def host(
         store = store_at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
-    with closing(PatientStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))) as patient:
-        ledger = Ledger(patient, folder.run)
-        with _present(ledger):
-            _check_same(_opened(ledger, folder, checked, watcher), checked)
-            if ledger.ended():
-                watcher.say(f"run {folder.run!r} has ended; to run the recipe again: another --run-id")
-                return None
-            return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
+    _await(store, folder)
+    # Whoever serves it has made the key by now.
+    store = with_key(store, folder.run, home)
+    patient = PatientStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
+    with closing(patient), _present(Ledger(patient, folder.run)):
+        _open(patient, store, folder, checked, watcher)
+        store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
+        ledger = Ledger(patient, folder.run, store.run_key)
+        ledger.check_signed(store.trusted)
+        _check_same(known_spec(ledger, store), checked)
+        if ledger.ended():
+            watcher.say(f"run {folder.run!r} has ended; to run the recipe again: another --run-id")
+            return None
+        return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
 
 
 def _etcd_of(recipe: Recipe) -> str:
@@ -92,19 +101,31 @@ def _present(ledger: Ledger) -> Iterator[None]:
         yield
 
 
-def _opened(ledger: Ledger, folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
-    """The run's spec; if it has none, the run is opened here, or by another host meanwhile."""
-    spec = ledger.spec()
-    if spec is not None:
-        return spec
-    with turn(ledger.store, ledger.keys.opening, lambda: watcher.say("another host is opening the run")):
-        spec = ledger.spec()
-        if spec is None:
-            with folder.locked():
-                _check_new(folder)
-                spec = new_spec(folder, recipe, watcher)
-                ledger.open(spec)
-    return spec
+def _await(store: StoreSettings, folder: RunFolder) -> None:
+    """Until etcd answers; whether it lets us in is another matter."""
+    bare = replace(store, user=None, password=None, run_key=None)
+    patient = PatientStore(EtcdStore(bare), PATIENCE, EventLog(run=folder.run))
+    with closing(patient), suppress(StoreRefused):
+        patient.get(Keys(folder.run).spec)
+
+
+def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Recipe, watcher: Watcher) -> None:
+    """Open the run, if no host has or does so meanwhile; with a new key, if it needs one."""
+    keys = Keys(folder.run)
+    if store.get(keys.spec) is not None:
+        return
+    with turn(store, keys.opening, lambda: watcher.say("another host is opening the run")):
+        if store.get(keys.spec) is not None:
+            return
+        with folder.locked():
+            _check_new(folder)
+            spec = new_spec(folder, recipe, watcher)
+            key = settings.run_key
+            if key is not None:
+                key = key.kept_in(folder.key)
+            elif not settings.trusted:
+                key = RunKey.kept(folder.key)
+            Ledger(store, folder.run, key).open(spec)
 
 
 def _check_new(folder: RunFolder) -> None:

@@ -69,6 +69,8 @@ def join(
         folder = _folder(spec, name, home)
         stack.enter_context(folder.locked())
         _keep(folder, spec)
+        if settings.run_key is not None:
+            settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(published(folder, settings))
         recipe = load_recipe(spec.recipe, root=spec.root)
         agents = LocalAgents(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -14,6 +16,7 @@ from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import write_curves
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.runs.folder import RunFolder, run_folder
@@ -95,9 +98,15 @@ def _go_on(
     """Open the run in its store, if it is not, and take part in it to its end."""
     journal = Journal(folder.history)
     with ExitStack() as stack:
-        settings = store or stack.enter_context(EmbeddedEtcd(folder.etcd)).settings
+        key = _key(folder, store, old=bool(journal))
+        if store is None:
+            settings = stack.enter_context(EmbeddedEtcd(folder.etcd, key=key)).settings
+        else:
+            settings = replace(store, run_key=key)
         stack.enter_context(published(folder, settings))
-        ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run)
+        ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+        if key is not None and key.file == folder.new_key:
+            settings = replace(settings, run_key=_sign(folder, ledger, journal))
         if _open(ledger, spec, journal):
             nodes = counted(recipe.nodes.min, "node")
             watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
@@ -107,6 +116,8 @@ def _go_on(
             keep_spec(folder, spec)
             ledger.forgive()
             watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
+        if not settings.loopback:
+            watcher.say(f"other machines join by: {_join_command(folder, settings)}")
         agents = LocalAgents(
             folder.run,
             folder,
@@ -119,6 +130,31 @@ def _go_on(
         )
         loggers = Loggers(recipe, spec, folder)
         take_part(ledger, recipe, journal, agents, loggers, watcher, Judge(agents))
+
+
+def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
+    """The key with which the run is signed; none in an etcd that is trusted, unless one is given. A run of
+    before there were keys (``old``, without one) gets a new one, which becomes its own when all is signed."""
+    given = store.run_key if store is not None else None
+    if given is None and store is not None and store.trusted:
+        return None
+    given = given or RunKey.from_env(os.environ)
+    if given is not None:
+        return given.kept_in(folder.key)
+    return RunKey.kept(folder.new_key if old and not folder.key.exists() else folder.key)
+
+
+def _join_command(folder: RunFolder, settings: StoreSettings) -> str:
+    """What makes another machine join: the key comes by ssh, so that it is in no log."""
+    key = f"CEREBRO_RUN_KEY=$(ssh {socket.gethostname()} cat {folder.key}) " if settings.run_key else ""
+    return f"{key}cerebro join {folder.run} --etcd {','.join(settings.endpoints)}"
+
+
+def _sign(folder: RunFolder, ledger: Ledger, journal: Journal) -> RunKey:
+    ledger.sign()
+    journal.resume(ledger.read(), afresh=True)  # revisions are others now
+    folder.new_key.rename(folder.key)
+    return RunKey.read(folder.key)
 
 
 def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:

@@ -33,7 +33,7 @@ from cerebro_elastic.report.tables import hparams_text, unit_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
-from cerebro_elastic.words import counted
+from cerebro_elastic.words import counted, one_line
 
 
 class LiveView:
@@ -70,7 +70,7 @@ class LiveView:
         for event in events:
             line = _line(event) or (None if self._live else self._epoch(event, state, elapsed))
             if line:
-                self._say(line)
+                self._say(one_line(line))
             if isinstance(event, UnitCommitted):
                 self._whence[event.visit.unit.config] = event.visit.node
         self._tell_lacks(state)

@@ -13,7 +13,7 @@ from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
-from cerebro_elastic.files import locate
+from cerebro_elastic.files import locate, private_folder, write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.folder import RunFolder
@@ -69,7 +69,7 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
         return str(folder.path)
     storage = f"{recipe.rooted(recipe.checkpoints)}/{folder.run}"
     if (place := locate(storage)).local:  # machines that join look for it
-        Path(place.path).mkdir(parents=True, exist_ok=True)
+        private_folder(Path(place.path))
     return storage
 
 
@@ -95,7 +95,7 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
 def keep_spec(folder: RunFolder, spec: Spec) -> None:
     """Write the spec's copy, whole or not at all."""
     temporary = folder.spec.with_suffix(".tmp")
-    temporary.write_text(encode(spec))
+    write_text(temporary, encode(spec))
     temporary.replace(folder.spec)
 
 

@@ -11,6 +11,7 @@ from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import StoreError
+from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.agents import LocalAgents
@@ -73,7 +74,7 @@ def take_part(
 @contextmanager
 def published(folder: RunFolder, settings: StoreSettings) -> Iterator[None]:
     """Say in the folder where the run's store is, as long as we take part."""
-    folder.endpoint.write_text(",".join(settings.endpoints))
+    write_text(folder.endpoint, ",".join(settings.endpoints))
     try:
         yield
     finally:

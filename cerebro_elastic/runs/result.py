@@ -18,7 +18,7 @@ from cerebro_elastic.report.curves import records
 from cerebro_elastic.report.results import ConfigResult, leaderboard
 from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.attach import read_record
+from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
 from cerebro_elastic.store.journal import read_journal
 from cerebro_elastic.words import counted
@@ -33,7 +33,7 @@ class RunResult:
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
-        self._store = store
+        self._store = store and with_key(store, folder.run, folder.path.parent)
         self.spec, self.events = self._read()
 
     def _read(self) -> tuple[Spec, Sequence[Event]]:

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from cerebro_elastic.core.events import ConfigCreated, Event, StateRead, UnitCommitted
 from cerebro_elastic.core.values import HParams, Visit
 from cerebro_elastic.errors import StoreError
-from cerebro_elastic.files import locate, read
+from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.report.logged import Logged, Logger
 from cerebro_elastic.store.history import decode_event
 
@@ -56,7 +56,7 @@ class FileNote:
     def write(self, config: str, visits: int) -> None:
         self._written = {**self._written, config: visits}
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._written))
+        write_text(temporary, json.dumps(self._written))
         temporary.replace(self._path)
 
 

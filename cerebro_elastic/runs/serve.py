@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from contextlib import closing
 from pathlib import Path
 
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.files import private_folder
+from cerebro_elastic.run_key import VARIABLE, RunKey
+from cerebro_elastic.runs.folder import etcd_folder
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -30,16 +34,24 @@ def serve(
     """Serve an etcd on ``listen:port`` until all who take part in ``run`` have ended. Its data lie
     in ``<home>/<run>.etcd``, where the same command finds them again.
 
-    Whoever reaches the port may read and write: it is for one machine, or a network that is trusted. Raises
+    Who has the run's key, which lies beside the data, may read and write. Nothing is encrypted on the way: it
+    is for one machine, or a network where nobody listens who should not. Raises
     ``RunError`` if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
     """
     watcher = watcher or Watcher()
-    folder = Path(home or default_home()).resolve() / f"{run}.etcd"
+    folder = etcd_folder(run, home)
+    private_folder(folder)
+    key = RunKey.from_env(os.environ) or RunKey.kept(folder / "key")
     with (
-        EmbeddedEtcd(folder / "data", port, listen) as etcd,
+        EmbeddedEtcd(folder / "data", port, listen, key) as etcd,
         closing(EtcdStore(etcd.settings)) as store,
     ):
         watcher.say(f"etcd {store.version()} for run {run!r} serves on {listen}:{port}")
+        if key.file is not None:
+            watcher.say(
+                f"hosts that do not see {key.file} need the key: "
+                f"export {VARIABLE}=$(ssh {socket.gethostname()} cat {key.file})"
+            )
         ledger = Ledger(store, run)
         _until_alone(ledger)
         if not ledger.ended():

@@ -11,7 +11,7 @@ from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.runs.attach import known_spec, store_at
+from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import read_journal
@@ -26,10 +26,10 @@ def status(
     """The run's spec, its state, and whether it is live. With ``store`` a run on a shared etcd can be
     asked from any machine."""
     if store is not None:
-        return _from_store(store, str(run))
+        return _from_store(with_key(store, str(run), home), str(run))
     folder = find_run(run, Path(home) if home is not None else None)
     if folder.endpoint.exists():
-        settings = replace(store_at(folder.endpoint.read_text()), patience=_PATIENCE)
+        settings = replace(store_of(folder), patience=_PATIENCE)
         try:
             return _from_store(settings, folder.read_spec().plan.run)
         except StoreUnavailable:
@@ -49,7 +49,7 @@ def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
 
 def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run)
+        ledger = Ledger(store, run, settings.run_key)
         spec = known_spec(ledger, settings)
         state = ledger.state()
         return spec, state, state.outcome is None

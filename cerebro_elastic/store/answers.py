@@ -14,8 +14,9 @@ _UNSURE = frozenset({1, 2, 4, 10, 13, UNAVAILABLE})
 
 _LOGIN = "CEREBRO_ETCD_USER and CEREBRO_ETCD_PASSWORD"
 _ADVICE = {
-    "authentication failed": f"check {_LOGIN}",
-    "user name is empty": f"it asks for a login: set {_LOGIN}",
+    "authentication failed": f"check {_LOGIN}; of a run's own etcd, the run's key",
+    "user name is empty": f"it asks for a login: set {_LOGIN}; of a run's own etcd, CEREBRO_RUN_KEY_FILE to "
+    "the file `key` beside its data, or in the run's folder",
     "authentication is not enabled": f"it has no login: leave out {_LOGIN}",
     "denied": f"let the user of {_LOGIN} read and write the keys of the run",
     "too many operations": "make smaller transactions, or start etcd with a higher --max-txn-ops",

@@ -13,10 +13,12 @@ from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnU
 from cerebro_elastic.store.answers import NoAnswer, NoSpace, NotSent, Refused
 from cerebro_elastic.store.endpoint import Endpoint, Stream, open_endpoints
 from cerebro_elastic.store.versions import check_version, may_diverge
-from cerebro_elastic.store.wire import Json, revision_of
+from cerebro_elastic.store.wire import Json, range_json, revision_of
 
 _T = TypeVar("_T")
 
+LOGIN = "root"
+"""The user of an etcd that is a run's own; the password follows from the run's key."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
 
 
@@ -32,6 +34,7 @@ class Cluster:
         self._current = 0
         self._version: str | None = None
         self._token: str | None = None
+        self._name, self._password = settings.user, settings.password
         self._login_lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -46,8 +49,16 @@ class Cluster:
                 (NotSent, NoAnswer),
             )
             _judge(version, self)
+            key = self.settings.run_key
+            if not self.logs_in and key is not None and self._asks_for_login():
+                self._name, self._password = LOGIN, key.password
             self._version = version
         return self._version
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether requests bear a login."""
+        return self._name is not None
 
     def call(self, path: str, body: Json) -> dict[str, Any]:
         """The answer to a request that may be repeated: retried over the endpoints within patience."""
@@ -164,15 +175,28 @@ class Cluster:
 
     def _login(self, endpoint: Endpoint, seconds: float) -> str | None:
         """The token of the present login; ``None`` for etcd without login."""
-        if self.settings.user is None:
+        if not self.logs_in:
             return None
         with self._login_lock:
             if self._token is None:
                 self._token = self._new_token(endpoint, seconds)
             return self._token
 
+    def _asks_for_login(self) -> bool:
+        """Whether it turns away who has none."""
+        try:
+            self._patiently(
+                lambda endpoint, seconds: endpoint.call("kv/range", range_json(LOGIN), seconds, None),
+                (NotSent, NoAnswer),
+            )
+        except Refused as refusal:
+            if "user name is empty" not in str(refusal):
+                raise
+            return True
+        return False
+
     def _new_token(self, endpoint: Endpoint, seconds: float) -> str:
-        body = {"name": self.settings.user, "password": self.settings.password}
+        body = {"name": self._name, "password": self._password}
         try:
             return str(endpoint.call("auth/authenticate", body, seconds, None)["token"])
         except NoAnswer as exc:

@@ -14,17 +14,21 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
+from cerebro_elastic.files import as_its_folder, private_folder
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.store.cluster import LOGIN
 from cerebro_elastic.store.versions import check_version
 
 # An etcd alone has nobody to wait for: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
@@ -40,6 +44,8 @@ _ROOM = [
 
 # etcd's words, of 3.4 and from 3.5 on, for data of a later version.
 _DOWNGRADE = "cannot be downgraded", "invalid downgrade"
+# Passwords that are keys need no slow hash. A simple token is made in no time.
+_LOGINS = ["--bcrypt-cost", "4", "--auth-token", "simple"]
 
 # A small program of its own instead of a preexec_fn, which may deadlock in a process with threads.
 # The second look at the parent covers its death before prctl took effect.
@@ -92,17 +98,25 @@ class EmbeddedEtcd:
     It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again on the
     same port at once; clients that wait a second do not notice. It dies with this process.
     ``port`` is for clients; a free one is taken if none is given. ``listen`` is the address of this machine
-    on which clients are served: 0.0.0.0 serves those of other machines, without login and TLS.
+    on which clients are served: 0.0.0.0 serves those of other machines, without TLS. With a ``key`` it asks
+    for a login, which is the key's; without one it serves whoever reaches it.
     Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data, ``StoreRefused``
     if the etcd at hand is too old.
     """
 
-    def __init__(self, data_dir: Path, port: int | None = None, listen: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        listen: str = "127.0.0.1",
+        key: RunKey | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.log = data_dir.parent / "etcd.log"
         self.port = port or 0
         self._fixed_port = port is not None
         self._listen = listen
+        self._key = key
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -114,7 +128,7 @@ class EmbeddedEtcd:
     @property
     def settings(self) -> StoreSettings:
         """How to reach it."""
-        return StoreSettings(endpoints=(f"127.0.0.1:{self.port}",))
+        return StoreSettings(endpoints=(f"127.0.0.1:{self.port}",), run_key=self._key)
 
     @property
     def pid(self) -> int:
@@ -168,7 +182,7 @@ class EmbeddedEtcd:
         """On the given port, or on a free one."""
         binary = find_etcd()
         with _disk_full_told(self.data_dir):
-            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.data_dir)
             _check_unlocked(self.data_dir)
             for _ in range(_PORT_TRIES):
                 if not self._fixed_port:
@@ -183,11 +197,13 @@ class EmbeddedEtcd:
             _check_port(self._listen, self.port)
         # The name tells this server from another that got the port in the meantime.
         name = f"cerebro-{uuid.uuid4().hex}"
-        with self.log.open("ab") as log:
+        with open(self.log, "ab", opener=as_its_folder) as log:
             log_start = log.tell()
             self._process = launch([str(binary), *self._arguments(name)], log.fileno())
         try:
             ours = self._wait_healthy(binary, self._process, name, log_start)
+            if ours and self._key is not None:
+                self._demand_login(self._key)
         except BaseException:
             self._end()
             raise
@@ -204,7 +220,7 @@ class EmbeddedEtcd:
         served, client = (f"http://{host}:{self.port}" for host in (self._listen, "127.0.0.1"))
         peer = f"http://127.0.0.1:{_free_port()}"
         return [
-            *("--name", name, "--data-dir", str(self.data_dir), *_FAST, *_ROOM),
+            *("--name", name, "--data-dir", str(self.data_dir), *_FAST, *_ROOM, *_LOGINS),
             *("--listen-client-urls", served, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"{name}={peer}"),
@@ -227,6 +243,27 @@ class EmbeddedEtcd:
             f"etcd over {self.data_dir} was not healthy within {_START_SECONDS:g} s; the end of {self.log}:\n"
             f"{_tail(self._log_since(log_start))}"
         )
+
+    def _demand_login(self, key: RunKey) -> None:
+        """From now on only who has the key may read and write."""
+        with requests.Session() as session:
+            session.trust_env = False
+            ask = partial(_ask, session, self.port)
+            login = {"name": LOGIN, "password": key.password}
+            if "token" not in (answer := ask("authenticate", login)):
+                if "not enabled" not in str(answer):
+                    raise StoreError(
+                        f"etcd over {self.data_dir} asks for the login of another key than the one here: put "
+                        "the run's own key back, or start the run anew with --fresh"
+                    )
+                ask("user/add", login)
+                ask("user/changepw", login)  # there may be one of a start that was cut off
+                ask("user/grant", {"user": LOGIN, "role": "root"})
+                ask("enable", {})
+                answer = ask("authenticate", login)
+            users = ask("user/list", {}, str(answer.get("token"))).get("users")
+        if users != [LOGIN]:  # somebody else was there before us
+            raise StoreError(f"etcd over {self.data_dir} has the users {users}, and must have {LOGIN} alone")
 
     def _explain_death(self, binary: Path, status: int, log: str) -> bool:
         if "address already in use" in log:
@@ -285,6 +322,22 @@ def _healthy_member(session: requests.Session, port: int, binary: Path) -> str |
         return str(member["name"])
     except (requests.RequestException, ValueError, KeyError, AttributeError):
         return None
+
+
+def _ask(
+    session: requests.Session, port: int, what: str, body: Mapping[str, str], token: str = ""
+) -> dict[str, Any]:
+    """What etcd answers about its users, also where it refuses. Raises ``StoreError`` if it does not."""
+    try:
+        answer: dict[str, Any] = session.post(
+            f"http://127.0.0.1:{port}/v3/auth/{what}",
+            json=body,
+            headers={"Authorization": token} if token else {},
+            timeout=_START_SECONDS,
+        ).json()
+        return answer
+    except (requests.RequestException, ValueError) as exc:
+        raise StoreError(f"etcd on port {port} does not answer to auth/{what}: {exc}") from exc
 
 
 def _check_port(listen: str, port: int) -> None:

@@ -33,6 +33,7 @@ from cerebro_elastic.core.streaks import streaks_of
 from cerebro_elastic.core.values import Attempt, Config, Node, Spec, TrialResult, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.keys import Keys
+from cerebro_elastic.store.sealed import unsigned
 
 
 def decode_event(text: str | bytes, revision: int = 0) -> Event:
@@ -51,6 +52,8 @@ def events_of(batch: ChangeBatch, keys: Keys) -> list[Event]:
     """The events of one revision: the ledger's own, or what ended with a lease."""
     events: list[Event] = []
     for change in batch.changes:
+        if change.item is not None and unsigned(change.item):
+            continue  # somebody else's: it has not happened
         kind, rest = keys.split(change.key)
         if kind == "event" and change.item is not None:
             return [decode_event(change.item.value, batch.revision)]

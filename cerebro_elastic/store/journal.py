@@ -13,6 +13,7 @@ from pathlib import Path
 from cerebro_elastic.core.codec import UnreadableValue, encode
 from cerebro_elastic.core.events import Event, StateRead
 from cerebro_elastic.errors import Rewound, RunError
+from cerebro_elastic.files import as_its_folder
 from cerebro_elastic.store.history import decode_event
 
 
@@ -59,7 +60,7 @@ class Journal:
 
     def _write(self, events: list[Event]) -> None:
         if events:
-            with self.path.open("a", encoding="utf-8") as file:
+            with open(self.path, "a", encoding="utf-8", opener=as_its_folder) as file:
                 file.writelines(encode(event) + "\n" for event in events)
             self.revision = events[-1].revision
 

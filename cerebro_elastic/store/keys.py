@@ -102,6 +102,10 @@ class Keys:
     def visit(self, unit: Unit, k: int) -> str:
         return f"{self.visits(unit.config, unit.epoch)}{k:05d}"
 
+    def has_value(self, key: str) -> bool:
+        """Whether it is a key of the run whose value says something; of others counts that they are there."""
+        return key.startswith(self.prefix) and not key.startswith((self.hosts, self.opening))
+
     def split(self, key: str) -> tuple[str, str]:
         """The key's kind and what follows it: ("nodes", "a"), ("spec", "")."""
         kind, _, rest = key.removeprefix(self.prefix).partition("/")

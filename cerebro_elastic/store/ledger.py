@@ -18,7 +18,7 @@ from cerebro_elastic.core.codec import decode
 from cerebro_elastic.core.events import NodeDraining, NodeJoined, NodeReady, RunOpened
 from cerebro_elastic.core.holdings import when_ready
 from cerebro_elastic.core.values import Node, Spec
-from cerebro_elastic.errors import NameTaken, TxnUnknown
+from cerebro_elastic.errors import LeaseLost, NameTaken, TxnUnknown
 from cerebro_elastic.store.asking import Asking
 from cerebro_elastic.store.base import Delete, KeyValue, Put, absent, at_revision
 from cerebro_elastic.store.changes import value_of
@@ -45,6 +45,16 @@ class Ledger(Leading, Asking, Working):
         while (known := self.store.get(key)) is not None and known.value != value:
             with suppress(TxnUnknown):
                 self.store.txn([at_revision(key, known.mod_revision)], [Put(key, value)])
+
+    def sign(self) -> None:
+        """Sign what a run of before there were keys has written, in the order in which it was; the spec last,
+        so that this can be done again."""
+        items = sorted(self.store.bare.range(self.keys.prefix).items, key=lambda item: item.mod_revision)
+        for item in sorted(items, key=lambda item: item.key == self.keys.spec):
+            if self.keys.has_value(item.key) and self.store.signed(item) is False:
+                with suppress(LeaseLost):  # the key goes with it
+                    guard = at_revision(item.key, item.mod_revision)
+                    self.store.txn([guard], [Put(item.key, item.value, item.lease)])
 
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``. An older registration of its own (of the same boot) is ended

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from cerebro_elastic.core.codec import decode
+from cerebro_elastic.core.codec import UnreadableValue, decode
 from cerebro_elastic.core.events import Event, StateRead
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Node, Parent, Spec, Visit
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
 from cerebro_elastic.store.base import Compare, Op, Put, Store, Watch
 from cerebro_elastic.store.changes import value_of
 from cerebro_elastic.store.history import (
@@ -22,19 +24,53 @@ from cerebro_elastic.store.history import (
     visits_in,
 )
 from cerebro_elastic.store.keys import Keys
+from cerebro_elastic.store.sealed import SealedStore
 
 
 class Record:
-    """One run's record in a store."""
+    """One run's record in a store, signed with the run's ``key`` if it has one."""
 
-    def __init__(self, store: Store, run: str) -> None:
-        self.store = store
+    def __init__(self, store: Store, run: str, key: RunKey | None = None) -> None:
         self.keys = Keys(run)
+        self.store = SealedStore(store, self.keys.has_value, key)
+        self._key = key
+
+    def check_signed(self, trusted: bool) -> None:
+        """Raise ``RunError`` unless what the run's spec says can be believed, such as which code to import:
+        it is signed with our key or, if it is not signed, lies in an etcd that is ``trusted``."""
+        item = self.store.bare.get(self.keys.spec)
+        if item is None:
+            return
+        run, signed = self.keys.run, self.store.signed(item)
+        theirs = (
+            f"take that of the machine that opened the run: by {FILE_VARIABLE} name a copy of the file `key` "
+            f"in the run's folder there, or set {VARIABLE} to what it holds"
+        )
+        if signed is None and self._key is None:
+            raise RunError(f"run {run!r} is signed with a key, and here is none: {theirs}")
+        if signed is None:
+            raise RunError(f"run {run!r} is signed with another key than the one here: {theirs}")
+        if not signed and self._key is not None:
+            raise RunError(
+                f"run {run!r} is not signed, and here is a key for it: somebody without the key has written "
+                f"it, or it was opened without one; then unset {VARIABLE} and {FILE_VARIABLE}"
+            )
+        if not signed and not trusted:
+            raise RunError(
+                f"run {run!r} is not signed, and everybody who reaches its etcd may have written it: nodes "
+                f"would run their code. Open it with a key (`cerebro run` makes one; {VARIABLE}), or use an "
+                "etcd with login and TLS"
+            )
 
     def spec(self) -> Spec | None:
-        """The run's spec, ``None`` if there is no such run."""
+        """The run's spec, ``None`` if there is none. Raises ``RunError`` if it is not signed with our key."""
         item = self.store.get(self.keys.spec)
-        return decode(item.value, Spec) if item else None
+        try:
+            return decode(item.value, Spec) if item else None
+        except UnreadableValue:
+            if self._key is not None:
+                self.check_signed(trusted=True)
+            raise
 
     def state(self) -> State:
         """The run's state now."""

@@ -18,7 +18,7 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.values import Attempt, Config, Failure, Plan, TrialResult, Visit
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.base import Op, Put, absent
+from cerebro_elastic.store.base import Delete, KeyValue, Op, Put, absent, at_revision
 from cerebro_elastic.store.changes import as_begun, cleared, held, value_of
 from cerebro_elastic.store.record import Record
 
@@ -77,6 +77,11 @@ class Working(Record):
         """Take the assignment back, by a node of it, which leaves and has nothing to commit; ``False`` if
         it is no longer the node's."""
         return self._report(attempt, [], UnitWithdrawn(0, attempt.node, attempt.token))
+
+    def refuse(self, item: KeyValue) -> None:
+        """Take away what is not signed, and stands in the way of what would be."""
+        with suppress(TxnUnknown):
+            self.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
 
     def _report(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
         """Sent again while the assignment stands, which is safe: the same guard lets it through

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.opening import new_spec
@@ -105,7 +107,8 @@ class Cluster:
             self.faults.make()
             self.etcd = stack.enter_context(EtcdCluster(self.folder.etcd, self._members))
             store = stack.enter_context(closing(EtcdStore(self.etcd.settings)))
-            self.ledger = Ledger(store, self.folder.run)
+            self._key = RunKey.kept(self.folder.key)
+            self.ledger = Ledger(store, self.folder.run, self._key)
             self.spec = new_spec(self.folder, self._recipe, Watcher())
             self.ledger.open(self.spec)
             nodes, candidates = self._names
@@ -137,7 +140,7 @@ class Cluster:
 
     def _process(self, name: str, command: list[str]) -> Process:
         env = {
-            **self.etcd.settings.to_env(),
+            **replace(self.etcd.settings, run_key=self._key).to_env(),
             FOLDER: str(self.folder.path / "faults"),
             "CEREBRO_CACHE": str(self.folder.cache),
             "CEREBRO_PARENT": str(os.getpid()),

@@ -36,9 +36,10 @@ def main() -> None:
     record.spec.write_bytes(folder.spec.read_bytes())
     spec = record.read_spec()
     recipe = load_recipe(spec.recipe, root=spec.root)
-    with closing(EtcdStore(StoreSettings.from_env())) as store:
+    settings = StoreSettings.from_env()
+    with closing(EtcdStore(settings)) as store:
         Candidate(
-            Ledger(store, folder.run),
+            Ledger(store, folder.run, settings.run_key),
             load("cerebro.schedulers", recipe.scheduler)(),
             make_search(recipe),
             Journal(record.history),

@@ -13,6 +13,7 @@ from cerebro_elastic.errors import Compacted
 from cerebro_elastic.store.base import KeyValue, Watch
 from cerebro_elastic.store.history import attempt_of, node_of
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.sealed import unsigned
 from cerebro_elastic.worker.leaving import Leaving
 
 
@@ -101,9 +102,16 @@ class Inbox:
                 for item in items:
                     # ``node-1`` is a prefix of ``node-10``.
                     if item is not None and item.key == key:
-                        read(item)
+                        self._hear(item, read)
                 batch = watch.next()
                 items = [change.item for change in batch.changes] if batch else []
+
+    def _hear(self, item: KeyValue, read: Callable[[KeyValue], None]) -> None:
+        """What is not signed says nothing. The node's registration stands as it was made all the same."""
+        if not unsigned(item):
+            read(item)
+        elif item.key != self._ledger.keys.node(self._node):
+            self._ledger.refuse(item)
 
     def _assigned(self, item: KeyValue) -> None:
         """A key may be read twice: pass on what is new."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.core.values import Attempt, Choice
 from cerebro_elastic.parallel import group
 from cerebro_elastic.store.meetings import Meetings
@@ -84,9 +85,10 @@ class Gathering:
 
     def _store(self, attempt: Attempt, seat: Seat) -> TCPStore:
         if seat.rank == 0:
-            store = group.listen(self._address)
+            # The ranks of one node are on one machine.
+            store = group.listen(self._address if attempt.gang else LOOPBACK)
             if seat.size > 1:
-                self._meetings.announce(attempt, self._address, store.port)
+                self._meetings.announce(attempt, store.host, store.port)
             return store
         place = self._meetings.find(attempt, self._node)
         if place is None:

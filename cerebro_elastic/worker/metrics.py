@@ -1,6 +1,7 @@
 """What a node does, for Prometheus: opt-in by a port in ``CEREBRO_METRICS_PORT``.
 
-The numbers come from the events that the rank logs anyway. Nodes of one host take the next free ports.
+The numbers come from the events that the rank logs anyway. Nodes of one host take the next free ports. They
+listen where their node is reached: on loopback alone if all of the run are on one machine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from cerebro_elastic.addresses import LOOPBACK, listening_address
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import MissingExtra, RunError
 from cerebro_elastic.logs import EventLog
@@ -103,7 +105,7 @@ def exposed(
         yield
         return
     metrics = NodeMetrics(labels, cache, clock)
-    server, thread, port = _server(first, metrics)
+    server, thread, port = _server(env.get("MASTER_ADDR", LOOPBACK), first, metrics)
     logging.getLogger(_LOGGER).addHandler(metrics)
     log.info("metrics", port=port)
     try:
@@ -115,8 +117,8 @@ def exposed(
         thread.join()
 
 
-def _server(first: str, metrics: NodeMetrics) -> tuple[Any, Any, int]:
-    """A server of ``metrics`` on the first free port."""
+def _server(host: str, first: str, metrics: NodeMetrics) -> tuple[Any, Any, int]:
+    """A server of ``metrics`` on the first free port, for those who know this machine as ``host``."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as exc:
@@ -125,9 +127,10 @@ def _server(first: str, metrics: NodeMetrics) -> tuple[Any, Any, int]:
     registry.register(metrics)
     if not first.isdecimal() or not 0 < int(first) <= 65535:
         raise RunError(f"{VARIABLE} is {first!r}: give a port from 1 to 65535")
+    addr = listening_address(host) or "0.0.0.0"
     for port in range(int(first), min(int(first) + _PORTS, 65536)):
         try:
-            return (*start_http_server(port, registry=registry), port)
+            return (*start_http_server(port, addr, registry), port)
         except OSError:
             continue
     raise RunError(f"none of {_PORTS} ports from {first} on is free: choose another {VARIABLE}")

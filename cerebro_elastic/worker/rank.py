@@ -17,6 +17,7 @@ from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Choice, Spec
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.store.etcd import EtcdStore
@@ -41,11 +42,11 @@ def serve(env: Mapping[str, str], leaving: Leaving) -> int | None:
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
     try:
         patience = seconds_from(env, "CEREBRO_PATIENCE")
-        store = PatientStore(
-            EtcdStore(StoreSettings.from_env(env)), PATIENCE if patience is None else patience, log
-        )
+        settings = StoreSettings.from_env(env)
+        store = PatientStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
+        ledger = Ledger(store, env["CEREBRO_RUN"], settings.run_key)
         try:
-            grown = _serve(Ledger(store, env["CEREBRO_RUN"]), env, leaving, log)
+            grown = _serve(ledger, settings.trusted, env, leaving, log)
         finally:
             store.close()
     except CerebroError as error:
@@ -59,17 +60,21 @@ def serve(env: Mapping[str, str], leaving: Leaving) -> int | None:
     return 0
 
 
-def _serve(ledger: Ledger, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog) -> bool:
-    """Whether it ends because the process has grown."""
+def _serve(
+    ledger: Ledger, trusted: bool, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog
+) -> bool:
+    """Whether it ends because the process has grown. What the ledger's store says need not be signed if it is
+    ``trusted``."""
     identity = Identity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     if env.get("LOCAL_WORLD_SIZE", "1") != "1":
         log = log.bind(local_rank=identity.local_rank)
     with Inbox(ledger, identity.node, identity.boot, leaving) as inbox:
-        return _work(ledger, env, identity, leaving, inbox, log)
+        return _work(ledger, trusted, env, identity, leaving, inbox, log)
 
 
 def _work(
     ledger: Ledger,
+    trusted: bool,
     env: Mapping[str, str],
     identity: Identity,
     leaving: Leaving,
@@ -80,9 +85,11 @@ def _work(
     spec = wait_for_spec(ledger, leaving, log)
     if spec is None or leaving.asked:
         return False
+    ledger.check_signed(trusted)
     check_admission(spec)
     _check_ranks(ledger, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
     cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+    private_folder(cache)
     device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
     clock = SystemClock()
     with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import main
 from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.base import Delete
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -141,7 +143,7 @@ def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
         (files / name).touch()
     spec = Spec(Plan(run, 1, 1), {}, "", str(files), "", str(project), {}, str(files), __version__)
     with closing(EtcdStore(etcd.settings)) as store:
-        ledger = Ledger(store, run)
+        ledger = Ledger(store, run, RunKey.from_env(os.environ))
         ledger.open(spec)
         yield ledger
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -19,6 +20,7 @@ from cerebro_elastic.core.values import Node, Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.preflight import Findings, check
 from cerebro_elastic.store.base import Put
@@ -153,7 +155,7 @@ def test_credentials_that_are_refused(
 def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path) -> None:
     spec = Spec(Plan("taken", 1, 1), {}, "", "", "", "", {}, "", "")
     with closing(EtcdStore(etcd.settings)) as store:
-        Ledger(store, "taken").open(spec)
+        Ledger(store, "taken", RunKey.from_env(os.environ)).open(spec)
     for words in ([], ["--fresh"]):
         said = cerebro("run", "recipe.yaml", "--run-id", "taken", "--etcd", f"127.0.0.1:{etcd.port}", *words)
         assert said.code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from cerebro_elastic import __version__, open_run
 from cerebro_elastic.core.events import RunOpened, StateRead, UnitCommitted
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.serve import in_use
 from cerebro_elastic.store.base import Delete
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -55,7 +57,7 @@ def begun(ledger: Ledger, root: Path) -> None:
 def elsewhere(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     run = f"far-{uuid.uuid4().hex[:8]}"
     with closing(EtcdStore(etcd.settings)) as store:
-        ledger = Ledger(store, run)
+        ledger = Ledger(store, run, RunKey.from_env(os.environ))
         begun(ledger, project / "gone")
         yield ledger
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])

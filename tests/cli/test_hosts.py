@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,6 +16,7 @@ from cerebro_elastic import __version__
 from cerebro_elastic.cli.hosts import host_resolved
 from cerebro_elastic.core.values import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -41,7 +43,7 @@ def opened(etcd: EmbeddedEtcd, project: Path, store_prefix: str) -> Iterator[Led
         __version__,
     )
     with closing(EtcdStore(etcd.settings)) as store:
-        ledger = Ledger(store, run)
+        ledger = Ledger(store, run, RunKey.from_env(os.environ))
         ledger.open(spec)
         yield ledger
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ import cerebro_elastic
 from cerebro_elastic import __version__
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Status, Unit, Visit
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.base import Delete
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -32,7 +34,7 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     recipe = {"objective": {"metric": "val_acc", "mode": "max"}}
     plan = Plan(name, PLAN.partitions, PLAN.epochs)
     with closing(EtcdStore(etcd.settings)) as store:
-        ledger = Ledger(store, name)
+        ledger = Ledger(store, name, RunKey.from_env(os.environ))
         ledger.open(Spec(plan, recipe, "", "", "", str(project), {}, "", __version__))
         lease = store.grant(60)
         leader = ledger.lead("a-leader", lease)

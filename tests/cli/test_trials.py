@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from cerebro_elastic.core.values import (
     Unit,
     Visit,
 )
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.base import Delete
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.testing.hashing import BATCHES, Worker
@@ -81,7 +83,7 @@ def choosing(ledger: Ledger) -> Iterator[Choosing]:
     spec = ledger.spec()
     assert spec is not None
     run = f"{ledger.keys.run}-choosing"
-    other = Ledger(ledger.store, run)
+    other = Ledger(ledger.store, run, RunKey.from_env(os.environ))
     other.open(replace(spec, plan=replace(spec.plan, run=run, epochs=9, choices=(SINGLE, DDP, FSDP))))
     yield Choosing(other)
     other.store.txn([], [Delete(item.key) for item in other.store.range(other.keys.prefix).items])

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -54,11 +55,13 @@ def test_who_cannot_join_says_why(etcd: EmbeddedEtcd, agent: Agent, closed_port:
     other, ended, unreachable = (f"{name}-{uuid.uuid4().hex}" for name in ("other", "ended", "unreachable"))
     with closing(EtcdStore(etcd.settings)) as store:
         for run in (other, ended):
-            Ledger(store, run).open(replace(SPEC, plan=replace(SPEC.plan, run=run)))
+            Ledger(store, run, RunKey.from_env(os.environ)).open(
+                replace(SPEC, plan=replace(SPEC.plan, run=run))
+            )
         lease = store.grant(60)
-        leader = Ledger(store, ended).lead("me", lease)
+        leader = Ledger(store, ended, RunKey.from_env(os.environ)).lead("me", lease)
         assert leader is not None
-        assert Ledger(store, ended).end_run("finished", leader)
+        assert Ledger(store, ended, RunKey.from_env(os.environ)).end_run("finished", leader)
 
         agents = [agent(other, endpoint), agent(ended, endpoint), agent(unreachable, closed_port)]
         for process in agents:
@@ -66,5 +69,7 @@ def test_who_cannot_join_says_why(etcd: EmbeddedEtcd, agent: Agent, closed_port:
         assert "install the same version on all machines of a run" in (tmp_path / other).read_text()
         assert "a node cannot join it" in (tmp_path / ended).read_text()
         assert "did not answer" in (tmp_path / unreachable).read_text()
-        assert Ledger(store, other).state().nodes == {}, "the registration went with the agent"
+        assert Ledger(store, other, RunKey.from_env(os.environ)).state().nodes == {}, (
+            "the registration went with the agent"
+        )
         store.revoke(lease)

@@ -23,6 +23,7 @@ from cerebro_elastic.core.progress import next_units, skipped
 from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -88,7 +89,9 @@ class Stage:
         self.etcd = EmbeddedEtcd(folder / "etcd")
         stack.callback(self.end_etcd)
         self.etcd.__enter__()
-        self.ledger = Ledger(stack.enter_context(closing(EtcdStore(self.etcd.settings))), "r")
+        self.ledger = Ledger(
+            stack.enter_context(closing(EtcdStore(self.etcd.settings))), "r", RunKey.from_env(os.environ)
+        )
         self.ledger.open(Spec(self.plan, recipe.resolved(), recipe.digest, *where, __version__))
         keeper = stack.enter_context(LeaseKeeper(self.ledger.store, 30))
         leader = self.ledger.lead("test", keeper.lease)

@@ -123,7 +123,7 @@ def test_a_lost_lease_is_a_new_registration(ledger: Ledger) -> None:
 def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) -> None:
     """Or that could be asked for anything but to renew it. The lease is still there when the store is: the
     same registration goes on, its unit may commit."""
-    store = ledger.store
+    store = ledger.store.bare
     assert isinstance(store, Away)
     with registered(ledger, ttl=1.0) as registration:
         before = ledger.node("n")
@@ -136,7 +136,7 @@ def test_a_store_that_was_away_is_no_lost_lease(ledger: Ledger, trouble: str) ->
 
 
 def test_it_is_willing_while_the_store_is_away_and_leaks_nothing(ledger: Ledger) -> None:
-    store = ledger.store
+    store = ledger.store.bare
     assert isinstance(store, Away)
     with registered(ledger, ttl=1.0) as registration:
         before = registration.node
@@ -225,7 +225,7 @@ def test_the_unit_of_a_registration_that_was_lost_is_not_blamed(ledger: Ledger) 
 
 
 def test_renewing_waits_for_the_store_and_gives_up_after_its_patience(ledger: Ledger) -> None:
-    store = ledger.store
+    store = ledger.store.bare
     assert isinstance(store, Away)
     with registered(ledger) as registration:
         store.away = True

@@ -23,6 +23,7 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.replay import replay, verify
 from cerebro_elastic.store.embedded import EmbeddedEtcd
@@ -106,7 +107,9 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         return sum(visit.node == node for visit in ledger.visits())
 
     with ExitStack() as stack:
-        ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), RUN)
+        ledger = Ledger(
+            stack.enter_context(closing(EtcdStore(etcd.settings))), RUN, RunKey.from_env(os.environ)
+        )
         words = ["run", str(project / "joined.yaml"), "--run-id", RUN, "--home", home, "--etcd", endpoint]
         first = stack.enter_context(cerebro(tmp_path / "run.log", *words))
         wait_for(lambda: ledger.node("node-0") is not None, "the first node")
@@ -187,7 +190,9 @@ def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_kille
     own, others = tmp_path / "runs" / run, tmp_path / "cache"
     data = own / "data"
     with ExitStack() as stack:
-        ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), run)
+        ledger = Ledger(
+            stack.enter_context(closing(EtcdStore(etcd.settings))), run, RunKey.from_env(os.environ)
+        )
         words = ["--run-id", run, "--home", str(tmp_path / "runs"), "--etcd", endpoint]
         first = stack.enter_context(
             cerebro(tmp_path / "run.log", "run", str(project / "replicas.yaml"), *words)

@@ -23,6 +23,7 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.values import Config, FailureKind, Phase
 from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.replay import verify
@@ -112,7 +113,7 @@ def test_nodes_come_before_and_after_the_controller(
 
     with ExitStack() as stack:
         store = stack.enter_context(closing(EtcdStore(etcd.settings)))
-        ledger = Ledger(store, folder.run)
+        ledger = Ledger(store, folder.run, RunKey.from_env(os.environ))
         early = node("early")
         wait_for(lambda: ledger.node("early") is not None, "a node that comes before its run")
         assert ledger.spec() is None

@@ -21,6 +21,7 @@ from cerebro_elastic.core.progress import next_units, skipped
 from cerebro_elastic.core.values import Attempt, Choice, Config, Member, Node, Phase, Plan, Spec, Unit
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -74,7 +75,9 @@ class Stage:
             *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest),
             *(str(folder), {}, storage or str(folder), __version__),
         )
-        self.ledger = Ledger(stack.enter_context(closing(EtcdStore(etcd.settings))), self.run)
+        self.ledger = Ledger(
+            stack.enter_context(closing(EtcdStore(etcd.settings))), self.run, RunKey.from_env(os.environ)
+        )
         self.ledger.open(self.spec)
         leader = self.ledger.lead("test", stack.enter_context(LeaseKeeper(self.ledger.store, 30)).lease)
         assert leader is not None

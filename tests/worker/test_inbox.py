@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.core.codec import UnreadableValue
+from cerebro_elastic.core.codec import UnreadableValue, encode
 from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
+from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.base import KeyValue, Put, Snapshot
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore, MemoryWatch
@@ -23,9 +25,9 @@ BOOT = "boot"
 class Run:
     """A run with a leader, and nodes that are given units."""
 
-    def __init__(self, store: MemoryStore | None = None) -> None:
+    def __init__(self, store: MemoryStore | None = None, key: RunKey | None = None) -> None:
         self.store = store or MemoryStore()
-        self.ledger = Ledger(self.store, "r")
+        self.ledger = Ledger(self.store, "r", key)
         self.ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
         leader = self.ledger.lead("me", self.store.grant(30))
         assert leader is not None
@@ -200,3 +202,34 @@ def test_an_idle_rank_leaves_also_while_the_store_is_away(leaving: Leaving) -> N
         store.away = True
         leaving.ask(7.0)
         assert inbox.next() is None
+
+
+def test_what_is_not_signed_is_taken_away_and_done_by_nobody(leaving: Leaving) -> None:
+    store, key = MemoryStore(), RunKey(b"k" * 32)
+    run = Run(store, key)
+    forged = encode(Attempt(Unit("evil", 0, 0), "n", run.nodes["n"].registration, 1)).encode()
+    keys = run.ledger.keys
+    store.txn([], [Put(keys.assign("n"), forged)])
+    with Inbox(run.ledger, "n", BOOT, leaving) as inbox:
+        for _ in range(2):  # it was there before, and comes again
+            wait_for(lambda: store.get(keys.assign("n")) is None)
+            attempt = run.assign()
+            assert inbox.next() == attempt
+            run.fail(attempt)
+            store.txn([], [Put(keys.outcome, b"finished")])
+            wait_for(lambda: store.get(keys.outcome) is None)
+            node = store.get(keys.node("n"))
+            assert node is not None
+            store.txn(
+                [], [Put(keys.node("n"), encode(replace(run.nodes["n"], drain=0.0)).encode(), node.lease)]
+            )
+            store.txn([], [Put(keys.node("n"), node.value, node.lease)])
+            store.txn([], [Put(keys.assign("n"), forged)])
+    assert not leaving.asked
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

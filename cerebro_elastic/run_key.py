@@ -1,0 +1,95 @@
+"""The key of a run: 32 random bytes, shared by all who take part in it, and nowhere in its store.
+
+It signs every value that a run writes to etcd, and it is the login of an etcd that is the run's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from cerebro_elastic.errors import RunError
+
+VARIABLE, FILE_VARIABLE = "CEREBRO_RUN_KEY", "CEREBRO_RUN_KEY_FILE"
+_BYTES = 32
+_RULE = f"{2 * _BYTES} hexadecimal digits, such as `openssl rand -hex {_BYTES}` prints"
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """The ``secret``, and the ``file`` that holds it, if there is one."""
+
+    secret: bytes = field(repr=False)
+    file: Path | None = field(default=None, compare=False)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self | None:
+        """The key that ``CEREBRO_RUN_KEY`` holds, or the file that ``CEREBRO_RUN_KEY_FILE`` names. Raises
+        ``RunError`` if it is not a key."""
+        if text := env.get(VARIABLE):
+            return cls(_secret(text, VARIABLE))
+        if file := env.get(FILE_VARIABLE):
+            return cls.read(Path(file))
+        return None
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """The key in ``file``. Raises ``RunError`` if it holds none."""
+        try:
+            text = file.read_text()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise RunError(f"the run's key {file} cannot be read ({exc}): it holds {_RULE}") from exc
+        return cls(_secret(text, str(file)), file.absolute())
+
+    @classmethod
+    def kept(cls, file: Path) -> Self:
+        """The key in ``file``; a new one if there is no such file."""
+        return cls.read(file) if file.exists() else cls(secrets.token_bytes(_BYTES)).kept_in(file)
+
+    def kept_in(self, file: Path) -> Self:
+        """This key in ``file``, which only this user can read; the one that is there, if there is one."""
+        if not file.exists():
+            temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+            try:
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+                    new.write(self.secret.hex() + "\n")
+                with suppress(FileExistsError):  # another process was faster: its key is the one
+                    os.link(temporary, file)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return self.read(file)
+
+    def to_env(self) -> dict[str, str]:
+        """The variables from which ``from_env`` makes this key again, whatever else they held: for the
+        environment of a child only."""
+        if self.file is not None:
+            return {VARIABLE: "", FILE_VARIABLE: str(self.file)}
+        return {VARIABLE: self.secret.hex(), FILE_VARIABLE: ""}
+
+    def signature(self, context: str, value: bytes) -> bytes:
+        """That ``value`` is meant for ``context``: 43 letters, digits, '-' and '_'."""
+        message = b"%d:%s%s" % (len(context.encode()), context.encode(), value)
+        return base64.urlsafe_b64encode(hmac.digest(self.secret, message, "sha256")).rstrip(b"=")
+
+    @property
+    def password(self) -> str:
+        """Of the login to an etcd that is the run's own. The key does not follow from it."""
+        return self.signature("the login of etcd", b"").decode()
+
+
+def _secret(text: str, where: str) -> bytes:
+    """Never tells the text: it may be a key with a slip."""
+    try:
+        secret = bytes.fromhex(text.strip())
+    except ValueError:
+        secret = b""
+    if len(secret) != _BYTES:
+        raise RunError(f"{where} is no key of a run: it must be {_RULE}")
+    return secret
