@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,17 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
 
 def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
     """The ``records`` as a CSV file."""
+    path.write_bytes(curves_text(rows).encode())
+
+
+def curves_text(rows: Sequence[ConfigResult]) -> str:
+    """What that file holds."""
     table = records(rows)
     names = (
         list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
     )
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(table)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names)
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()

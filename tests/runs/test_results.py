@@ -14,8 +14,9 @@ import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
 from cerebro_elastic.runs.status import status
+from cerebro_elastic.runs.verify import verify
 
 pytestmark = pytest.mark.cluster
 
