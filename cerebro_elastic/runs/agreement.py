@@ -126,6 +126,8 @@ def origins_agree(
     known = {basis.code, *_codes(events)}
     for visit in chain.from_iterable(visits.values()):
         name = visit.output.url.removeprefix(prefix)
+        if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
+            yield Violation("checkpoints", f"{visit.output.url} of {told(visit.unit)} is not in {prefix}")
         if visit.unit.phase is Phase.EVALUATE or name not in origins:
             continue
         origin = origins[name]

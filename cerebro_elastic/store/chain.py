@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-_DIGEST = re.compile(r',"chain":"([0-9a-f]{64})"}$')
+_DIGEST = re.compile(r',\s*"chain":\s*"([0-9a-f]{64})"\s*}\s*$')
 
 
 def link(previous: str, body: str) -> str:

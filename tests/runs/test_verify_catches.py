@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
 from cerebro_elastic.store.journal import read_journal
 from cerebro_elastic.testing.world import World
@@ -233,10 +234,31 @@ def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     assert "decisions" not in told.output, "a history that cannot be is not decided again"
 
 
-def test_decisions_that_do_not_follow_from_the_record_are_noted(recorded: RunFolder) -> None:
+HERE = deciding(load_recipe(RECIPE))
+
+
+@pytest.mark.parametrize(
+    ("versions", "code", "words"),
+    [
+        (HERE, 1, "decisions: of"),
+        ({**HERE, "numpy": "1.0"}, 0, f"numpy 1.0 decided, here is {HERE['numpy']}"),
+        ({}, 0, "does not say by which versions"),
+    ],
+    ids=["the same versions", "another version", "no versions on record"],
+)
+def test_decisions_that_do_not_follow_from_the_record_are_wrong_unless_versions_differ(
+    recorded: RunFolder, versions: Mapping[str, str], code: int, words: str
+) -> None:
+    """As after a change of the scheduler in a spec that is forged in all places."""
     spec = recorded.read_spec()
-    recorded.spec.write_text(encode(replace(spec, recipe={**spec.recipe, "scheduler": "random"})))
+    forged = replace(spec, recipe={**spec.recipe, "scheduler": "random"})
+    recorded.spec.write_text(encode(forged))
+    led = [
+        replace(e, basis=basis_of(forged), versions=versions) if isinstance(e, LeaderChanged) else e
+        for e in read_journal(recorded.history)
+    ]
+    recorded.history.write_text("".join(encode(event) + "\n" for event in led))
     told = CliRunner().invoke(app, ["verify", str(recorded.path)])
-    assert told.exit_code == 0, "another version may decide otherwise, which breaks no invariant"
-    assert re.search(r"note: of \d+ decisions \d+ are the same when made again, and then comes", told.output)
-    assert "of the history is UnitAssigned" in told.output
+    assert told.exit_code == code, told.output
+    assert re.search(r"of \d+ decisions \d+ are the same when made again, and then comes", told.output)
+    assert words in told.output

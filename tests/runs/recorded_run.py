@@ -52,7 +52,7 @@ RECIPE = {
 
 
 def rows() -> dict[str, np.ndarray]:
-    x = np.random.default_rng(0).normal(size=(23, 2)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(24, 2)).astype(np.float32)
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
