@@ -141,7 +141,8 @@ class _Walk:
         self._steps.append(_Step(number, line.event.revision, line.body, self._own, theirs))
 
     def meet(self, head: RecordHead, *, begins: bool) -> None:
-        behind = []
+        """The last line bears this head; if it ``begins`` a lead, the head may be of another record."""
+        behind = [self._steps.pop()]  # the line that bears the head
         while self._steps and self._steps[-1].revision > head.revision:
             behind.append(self._steps.pop())
         at = self._steps[-1] if self._steps else None
