@@ -96,7 +96,8 @@ def run(
         console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
     console.print(f"curves: {result.folder.curves}", soft_wrap=True)
     console.print(f"report: {result.folder.report}", soft_wrap=True)
-    console.print(head_text(result.head), soft_wrap=True)
+    if result.head is not None:
+        console.print(head_text(result.head), soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
     if failed and len(failed) == len(result.leaderboard):
@@ -182,7 +183,8 @@ def status(
     console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     console.print(progress_view(state, objective, None))
-    console.print(head_text(head), soft_wrap=True)
+    if head is not None:
+        console.print(head_text(head), soft_wrap=True)
 
 
 @app.command()

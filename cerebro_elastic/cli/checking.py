@@ -58,7 +58,8 @@ def verify(
             )
         for note in notes:
             typer.echo(f"note: {brief(note, 500)}")
-        typer.echo(head_text(result.head))
+        if result.head is not None:
+            typer.echo(head_text(result.head))
     if violations:
         raise typer.Exit(1)
 

@@ -29,9 +29,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def head_text(head: RecordHead | None) -> str:
+def head_text(head: RecordHead) -> str:
     """What people may note, to tell later whether the record was changed."""
-    return "" if head is None else f"head of the record: {head.digest} (revision {head.revision})"
+    return f"head of the record: {head.digest} (revision {head.revision})"
 
 
 def state_json(run: str, state: State, live: bool) -> dict[str, Any]:

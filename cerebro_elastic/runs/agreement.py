@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
-from cerebro_elastic.core.events import Event, LeaderChanged, RunOpened, StateRead
+from cerebro_elastic.core.events import Event, LeaderChanged, RunOpened, StateRead, UnitAssigned
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.invariants.accounts import told
 from cerebro_elastic.core.origin import Origin, basis_of, origin_of
@@ -115,11 +115,12 @@ def rows_agree(events: Sequence[Event]) -> Iterator[Violation | Note]:
 
 
 def origins_agree(
-    spec: Spec, events: Sequence[Event], origins: Mapping[str, Origin | None], *, heads: bool
+    spec: Spec, events: Sequence[Event], origins: Mapping[str, Origin | None]
 ) -> Iterator[Violation | Note]:
     """What the checkpoints at rest say of where they come from, by their names below the folder of all, with
-    the visits that wrote them. ``heads``: the run is of a version in which all say something."""
+    the visits that wrote them. Those whose assignments bear a head all say something."""
     state, visits = gather(events)
+    assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
     silent = made_again = 0
     prefix = f"{spec.storage}/checkpoints/"
     basis = basis_of(spec)
@@ -133,18 +134,19 @@ def origins_agree(
         origin = origins[name]
         if origin is None:
             silent += 1
+            if visit.attempt in assigned:
+                yield Violation("checkpoints", f"{visit.output.url} does not say where it comes from")
             continue
-        made_again += heads and origin.record is None
+        made_again += visit.attempt in assigned and origin.record is None
         hparams = state.configs[visit.unit.config].hparams
         expected = origin_of(replace(basis, code=origin.basis.code), hparams, visit, origin.record)
         if origin.basis.code not in known:
             yield Violation("checkpoints", f"{visit.output.url} was made by code that is not on record")
         what = f"what {visit.output.url} says of {told(visit.unit)} and what is on record"
         yield from _differ("checkpoints", what, origin, expected)
-    if silent and heads:
-        yield Violation("checkpoints", f"{silent} of them do not say where they come from")
-    elif silent:
-        yield Note("the checkpoints do not say where they come from: they are of an earlier version")
+    if silent:
+        what = counted(silent, "checkpoint")
+        yield Note(f"{what} without a word of where it comes from, as earlier versions wrote them")
     if made_again:
         yield Note(
             f"{counted(made_again, 'checkpoint')} made again after damage, without a head of the record in it"

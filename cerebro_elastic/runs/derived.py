@@ -45,7 +45,8 @@ def report_agrees(result: RunResult) -> Iterator[Violation | Note]:
     colophon = colophon_of(page)
     if colophon is None:
         story = f"{file} does not say of which record it is"
-        yield Violation("report", story) if bears_heads(result.events) else Note(f"{story}: not compared")
+        chained = result.lines[0].digest is not None or bears_heads(result.events)
+        yield Violation("report", story) if chained else Note(f"{story}: not compared")
         return
     if colophon.record is None:
         yield Note(f"{file} was made from a store's record: not compared")

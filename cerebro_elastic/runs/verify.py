@@ -95,7 +95,7 @@ def _findings(
     yield from agreement.spec_agrees(spec, result.recipe, events)
     yield from agreement.data_agree(spec, result.recipe, manifest, events)
     yield from agreement.rows_agree(events)
-    yield from agreement.origins_agree(spec, events, origins, heads=noted)
+    yield from agreement.origins_agree(spec, events, origins)
     if not result.from_store:
         yield from derived.curves_agree(result)
         yield from derived.report_agrees(result)
@@ -147,7 +147,8 @@ def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[
         urls = {visit.output.url for visit in visits}
         prefix = f"{result.spec.storage}/checkpoints/"
         known = [o for name, o in origins.items() if o is not None and prefix + name in urls]
-    grows = len(result.now().events) > len(result.events)
+    late = any(origin.attempt > result.events[-1].revision for origin in known)
+    grows = late and len(result.now().events) > len(result.events)
     yield from (Violation("record", story) for story in heads.checkpoints(result.lines, known, grows=grows))
 
 
@@ -164,7 +165,7 @@ def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
             f"another one: {again.story}"
         )
         why = _other_deciders(result)
-        yield Violation("decisions", story) if why is None else Note(f"{story} ({why})")
+        yield Violation("decisions", story) if why is None else Note(f"{why}: {story}")
 
 
 def _other_deciders(result: RunResult) -> str | None:

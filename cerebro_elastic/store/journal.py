@@ -57,7 +57,7 @@ class Journal:
         it cannot go on from its last line (which nobody knows but the caller: ``afresh``), it goes on from
         ``read``."""
         if afresh or not self or read.revision < self.revision:
-            self._write([read])
+            self._write([read], [encode(read)])
             self._last = []
         self._unproven = self._last
         return self.revision if self._unproven else self.revision + 1
@@ -75,14 +75,13 @@ class Journal:
                 "it was restored from a snapshot"
             )
         if known or events[0].revision > self.revision:
-            self._write(events[len(known) :])
+            self._write(events[len(known) :], lines[len(known) :])
             self._last = lines
 
-    def _write(self, events: list[Event]) -> None:
+    def _write(self, events: Sequence[Event], bodies: Sequence[str]) -> None:
         if events:
             with self.path.open("a", encoding="utf-8") as file:
-                for event in events:
-                    body = encode(event)
+                for body in bodies:
                     self._digest = link(self._digest, body)
                     file.write(joined(body, self._digest) + "\n")
             self.revision = events[-1].revision
