@@ -10,11 +10,24 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
-from cerebro_elastic.core.events import Event, LeaderChanged, RunOpened, StateRead, UnitAssigned
+from cerebro_elastic.core.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    LeaderChanged,
+    Placed,
+    RunEnded,
+    RunOpened,
+    StateRead,
+    TrialDone,
+    UnitAssigned,
+    UnitCommitted,
+)
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.invariants.accounts import told
 from cerebro_elastic.core.origin import Origin, basis_of, origin_of
-from cerebro_elastic.core.values import Basis, Phase, Plan, Spec
+from cerebro_elastic.core.values import Basis, Phase, Plan, Spec, Visit
 from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError
@@ -61,6 +74,38 @@ def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator
                 "spec",
                 f"{event.leader} led by {_of(event.basis)} at revision {event.revision}, not {_of(ours)}",
             )
+
+
+def course_agrees(events: Sequence[Event]) -> Iterator[Violation | Note]:
+    """The history with itself, where the machine that folds it takes it as it comes: nothing is trained or
+    decided after the run's end, and a state that was read afresh has the visits that are on record before it.
+    (It has others if the store was restored, and others have gone on meanwhile.)"""
+    visits: dict[str, Visit] = {}
+    ended = False
+    for number, event in enumerate(events, start=1):
+        match event:
+            case StateRead(state=state, visits=read):
+                others = {_key(visit): visit for visit in read}
+                lost = sum(others.get(key) != visit for key, visit in visits.items())
+                if number > 1:
+                    yield Note(
+                        f"line {number}: the state was read afresh, for the store had forgotten its history or "
+                        f"was restored; {counted(lost, 'visit')} of before not in it"
+                    )
+                visits, ended = others, state.outcome is not None
+            case UnitCommitted(visit=visit):
+                visits[_key(visit)] = visit
+        if ended and isinstance(event, _OVER):
+            yield Violation("history", f"line {number}: {type(event).__name__} comes after the run's end")
+        ended = ended or isinstance(event, RunEnded)
+
+
+_OVER = (ConfigCreated, ConfigEnded, ConfigResumed, UnitAssigned, UnitCommitted, TrialDone, Placed, RunEnded)
+"""What no run does that has ended. (Nodes leave then, and give back what they have.)"""
+
+
+def _key(visit: Visit) -> str:
+    return f"{visit.unit.config} {visit.unit.epoch} {visit.k}"
 
 
 def data_agree(

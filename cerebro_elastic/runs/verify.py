@@ -92,6 +92,7 @@ def _findings(
     yield from _heads(result, origins)
     yield from _best_readable(result)
     manifest = manifest_of(spec)
+    yield from agreement.course_agrees(events)
     yield from agreement.spec_agrees(spec, result.recipe, events)
     yield from agreement.data_agree(spec, result.recipe, manifest, events)
     yield from agreement.rows_agree(events)

@@ -220,6 +220,21 @@ class TestTheHistory:
         (folder.path / "checkpoints").mkdir()
         assert "report" in wrong(RunResult(folder)), "which is of a record with digests"
 
+    def test_what_is_put_behind_its_end(self, folder: RunFolder) -> None:
+        """With digests that fit, and heads that were noted before."""
+        true = bodies(folder)
+        better = copy.deepcopy(true[3])
+        better["config"]["id"], better["revision"] = "c0009", true[-1]["revision"] + 1
+        write(folder, [*true, better], heads=True)
+        assert "history" in wrong(RunResult(folder))
+        read = {"kind": "StateRead", "v": 1, "revision": better["revision"], "state": true[0]["state"]}
+        write(folder, [*true, read], heads=True)
+        notes: list[str] = []
+        verify(RunResult(folder), notes.append)
+        assert any(
+            "the state was read afresh" in note and "8 visits of before not in it" in note for note in notes
+        )
+
     def test_that_of_another_run_is_not_this_ones(self, folder: RunFolder, other: RunResult) -> None:
         folder.history.write_bytes(other.folder.history.read_bytes())
         assert {"spec", "record", "checkpoints", "report"} <= wrong(RunResult(folder))
