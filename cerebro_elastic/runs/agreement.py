@@ -89,8 +89,8 @@ def course_agrees(events: Sequence[Event]) -> Iterator[Violation | Note]:
                 lost = sum(others.get(key) != visit for key, visit in visits.items())
                 if number > 1:
                     yield Note(
-                        f"line {number}: the state was read afresh, for the store had forgotten its history or "
-                        f"was restored; {counted(lost, 'visit')} of before not in it"
+                        f"line {number}: the state was read afresh, for the store had forgotten its history "
+                        f"or was restored; {counted(lost, 'visit')} of before not in it"
                     )
                 visits, ended = others, state.outcome is not None
             case UnitCommitted(visit=visit):

@@ -9,7 +9,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.train.task import GENERATORS, State
 from cerebro_lightning.batches import EpochLoader
@@ -46,11 +46,20 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
         yield f"the gradients to which the next batch adds: {', '.join(sorted(ours['grads']))}"
     for owner, fresh, tree in zip(unit.owners, unit.fresh, ours["attributes"], strict=True):
         if isinstance(owner, pl.LightningModule):
-            metrics = {path for path, part in owner.named_modules() if isinstance(part, Metric)}
+            name = type(owner).__name__
+            if fresh["trained"] != tree["trained"]:
+                yield f"which parameters of {name} are trained"
+            for path, buffers in tree["buffers"].items():
+                before = {"plain": fresh["buffers"].get(path, {})}
+                for told in _changed(f"{name}.{path}".rstrip("."), before, {"plain": buffers}):
+                    yield f"{told}, a buffer that is not persistent"
+            metrics = {
+                path for path, part in owner.named_modules() if isinstance(part, Metric | MetricCollection)
+            }
             for path, attributes in tree["attributes"].items():
                 before = fresh["attributes"].get(path, {"plain": {}})
                 if not any(path == metric or path.startswith(f"{metric}.") for metric in metrics):
-                    yield from _changed(f"{type(owner).__name__}.{path}".rstrip("."), before, attributes)
+                    yield from _changed(f"{name}.{path}".rstrip("."), before, attributes)
         elif type(owner).state_dict is pl.Callback.state_dict:
             yield from _changed(type(owner).__name__, fresh, tree)
 
