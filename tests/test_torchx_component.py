@@ -24,7 +24,7 @@ from torchx.version import __version__ as TORCHX
 
 import cerebro_elastic
 from cerebro_elastic import torchx_component
-from cerebro_elastic.runs.replay import verify
+from cerebro_elastic.runs.verify import verify
 
 DEADLINE = 120.0
 NIGHTLY = not TORCHX.startswith("0.")

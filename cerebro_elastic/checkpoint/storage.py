@@ -2,8 +2,8 @@
 
 A checkpoint is a folder. ``tree.json`` has the state but for its tensors, which ``tensors.safetensors`` has.
 ``manifest.json`` is written last and gives the size and sha256 of the others: a folder without it is no
-checkpoint. A ``CheckpointRef``'s digest is the sha256 of ``manifest.json``, which is a function of the state
-alone: equal states, equal digests.
+checkpoint. A ``CheckpointRef``'s digest is the sha256 of that, which is a function of the state alone: equal
+states, equal digests. Beside it the manifest may say where the state comes from (``core/origin.py``).
 
 If ranks held parts of the state's tensors, each has written its own: ``part-<k>.safetensors`` has the rows of
 rank k, and ``tree.json`` tells which tensors they make up and of how many parts. It is the same state all
@@ -12,19 +12,19 @@ the same: read by whoever wants all of it, and by a rank of as many that wants i
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cerebro_elastic import files
-from cerebro_elastic.checkpoint import tensors, tree
+from cerebro_elastic.checkpoint import manifest, tensors, tree
 from cerebro_elastic.checkpoint.tensors import Part, Spec
+from cerebro_elastic.core.origin import Origin
 from cerebro_elastic.core.values import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import (
@@ -39,24 +39,24 @@ from cerebro_elastic.files import (
     read,
     read_into,
     settle,
+    sizes,
     translated,
     write,
 )
 
-VERSION = 1
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
 TREE = "tree.json"
 
 
-def save(state: Mapping[str, Any], url: str) -> CheckpointRef:
+def save(state: Mapping[str, Any], url: str, origin: Origin | None = None) -> CheckpointRef:
     """Write ``state`` under ``url``, a fresh name. It is readable by others when this returns; a power cut
-    in the middle leaves no checkpoint, or the whole one.
+    in the middle leaves no checkpoint, or the whole one. The manifest names its ``origin``.
 
     ``state`` must not change meanwhile. Raises ``CheckpointError`` if it holds what cannot be
     stored (see ``tree``) or if ``url`` is taken; ``StorageError`` or ``DiskFull`` if writing fails.
     """
-    return stage(state).save(url)
+    return stage(state).save(url, origin)
 
 
 def stage(state: Mapping[str, Any]) -> Staged:
@@ -80,7 +80,7 @@ class Staged:
     def bytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    def save(self, url: str) -> CheckpointRef:
+    def save(self, url: str, origin: Origin | None = None) -> CheckpointRef:
         """As ``save``. Raises ``CheckpointError`` if somebody has written to a tensor since it was staged:
         the file would hold neither the one state nor the other."""
         with _writing(url) as folder:
@@ -92,7 +92,7 @@ class Staged:
                         f"the tensor {name} was written to while it was saved: units must not share tensors, "
                         "so make models and optimizers anew for each, and give nothing to two of them"
                     )
-            return _completed(folder, contents, url)
+            return _completed(folder, contents, url, origin)
 
 
 def is_divided(state: Mapping[str, Any]) -> bool:
@@ -109,24 +109,24 @@ def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Conte
         return _write(folder, data)
 
 
-def complete(contents: Mapping[str, Content], url: str) -> CheckpointRef:
+def complete(contents: Mapping[str, Content], url: str, origin: Origin | None = None) -> CheckpointRef:
     """Write the manifest: the files with these ``contents`` are the checkpoint."""
     with _writing(url) as folder:
-        return _completed(folder, contents, url)
+        return _completed(folder, contents, url, origin)
 
 
-def restore(state: Mapping[str, Any], ref: CheckpointRef) -> None:
+def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None = None) -> None:
     """Put the damaged checkpoint ``ref`` back in its place, ``state`` being what it held.
 
     Raises ``CheckpointError`` and writes nothing if it held another; else as ``save``.
     """
     data = _data(state)
-    _check_same(_ref(ref.url, {name: digest(file) for name, file in data.items()}), ref)
+    _check_same(manifest.ref(ref.url, {name: digest(file) for name, file in data.items()}), ref)
     with _writing(ref.url) as folder:
-        _completed(folder, _write(folder, data), ref.url)
+        _completed(folder, _write(folder, data), ref.url, origin)
 
 
-def put_back(made: CheckpointRef, ref: CheckpointRef) -> None:
+def put_back(made: CheckpointRef, ref: CheckpointRef, origin: Origin | None = None) -> None:
     """Move ``made``, which was written beside the damaged checkpoint ``ref``, to its place.
 
     Raises ``CheckpointError`` and moves nothing if ``made`` holds another state than ``ref`` did.
@@ -137,7 +137,7 @@ def put_back(made: CheckpointRef, ref: CheckpointRef) -> None:
         for name, expected in contents.items():
             _check(source / name, expected, write(folder / name, _Copy(source / name)))
         settle(folder)
-        _completed(folder, contents, ref.url)
+        _completed(folder, contents, ref.url, origin)
     remove(made)
 
 
@@ -170,6 +170,25 @@ def verify(ref: CheckpointRef) -> None:
             _check(folder / name, expected, content(folder / name))
 
 
+def origin(ref: CheckpointRef) -> Origin | None:
+    """What the manifest of ``ref`` says of where it comes from, if it says anything. Raises as ``load``."""
+    with _reading(ref) as folder:
+        return manifest.origin(read(folder / MANIFEST), folder / MANIFEST)
+
+
+def origins(url: str) -> Iterator[tuple[str, Origin | None]]:
+    """Of all checkpoints below the folder ``url`` whose manifests can be read, also those that no record
+    names: where each is, from that folder on, and where it comes from."""
+    with translated(CheckpointError, f"cannot read the checkpoints in {url}"):
+        root = locate(url)
+        for path in sorted(sizes(root)):
+            place = replace(root, path=path)
+            if path.endswith(f"/{MANIFEST}"):
+                with suppress(FileNotFoundError, DamagedCheckpoint):
+                    name = path.removeprefix(root.path).removesuffix(MANIFEST).strip("/")
+                    yield name, manifest.origin(read(place), place)
+
+
 def remove(ref: CheckpointRef) -> None:
     """Delete the checkpoint, its manifest first; nothing happens if it is gone already."""
     with translated(CheckpointError, f"cannot delete the checkpoint {ref.url}"):
@@ -199,7 +218,7 @@ def _files(values: Any, flat: Mapping[str, Tensor]) -> dict[str, Sequence[Chunk]
     layout = tensors.specs(flat)
     return {
         TENSORS: _file(layout, flat),
-        TREE: [_json({"tensors": _listed(layout), "state": values})],
+        TREE: [manifest.compact({"tensors": _listed(layout), "state": values})],
     }
 
 
@@ -220,7 +239,7 @@ def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk
         "parts": {"count": part.count, "tensors": _listed(full)},
         "state": values,
     }
-    return data | {TENSORS: _file(others, rest), TREE: [_json(told)]}
+    return data | {TENSORS: _file(others, rest), TREE: [manifest.compact(told)]}
 
 
 def _file(layout: Sequence[Spec], flat: Mapping[str, Tensor]) -> Sequence[Chunk]:
@@ -259,10 +278,12 @@ def _write(folder: Place, data: Mapping[str, Sequence[Chunk]]) -> dict[str, Cont
     return contents
 
 
-def _completed(folder: Place, contents: Mapping[str, Content], url: str) -> CheckpointRef:
-    write(folder / MANIFEST, [_manifest(contents)])
+def _completed(
+    folder: Place, contents: Mapping[str, Content], url: str, origin: Origin | None
+) -> CheckpointRef:
+    write(folder / MANIFEST, [manifest.text(contents, origin)])
     settle(folder)
-    return _ref(url, contents)
+    return manifest.ref(url, contents)
 
 
 def _read(file: Place, expected: Content, layout: Sequence[Spec], flat: Mapping[str, Tensor]) -> None:
@@ -290,15 +311,6 @@ def _divided(
     return flat
 
 
-def _manifest(contents: Mapping[str, Content]) -> bytes:
-    return _json({"version": VERSION, "files": {name: asdict(what) for name, what in contents.items()}})
-
-
-def _ref(url: str, contents: Mapping[str, Content]) -> CheckpointRef:
-    sha256 = hashlib.sha256(_manifest(contents)).hexdigest()
-    return CheckpointRef(url, sha256, sum(what.bytes for what in contents.values()))
-
-
 @contextmanager
 def _reading(ref: CheckpointRef) -> Iterator[Place]:
     with translated(CheckpointError, f"cannot read the checkpoint {ref.url}"):
@@ -306,26 +318,13 @@ def _reading(ref: CheckpointRef) -> Iterator[Place]:
             yield locate(ref.url)
         except FileNotFoundError as exc:
             raise DamagedCheckpoint(
-                f"a file of the checkpoint {ref.url} is missing ({exc}): {_ADVICE}"
+                f"a file of the checkpoint {ref.url} is missing ({exc}): {manifest.ADVICE}"
             ) from exc
 
 
 def _contents(folder: Place, ref: CheckpointRef) -> dict[str, Content]:
     """What the manifest says of the other files."""
-    text = read(folder / MANIFEST)
-    found = hashlib.sha256(text).hexdigest()
-    if found != ref.digest:
-        raise DamagedCheckpoint(
-            f"{folder / MANIFEST} is damaged or of another checkpoint: expected sha256 {ref.digest}, "
-            f"found {found}; {_ADVICE}"
-        )
-    manifest = json.loads(text)
-    if manifest["version"] != VERSION:
-        raise CheckpointError(
-            f"{folder / MANIFEST} has version {manifest['version']}, this program reads version {VERSION}: "
-            "use the cerebro-elastic that wrote it"
-        )
-    return {name: Content(**what) for name, what in manifest["files"].items()}
+    return manifest.contents(read(folder / MANIFEST), folder / MANIFEST, ref)
 
 
 class _Copy:
@@ -349,11 +348,4 @@ def _check_same(made: CheckpointRef, ref: CheckpointRef) -> None:
 def _check(place: Place, expected: Content, found: Content) -> None:
     if found != expected:
         what = "cut short" if found.bytes < expected.bytes else "damaged"
-        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {found}; {_ADVICE}")
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-_ADVICE = "restore it from a copy, or start another run"
+        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {found}; {manifest.ADVICE}")

@@ -11,27 +11,22 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from cerebro_elastic import __version__
-from cerebro_elastic.cli import hosts, people, results
+from cerebro_elastic.cli import checking, hosts, people, results
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, echo, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
-from cerebro_elastic.cli.shown import json_text, outcome_json, state_json
+from cerebro_elastic.cli.shown import head_text, json_text, outcome_json, state_json
 from cerebro_elastic.cli.simulate import simulate
 from cerebro_elastic.cli.trials import trials
-from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.report.progress import progress_view
-from cerebro_elastic.report.tables import brief, leaderboard_table, unit_text
+from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
-from cerebro_elastic.sim import Redecided
-from cerebro_elastic.words import counted
-
-_DECIDING_SECONDS = 5.0
 
 app = typer.Typer(
     name="cerebro",
@@ -101,6 +96,8 @@ def run(
         console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
     console.print(f"curves: {result.folder.curves}", soft_wrap=True)
     console.print(f"report: {result.folder.report}", soft_wrap=True)
+    if result.head is not None:
+        console.print(head_text(result.head), soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
     if failed and len(failed) == len(result.leaderboard):
@@ -171,11 +168,14 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show how a run stands, while it goes on or afterwards."""
+    from cerebro_elastic.runs.status import head_now
     from cerebro_elastic.runs.status import status as ask
 
     spec, state, live = ask(run, home=home, store=store_of(etcd))
+    head = head_now(run, state, home=home, store=store_of(etcd))
     if as_json:
-        echo(json_text(state_json(spec.plan.run, state, live)))
+        told = state_json(spec.plan.run, state, live)
+        echo(json_text({**told, "head": asdict(head) if head is not None else None}))
         return
     console = terminal()
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
@@ -183,75 +183,8 @@ def status(
     console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     console.print(progress_view(state, objective, None))
-
-
-@app.command()
-def verify(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
-    home: Home = None,
-    etcd: Etcd = None,
-    as_json: Json = False,
-) -> None:
-    """Check a run's recorded history and its checkpoints against the invariants.
-
-    Its decisions are made again, for some seconds: what a run decides follows from its record alone.
-    """
-    from cerebro_elastic.runs.replay import decided_again
-    from cerebro_elastic.runs.replay import verify as check
-    from cerebro_elastic.runs.result import open_run
-
-    result = open_run(run, home=home, store=store_of(etcd))
-    violations = check(result)
-    again = decided_again(result, _DECIDING_SECONDS)
-    visits = sum(isinstance(event, UnitCommitted) for event in result.events)
-    if as_json:
-        decided = again and asdict(again)
-        told = {"visits": visits, "violations": [asdict(v) for v in violations], "decided": decided}
-        echo(json_text(told))
-    else:
-        for violation in violations:
-            echo(f"{violation.invariant}: {violation.story}", err=True)
-        if not violations:
-            echo(f"{counted(len(result.events), 'event')}, {counted(visits, 'visit')}: all invariants hold")
-        if again is not None:
-            echo(_decided(again, result.spec.version))
-    if violations:
-        raise typer.Exit(1)
-
-
-def _decided(again: Redecided, version: str) -> str:
-    if again.story is None:
-        return f"{again.found} of {counted(again.all, 'decision')} made again, all the same"
-    return (
-        f"note: of {counted(again.all, 'decision')} {again.found} are the same when made again, and then "
-        f"comes another one (the run is of cerebro-elastic {version}, this is {__version__}): "
-        f"{brief(again.story, 500)}"
-    )
-
-
-@app.command()
-def replay(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
-    config: Annotated[str, typer.Option(help="The config to train again; `best` for the leader.")],
-    home: Home = None,
-    etcd: Etcd = None,
-) -> None:
-    """Train one config again, alone, in the order of its visit log, and compare every digest."""
-    from cerebro_elastic.runs.replay import replay as again
-    from cerebro_elastic.runs.result import open_run
-
-    result = open_run(run, home=home, store=store_of(etcd))
-    name = result.best.config if config == "best" else config
-    differ = total = 0
-    for done in again(result, name):
-        total += 1
-        differ += not done.same
-        mark = "same" if done.same else f"DIFFERS: recorded {done.visit.output.digest[:12]}"
-        echo(f"{unit_text(done.visit.unit)} on {done.visit.node}: {done.digest[:12]} {mark}")
-    if differ:
-        echo(f"{differ} of {counted(total, 'visit')} of {name} not as recorded", err=True)
-        raise typer.Exit(1)
-    echo(f"bit-identical to the record: {counted(total, 'visit')} of {name}")
+    if head is not None:
+        console.print(head_text(head), soft_wrap=True)
 
 
 @app.command()
@@ -274,6 +207,8 @@ app.command()(hosts.etcd)
 app.command()(people.stop)
 app.command()(people.resume)
 app.command()(people.clone)
+app.command()(checking.verify)
+app.command()(checking.replay)
 app.command()(results.export)
 app.command()(results.report)
 app.command()(trials)

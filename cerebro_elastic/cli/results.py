@@ -47,6 +47,10 @@ def export(
 
     It is the config's state after its best epoch: weights (safetensors), for a LightningModule a checkpoint
     that `load_from_checkpoint` and `Trainer.fit(ckpt_path=...)` take, and a model card.
+
+    Such a checkpoint has no random generators, no gradients that accumulate, and no plain attributes of the
+    module and its callbacks. To go on from it equals the run bit for bit only where training uses none of
+    them; those that the config has are named.
     """
     from cerebro_elastic.runs.export import export as write
     from cerebro_elastic.runs.result import open_run
@@ -55,3 +59,6 @@ def export(
         raise typer.BadParameter("--best and --config name two configs: keep one")
     picked = write(open_run(run, home=home, store=store_of(etcd)), folder, config)
     echo(f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}")
+    echo("who goes on training from there goes on without:")
+    for name in picked.not_carried:
+        echo(f"  {name}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config
+from cerebro_elastic.core.values import Attempt, Config, RecordHead
 from cerebro_elastic.core.waits import Wait, waits
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.tables import unit_text
@@ -26,6 +27,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def head_text(head: RecordHead) -> str:
+    """What people may note, to tell later whether the record was changed."""
+    return f"head of the record: {head.digest} (revision {head.revision})"
 
 
 def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
@@ -50,6 +56,7 @@ def outcome_json(result: RunResult) -> dict[str, Any]:
     return {
         "run": result.run,
         "folder": str(result.folder.path),
+        "head": asdict(result.head) if result.head is not None else None,
         "objective": result.recipe.objective.model_dump(),
         "leaderboard": [
             {

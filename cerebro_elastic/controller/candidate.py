@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cerebro_elastic.clock import Clock, SystemClock
@@ -40,7 +40,8 @@ class Host:
 
 
 class Candidate:
-    """One who may lead the run of ``ledger``, and keeps its ``journal``."""
+    """One who may lead the run of ``ledger``, and keeps its ``journal``; what decides is of these
+    ``versions``."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Candidate:
         host: Host,
         *,
         name: str | None = None,
+        versions: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._ledger = ledger
@@ -59,6 +61,7 @@ class Candidate:
         self._journal = journal
         self._host = host
         self.name = name or f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}"
+        self._versions = versions or {}
         self._clock = clock or SystemClock()
         self._afresh = False
         self._away: float | None = None
@@ -126,7 +129,7 @@ class Candidate:
     def _stand(self, since: int) -> None:
         """Lead, if elected, to the run's end or until deposed."""
         with LeaseKeeper(self._ledger.store, LEASE_SECONDS) as keeper:
-            leader = self._ledger.lead(self.name, keeper.lease)
+            leader = self._ledger.lead(self.name, keeper.lease, self._versions, self._journal.head)
             if leader is None:
                 return
             with Controller(
@@ -137,6 +140,7 @@ class Candidate:
                 leader=leader,
                 since=since,
                 observe=self._record,
+                record=lambda: self._journal.head,
                 say=self._host.say,
             ) as controller:
                 while controller.state.outcome is None:

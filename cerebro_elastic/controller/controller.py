@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Self
 
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
@@ -27,6 +28,7 @@ from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.events import LeaderChanged
 from cerebro_elastic.core.ports import Planner, Policy, Search
 from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger import Ledger
 
@@ -40,7 +42,7 @@ class Controller:
 
     ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
     told the events of each revision from ``since`` on (by default: since the election), none left out, and
-    the state after them. ``say`` tells people.
+    the state after them. ``record`` says where the record of them ends. ``say`` tells people.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Controller:
         leader: int,
         since: int | None = None,
         observe: Observer = nobody,
+        record: Callable[[], RecordHead | None] = lambda: None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._ledger = ledger
@@ -62,6 +65,7 @@ class Controller:
         self._leader = leader
         self._follower = Follower(ledger, leader + 1 if since is None else since, observe)
         self._awaited = 0
+        self._record = record
         self._solving: Solving | None = None
         self._say = say
 
@@ -123,7 +127,7 @@ class Controller:
             case Place(homes):
                 return ledger.place(homes, leader)
             case Assign(attempt):
-                return ledger.assign(attempt, leader)
+                return ledger.assign(replace(attempt, record=self._record()), leader)
             case Withdraw(attempt):
                 return ledger.withdraw(attempt, leader)
             case SetAside(node, why, failure, seconds):

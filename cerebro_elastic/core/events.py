@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import (
     Attempt,
+    Basis,
     Config,
     Failure,
     Node,
     Order,
     Plan,
+    RecordHead,
     Status,
     TrialResult,
     Visit,
@@ -30,10 +32,15 @@ class RunOpened:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """A controller leads (``leader`` is its id), or none does (``None``)."""
+    """A controller leads (``leader`` is its id), or none does (``None``). It decides by the spec that
+    ``basis`` names, with these ``versions`` of packages; ``record`` is where its own record of the run ended
+    when it stood for election."""
 
     revision: int
     leader: str | None
+    basis: Basis | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    record: RecordHead | None = None
 
 
 @dataclass(frozen=True, slots=True)

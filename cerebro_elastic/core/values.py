@@ -127,6 +127,16 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a ``run`` is made from, by digests (``core/origin.py``): its ``spec`` but for the code, and the
+    users' ``code``, which may be another when the run is started again."""
+
+    run: str
+    spec: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One sub-epoch: a config's pass over one partition. ``epoch`` and ``partition`` count from 0."""
 
@@ -169,6 +179,15 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordHead:
+    """Where a record of the run's history ended: the ``revision`` of its last line, and the digest that is
+    chained over this line and all before it (``store/chain.py``)."""
+
+    revision: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     """What a node will probably need next: a hint, never an obligation. ``replicas`` are the other partitions
     that are at home on it and, as far as is known, not in its cache: it gets one of them at a time."""
@@ -198,6 +217,8 @@ class Attempt:
     revision at which its node told that only the save is left, which goes on behind the node's next unit
     (``State.saving``); 0 until then, and for most attempts, whose node waits for their end. ``since`` is when
     the last visit before the assignment had ended, by the nodes' wall clocks; ``None`` if there was none.
+    ``record`` is where the record of whoever leads ended when it assigned the unit: the unit's checkpoint
+    bears it, and so bears witness to the history before it.
     """
 
     unit: Unit
@@ -214,6 +235,7 @@ class Attempt:
     hardware: str = "cpu"
     trained: int = 0
     since: float | None = None
+    record: RecordHead | None = None
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -239,7 +261,8 @@ class Visit:
     the config's training (early stopping).
 
     ``node`` is the one that led, ``gang`` the others; ``hardware`` is their kind of node. ``replicas`` are
-    those of the attempt's hint that the node has got meanwhile (``Prefetch.replicas``).
+    those of the attempt's hint that the node has got meanwhile (``Prefetch.replicas``). ``log`` is the file
+    of the rows that were logged, if there were any, and ``log_digest`` its sha256.
     """
 
     unit: Unit
@@ -264,6 +287,7 @@ class Visit:
     save_seconds: float = 0.0
     replicas: tuple[int, ...] = ()
     fetch_seconds: float = 0.0
+    log_digest: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:

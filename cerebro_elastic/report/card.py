@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jinja2 import Environment, PackageLoader
 
-from cerebro_elastic.core.values import CheckpointRef, Config, Spec, Visit
+from cerebro_elastic.core.values import CheckpointRef, Config, RecordHead, Spec, Visit
 from cerebro_elastic.report.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.report.page.scale import number
 from cerebro_elastic.report.results import ConfigResult, Objective
@@ -31,9 +31,12 @@ def card(
     parameters: int,
     load: str,
     files: Sequence[str],
+    lost: Sequence[str],
+    record: RecordHead | None,
 ) -> str:
     """Markdown. ``at`` is the config at the end of the exported epoch, ``ref`` its state, to which the
-    ``visits`` led; ``load`` is Python code that uses the ``files``."""
+    ``visits`` led; ``load`` is Python code that uses the ``files``; ``lost`` is what these do not carry.
+    ``record`` is where the run's record ended."""
     environment = Environment(
         loader=PackageLoader("cerebro_elastic.report", "."),
         autoescape=False,
@@ -60,5 +63,7 @@ def card(
         parameters=parameters,
         load=load,
         files=files,
+        lost=lost,
+        record=record,
         meanings=_MEANINGS,
     )

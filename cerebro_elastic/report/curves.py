@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,18 @@ def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
 
 def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
     """The ``records`` as a CSV file."""
+    with open(path, "w", newline="", encoding="utf-8", opener=as_its_folder) as file:
+        file.write(curves_text(rows))
+
+
+def curves_text(rows: Sequence[ConfigResult]) -> str:
+    """What that file holds."""
     table = records(rows)
     names = (
         list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
     )
-    with open(path, "w", newline="", encoding="utf-8", opener=as_its_folder) as file:
-        writer = csv.DictWriter(file, names)
-        writer.writerow({name: csv_value(name) for name in names})
-        writer.writerows({name: csv_value(value) for name, value in row.items()} for row in table)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names)
+    writer.writerow({name: csv_value(name) for name in names})
+    writer.writerows({name: csv_value(value) for name, value in row.items()} for row in table)
+    return text.getvalue()

@@ -97,29 +97,34 @@ def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigR
     """All configs, the best first by the best value of ``metric`` over their epochs; those without
     any value last, in the order of their ids."""
     state, visits = gather(events)
-    rows = []
-    for config in state.configs.values():
-        assert state.plan is not None
-        ends = epoch_ends(config, visits.get(config.id, ()), state.plan)
-        curve = [end.metrics for end, _ in ends]
-        best = best_epoch([metrics.get(metric) for metrics in curve], mode)
-        rows.append(
-            ConfigResult(
-                config=config.id,
-                hparams=config.hparams,
-                status=config.status,
-                reason=config.reason,
-                curve=curve,
-                visits=visits.get(config.id, ()),
-                best_epoch=best,
-                best=None if best is None else curve[best][metric],
-                checkpoint=config.head,
-                best_checkpoint=None if best is None else ends[best][1],
-                behind=born(config).epoch,
-            )
-        )
+    if state.plan is None:
+        return []
+    configs = state.configs.values()
+    rows = [config_result(each, visits.get(each.id, ()), state.plan, metric, mode) for each in configs]
     sign = -1.0 if mode == "max" else 1.0
     return sorted(rows, key=lambda row: (row.best is None, sign * (row.best or 0.0), row.config))
+
+
+def config_result(
+    config: Config, visits: Sequence[Visit], plan: Plan, metric: str, mode: str
+) -> ConfigResult:
+    """What became of a config that made these visits."""
+    ends = epoch_ends(config, visits, plan)
+    curve = [end.metrics for end, _ in ends]
+    best = best_epoch([metrics.get(metric) for metrics in curve], mode)
+    return ConfigResult(
+        config=config.id,
+        hparams=config.hparams,
+        status=config.status,
+        reason=config.reason,
+        curve=curve,
+        visits=visits,
+        best_epoch=best,
+        best=None if best is None else curve[best][metric],
+        checkpoint=config.head,
+        best_checkpoint=None if best is None else ends[best][1],
+        behind=born(config).epoch,
+    )
 
 
 def best_epoch(values: Sequence[float | None], mode: str) -> int | None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.lineage import history
-from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Visit
+from cerebro_elastic.core.values import CheckpointRef, Config, Phase, RecordHead, Visit
 from cerebro_elastic.errors import RunError, TaskError
 from cerebro_elastic.files import translated
 from cerebro_elastic.process import is_alive
@@ -31,12 +31,14 @@ MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.jso
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """A config ``at`` the end of an epoch: its state, and the visits that led to it, its ancestors' too."""
+    """A config ``at`` the end of an epoch: its state, and the visits that led to it, its ancestors' too; and
+    what of the state is ``not_carried`` by the exported files."""
 
     row: ConfigResult
     at: Config
     ref: CheckpointRef
     visits: Sequence[Visit]
+    not_carried: Sequence[str] = ()
 
 
 def export(result: RunResult, folder: Path, config: str | None = None) -> Picked:
@@ -61,7 +63,17 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
             temporary.replace(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    return picked
+    return replace(picked, not_carried=exported.not_carried)
+
+
+def origin_of_export(folder: Path) -> tuple[str, RecordHead | None]:
+    """Which config was exported to ``folder``, and where the record ended then."""
+    try:
+        told = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        head = told.get("record")
+        return str(told["config"]), RecordHead(**head) if head is not None else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise RunError(f"{folder} has no {RECORD} of an exported model: {exc}") from exc
 
 
 def _remove_left(temporary: Path) -> None:
@@ -107,7 +119,8 @@ def _exported(result: RunResult, picked: Picked) -> Exported:
 
 def _write(folder: Path, exported: Exported, result: RunResult, picked: Picked) -> None:
     weights = {name: weight.contiguous().clone() for name, weight in exported.weights.items()}
-    (folder / RECORD).write_text(json.dumps(_record(result, picked), indent=1) + "\n", encoding="utf-8")
+    record = _record(result, picked, exported.not_carried)
+    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     save_file(weights, folder / MODEL, metadata={"format": "pt"})
     shutil.copymode(folder / RECORD, folder / MODEL)  # the library would keep it from others
     if exported.checkpoint is not None:
@@ -124,11 +137,13 @@ def _write(folder: Path, exported: Exported, result: RunResult, picked: Picked) 
         parameters=sum(weight.numel() for weight in weights.values()),
         load=exported.load.replace("MODEL", MODEL).replace("CHECKPOINT", CHECKPOINT),
         files=sorted(path.name for path in folder.iterdir()),
+        lost=exported.not_carried,
+        record=result.head,
     )
     (folder / CARD).write_text(text, encoding="utf-8")
 
 
-def _record(result: RunResult, picked: Picked) -> dict[str, Any]:
+def _record(result: RunResult, picked: Picked, lost: Sequence[str]) -> dict[str, Any]:
     """Where the model comes from, for machines."""
     row, spec = picked.row, result.spec
     return {
@@ -143,4 +158,6 @@ def _record(result: RunResult, picked: Picked) -> dict[str, Any]:
         "code": dict(spec.code),
         "state": asdict(picked.ref),
         "visits": [asdict(visit) for visit in picked.visits],
+        "not_carried": list(lost),
+        "record": asdict(result.head) if result.head is not None else None,
     }

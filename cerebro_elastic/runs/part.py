@@ -17,6 +17,7 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.runs.agents import LocalAgents
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.loggers import Loggers
+from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
@@ -58,7 +59,12 @@ def take_part(
 
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
     candidate = Candidate(
-        ledger, policy, make_search(recipe), journal, Host(observe=observe, say=watcher.say, pause=pause)
+        ledger,
+        policy,
+        make_search(recipe),
+        journal,
+        Host(observe=observe, say=watcher.say, pause=pause),
+        versions=deciding(recipe),
     )
     with loggers.written(ledger, candidate, watcher.say):
         try:

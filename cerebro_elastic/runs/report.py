@@ -5,21 +5,20 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from cerebro_elastic import __version__
 from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.values import RecordHead, Spec
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.files import in_a_hurry, locate, translated, write
-from cerebro_elastic.report.page.page import Subject, render
+from cerebro_elastic.report.page.page import Colophon, Subject, render
 from cerebro_elastic.report.picture import picture
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.timeline import timeline
 from cerebro_elastic.runs.result import RunResult
-
-_PACKAGES = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
+from cerebro_elastic.runs.versions import TRAINING, installed
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:
@@ -28,23 +27,32 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     where it is then."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
-    return write_page(result.spec, result.events, result.recipe.objective, where)
+    return write_page(result.spec, result.events, result.recipe.objective, where, result.head)
 
 
-def write_page(spec: Spec, events: Sequence[Event], objective: Objective, output: str | Path) -> str:
-    """Write the report of the run with this history to a file or URL; where it is then."""
+def write_page(
+    spec: Spec,
+    events: Sequence[Event],
+    objective: Objective,
+    output: str | Path,
+    record: RecordHead | None = None,
+) -> str:
+    """Write the report of the run with this history, whose ``record`` ends so, to a file or URL; where it is
+    then."""
     where = str(output)
-    page = render(
-        Subject(
-            spec=spec,
-            events=events,
-            metric=objective.metric,
-            mode=objective.mode,
-            manifest=_manifest(spec.data),
-            versions=_versions(),
-            written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        )
+    manifest = manifest_of(spec)
+    colophon = Colophon(
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=__version__,
+        versions={
+            "Python": platform.python_version(),
+            **installed(TRAINING),
+            platform.system(): platform.release(),
+        },
+        dataset=manifest is not None,
+        record=record,
     )
+    page = render(Subject(spec, events, objective.metric, objective.mode, manifest, colophon))
     with translated(RunError, f"cannot write the report {where}"):
         write(locate(where), [page.encode()])
     return where
@@ -60,20 +68,10 @@ def write_gantt(events: Sequence[Event], output: str | Path) -> str:
     return where
 
 
-def _manifest(url: str) -> Manifest | None:
-    """The dataset may be gone, or not be in reach from here."""
+def manifest_of(spec: Spec) -> Manifest | None:
+    """What the run's dataset holds. It may be gone, or not be in reach from here."""
     try:
         with in_a_hurry():
-            return read_manifest(url)
+            return read_manifest(spec.data)
     except (DataError, StorageError):
         return None
-
-
-def _versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return {**found, platform.system(): platform.release()}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.values import RecordHead, Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -20,7 +22,7 @@ from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
-from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.store.journal import Line, read_lines
 from cerebro_elastic.words import counted
 
 if TYPE_CHECKING:
@@ -34,12 +36,41 @@ class RunResult:
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
         self._store = store and with_key(store, folder.run, folder.path.parent)
-        self.spec, self.events = self._read()
+        self.spec, self.lines = self._read()
+        self.events: Sequence[Event] = [line.event for line in self.lines]
 
-    def _read(self) -> tuple[Spec, Sequence[Event]]:
+    def _read(self) -> tuple[Spec, Sequence[Line]]:
         if self._store is not None:
-            return read_record(self.folder.run, self._store)
-        return self.folder.read_spec(), read_journal(self.folder.history)
+            spec, events = read_record(self.folder.run, self._store)
+            return spec, [Line(event, encode(event), None) for event in events]
+        return self.folder.read_spec(), read_lines(self.folder.history)
+
+    @property
+    def head(self) -> RecordHead | None:
+        """Where the record in the folder ends: whoever keeps this can tell later whether it was changed.
+        ``None`` if it has no digests, or was read from a store."""
+        last = self.lines[-1] if self.lines else None
+        if last is None or last.digest is None:
+            return None
+        return RecordHead(last.event.revision, last.digest)
+
+    def line_of(self, digest: str) -> int | None:
+        """The number of the record's line that bears this digest, or one that begins so."""
+        found = (n for n, line in enumerate(self.lines, 1) if line.digest and line.digest.startswith(digest))
+        return next(found, None)
+
+    def upto(self, lines: int) -> RunResult:
+        """The run as it was when its record had so many lines."""
+        earlier = copy(self)
+        earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
+        for name in ("leaderboard", "configs"):
+            vars(earlier).pop(name, None)
+        return earlier
+
+    @property
+    def from_store(self) -> bool:
+        """Whether the record is that of a store."""
+        return self._store is not None
 
     def now(self) -> RunResult:
         """The run as it is now: this is as it was when it was read."""
@@ -117,7 +148,7 @@ class RunResult:
         ``optuna.copy_study``. While the run goes on, each look shows what has happened by then."""
         from cerebro_elastic.search.study_journal import study_of
 
-        return study_of(self.recipe, self.run, lambda: self._read()[1])
+        return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
 
 
 def open_run(

@@ -19,6 +19,7 @@ from cerebro_elastic.core.values import HParams, Visit
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.report.logged import Logged, Logger
+from cerebro_elastic.store.chain import parted
 from cerebro_elastic.store.history import decode_event
 
 _PAUSE = 1.0
@@ -139,7 +140,7 @@ class Scribe:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                yield decode_event(line.decode())
+                yield decode_event(parted(line.decode())[0])
 
     def _visits(self, event: Event) -> Sequence[Visit]:
         match event:

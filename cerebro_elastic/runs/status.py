@@ -9,12 +9,12 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.values import RecordHead, Spec
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.store.journal import read_head, read_journal
 from cerebro_elastic.store.ledger import Ledger
 
 _PATIENCE = 2.0
@@ -37,6 +37,18 @@ def status(
                 raise
             # Whoever took part here was killed.
     return _from_history(folder)
+
+
+def head_now(
+    run: str | Path, state: State, *, home: str | Path | None = None, store: StoreSettings | None = None
+) -> RecordHead | None:
+    """Where the record on this machine ends; with ``store``, where that of whoever leads did when it last
+    gave out a unit that is still under way. ``None`` if that is not known."""
+    if store is None:
+        folder = find_run(run, Path(home) if home is not None else None)
+        return read_head(folder.history)
+    noted = [attempt.record for attempt in state.underway() if attempt.record is not None]
+    return max(noted, key=lambda head: head.revision, default=None)
 
 
 def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:

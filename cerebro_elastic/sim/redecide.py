@@ -119,7 +119,7 @@ def _written(event: Event) -> Event:
     """The event as whoever writes it knows it: its revision is the store's to say."""
     match event:
         case UnitAssigned(attempt=attempt):
-            return UnitAssigned(0, replace(attempt, token=0))
+            return UnitAssigned(0, replace(attempt, token=0, record=None))
         case ConfigCreated(config=config):
             return ConfigCreated(0, replace(config, revision=0))
         case _:

@@ -3,18 +3,33 @@
 
 Its order is that of the lines. It begins with a ``StateRead``, and has another where the store's history
 could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
+The lines are a chain (``store/chain.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
 from cerebro_elastic.core.codec import UnreadableValue, encode
 from cerebro_elastic.core.events import Event, StateRead
+from cerebro_elastic.core.values import RecordHead
 from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.files import as_its_folder
+from cerebro_elastic.store.chain import joined, link, parted
 from cerebro_elastic.store.history import decode_event
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line: its ``event``, the JSON ``body`` that it has of it, and the ``digest`` that it bears (``None``
+    in records of earlier versions)."""
+
+    event: Event
+    body: str
+    digest: str | None
 
 
 class Journal:
@@ -23,21 +38,27 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         _drop_torn_line(path)
-        events = read_journal(path) if path.exists() else []
-        self.revision = events[-1].revision if events else 0
-        self._last = _of_one_revision(events)
+        lines = read_lines(path) if path.exists() else []
+        self.revision = lines[-1].event.revision if lines else 0
+        self._digest = digest_of(lines)
+        self._last = _of_one_revision([line.event for line in lines])
         self._unproven: list[str] = []
 
     def __bool__(self) -> bool:
         """Whether it has begun."""
         return self.revision > 0
 
+    @property
+    def head(self) -> RecordHead:
+        """Where it ends."""
+        return RecordHead(self.revision, self._digest)
+
     def resume(self, read: StateRead, *, afresh: bool = False) -> int:
         """Go on in a store whose state is ``read``: the revision from which events are to be appended. If
         it cannot go on from its last line (which nobody knows but the caller: ``afresh``), it goes on from
         ``read``."""
         if afresh or not self or read.revision < self.revision:
-            self._write([read])
+            self._write([read], [encode(read)])
             self._last = []
         self._unproven = self._last
         return self.revision if self._unproven else self.revision + 1
@@ -55,30 +76,59 @@ class Journal:
                 "it was restored from a snapshot"
             )
         if known or events[0].revision > self.revision:
-            self._write(events[len(known) :])
+            self._write(events[len(known) :], lines[len(known) :])
             self._last = lines
 
-    def _write(self, events: list[Event]) -> None:
+    def _write(self, events: Sequence[Event], bodies: Sequence[str]) -> None:
         if events:
             with open(self.path, "a", encoding="utf-8", opener=as_its_folder) as file:
-                file.writelines(encode(event) + "\n" for event in events)
+                for body in bodies:
+                    self._digest = link(self._digest, body)
+                    file.write(joined(body, self._digest) + "\n")
             self.revision = events[-1].revision
 
 
-def read_journal(path: Path) -> list[Event]:
-    """All events in ``path``; ``RunError`` names the first line that is not one. A last line that has no end
+def read_lines(path: Path) -> list[Line]:
+    """All lines of ``path``; ``RunError`` names the first one that is no event. A last line that has no end
     is being written."""
-    events = []
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
         raise RunError(f"{path} does not exist: this folder holds no run, or one that never began") from exc
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+    except UnicodeDecodeError as exc:
+        raise RunError(f"{path}: the history is damaged: {exc}") from exc
+    return list(_parsed(text[: text.rfind("\n") + 1], path))
+
+
+def read_journal(path: Path) -> list[Event]:
+    """All events in ``path``, as ``read_lines``."""
+    return [line.event for line in read_lines(path)]
+
+
+def read_head(path: Path) -> RecordHead | None:
+    """Where the record in ``path`` ends; ``None`` if it has not begun, or bears no digests."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    if not lines:
+        return None
+    body, digest = parted(lines[-1].decode())
+    return RecordHead(decode_event(body).revision, digest) if digest is not None else None
+
+
+def digest_of(lines: Sequence[Line]) -> str:
+    """The digest up to which ``lines`` come. Those that bear none are chained behind those that do."""
+    digest = ""
+    for line in lines:
+        digest = line.digest or link(digest, line.body)
+    return digest
+
+
+def _parsed(text: str, path: Path) -> Iterator[Line]:
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        body, digest = parted(line)
         try:
-            events.append(decode_event(line))
+            yield Line(decode_event(body), body, digest)
         except UnreadableValue as exc:
             raise RunError(f"{path}:{number}: the history is damaged: {exc}") from exc
-    return events
 
 
 def _of_one_revision(events: list[Event]) -> list[str]:

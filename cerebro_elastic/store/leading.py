@@ -18,7 +18,8 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.values import Attempt, Config, Order, Status
+from cerebro_elastic.core.origin import basis_of
+from cerebro_elastic.core.values import Attempt, Config, Order, RecordHead, Status
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.base import Compare, Op, Put, absent, at_revision, created_at
 from cerebro_elastic.store.changes import as_begun, cleared, config_changed, created, held, value_of
@@ -30,11 +31,22 @@ class Leading(Record):
     not hold otherwise, changes nothing and returns ``None``; one whose answer was lost raises
     ``TxnUnknown``."""
 
-    def lead(self, controller: str, lease: int) -> int | None:
-        """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads."""
+    def lead(
+        self,
+        controller: str,
+        lease: int,
+        versions: Mapping[str, str] | None = None,
+        record: RecordHead | None = None,
+    ) -> int | None:
+        """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads. On record
+        are the spec as it is now, the ``versions`` of what will decide, and where the leader's own ``record``
+        ends."""
         key, value = self.keys.leader, controller.encode()
+        spec = self.spec()
+        basis = basis_of(spec) if spec is not None else None
+        event = LeaderChanged(0, controller, basis, versions or {}, record)
         with suppress(TxnUnknown):
-            self._do([absent(key)], [Put(key, value, lease)], LeaderChanged(0, controller))
+            self._do([absent(key)], [Put(key, value, lease)], event)
         # Also when refused: by an earlier try of ours, of whose success we never heard.
         item = self.store.get(key)
         return item.create_revision if item and (item.value, item.lease) == (value, lease) else None

@@ -16,6 +16,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
@@ -45,6 +46,7 @@ def main() -> None:
             Journal(record.history),
             Host(say=lambda text: print(text, flush=True)),
             name=name,
+            versions=deciding(recipe),
         ).run()
 
 

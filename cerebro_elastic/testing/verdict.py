@@ -18,8 +18,9 @@ from cerebro_elastic.core.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Status, Visit
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
 from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.verify import verify
 from cerebro_elastic.testing.cluster import Cluster
 from cerebro_elastic.testing.faults.plan import Point, Whom
 from cerebro_elastic.testing.lead import record_of

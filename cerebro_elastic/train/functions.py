@@ -28,6 +28,7 @@ What they return is averaged over the ranks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.function_unit import begun
-from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
+from cerebro_elastic.train.task import GENERATORS, Exported, State, UnitJob, UnitResult
 from cerebro_elastic.train.user_functions import UserFunctions
 
 
@@ -107,7 +108,16 @@ class FunctionTask:
         del seed
         taken = self._user.model_arguments(hparams, {"epochs": epochs, "steps": epochs * batches})
         module, _, name = self._section.model_fn.partition(":")
-        return Exported(state["model"], _LOAD.format(module=module, name=name, arguments=taken))
+        load = _LOAD.format(module=module, name=name, arguments=taken)
+        return Exported(state["model"], load, not_carried=list(_not_carried(state)))
+
+
+def _not_carried(state: State) -> Iterator[str]:
+    """Weights alone are exported."""
+    yield "the optimizer's state"
+    if state["scheduler"] is not None:
+        yield "the state of the learning-rate scheduler"
+    yield GENERATORS
 
 
 _LOAD = """\

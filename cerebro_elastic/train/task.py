@@ -151,15 +151,21 @@ class Foreseeing(Protocol):
         against it so far. Cheap: no memory for parameters is taken."""
 
 
+GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
+"""What no exported model carries."""
+
+
 @dataclass(frozen=True)
 class Exported:
     """A trained model for whoever has nothing of ours installed: its ``weights`` by name, a ``checkpoint`` in
     the format of the task's framework, if it has one, and Python code that shows how to ``load`` them, with
-    ``MODEL`` and ``CHECKPOINT`` for the files' names."""
+    ``MODEL`` and ``CHECKPOINT`` for the files' names. ``not_carried`` names what the config has in its state
+    and these have not: who goes on from them goes on without it."""
 
     weights: Mapping[str, Tensor]
     load: str
     checkpoint: Mapping[str, Any] | None = None
+    not_carried: Sequence[str] = ()
 
 
 @runtime_checkable

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from operator import le
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.codec import decode, encode
@@ -17,6 +19,21 @@ from cerebro_elastic.train.bench import Bench
 from cerebro_elastic.train.task import never
 from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """What came of a visit that was done again: the checkpoint, and all else that a task says of a unit
+    (``train/task.UnitResult``)."""
+
+    output: CheckpointRef
+    samples: int
+    batches: int
+    metrics: Mapping[str, float]
+    rows: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    done: bool = False
+    whole: bool = True
+    not_finite: str | None = None
 
 
 class Again:
@@ -37,9 +54,9 @@ class Again:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __call__(self, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> CheckpointRef:
-        """The checkpoint that ``visit`` makes of the one at ``head``, the config being as ``at`` says, under
-        the fresh name ``url``; of an evaluation, ``head`` itself."""
+    def __call__(self, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
+        """What ``visit`` makes of the checkpoint at ``head``, the config being as ``at`` says: one under the
+        fresh name ``url``; of an evaluation, ``head`` itself."""
         if not needs_group(visit.choice):
             return _done(self._bench, at, visit, head, url)
         if self._team is None:
@@ -47,7 +64,7 @@ class Again:
             self._team = self._stack.enter_context(Ranks(most))
         told = (encode(self._spec), str(self._cache), encode(at), encode(visit), head and encode(head), url)
         made, *_ = self._team.together(_on_a_rank, *told, members=range(visit.choice.ranks))
-        return decode(made, CheckpointRef)
+        return decode(made, Redone)
 
 
 _benches: dict[str, Bench] = {}
@@ -63,7 +80,7 @@ def _on_a_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url
     return encode(made) if ranks()[0] == 0 else ""
 
 
-def _done(bench: Bench, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> CheckpointRef:
+def _done(bench: Bench, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
     """On one of the ranks of the visit's choice; of use on the one that leads."""
     rank, _ = ranks()
     part = part_of(visit.choice, rank)
@@ -71,6 +88,17 @@ def _done(bench: Bench, at: Config, visit: Visit, head: CheckpointRef | None, ur
     state = checkpoint.load(head, part) if head else None
     result = bench.perform(bench.job(at, visit.unit, state, choice=visit.choice, stop=stop))
     if visit.unit.phase is Phase.EVALUATE and head is not None:
-        return head
-    parts = save_part(result.state, url, part)
-    return save(result.state, url, parts) if rank == 0 else visit.output
+        output = head
+    else:
+        parts = save_part(result.state, url, part)
+        output = save(result.state, url, parts) if rank == 0 else visit.output
+    return Redone(
+        output=output,
+        samples=result.samples,
+        batches=result.batches,
+        metrics=dict(result.metrics),
+        rows=tuple(result.log),
+        done=result.done,
+        whole=result.whole,
+        not_finite=result.not_finite,
+    )

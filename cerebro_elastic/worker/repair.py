@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.lineage import history
+from cerebro_elastic.core.origin import Origin, basis_of, origin_of
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate
@@ -97,7 +99,7 @@ class Repairs:
         job = self._bench.job(at, visit.unit, state, beat=self._beat, stop=stop)
         result = self._bench.perform(job)
         try:
-            checkpoint.restore(result.state, visit.output)
+            checkpoint.restore(result.state, visit.output, self._origin(at, visit))
         except CheckpointError as error:
             raise _in_vain(visit, damage, str(error)) from error
         # As every other unit gets its input: from the storage, read and checked.
@@ -113,13 +115,21 @@ class Repairs:
             done = thread.submit(again, at, visit, visit.input, beside.url)
             while not wait([done], timeout=_BEAT_SECONDS).done:
                 self._beat()
-            made = done.result()
+            made = done.result().output
         try:
-            checkpoint.put_back(made, visit.output)
+            checkpoint.put_back(made, visit.output, self._origin(at, visit))
         except CheckpointError as error:
             checkpoint.remove(made)
             raise _in_vain(visit, damage, str(error)) from error
         return checkpoint.load(visit.output)
+
+    def _origin(self, at: Config, visit: Visit) -> Origin:
+        """As it was, if the manifest is whole; else nobody knows where the record ended."""
+        record = None
+        with suppress(CheckpointError):
+            before = checkpoint.origin(visit.output)
+            record = before.record if before is not None else None
+        return origin_of(basis_of(self._spec), at.hparams, visit, record)
 
 
 def _in_vain(visit: Visit, damage: DamagedCheckpoint, why: str) -> CheckpointError:

@@ -7,6 +7,7 @@ from functools import partial
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
+from cerebro_elastic.core.origin import Origin
 from cerebro_elastic.core.values import CheckpointRef, Choice
 from cerebro_elastic.files import Content
 from cerebro_elastic.parallel import agree, choose
@@ -37,9 +38,9 @@ def save(state: State, url: str, parts: Mapping[str, Content] | None) -> Checkpo
 
 def staged(
     state: State, url: str, parts: Mapping[str, Content] | None
-) -> tuple[Callable[[], CheckpointRef], int]:
-    """What ``save`` does, to be called later and in any thread, and the bytes of the state that it holds
-    until then."""
+) -> tuple[Callable[[Origin], CheckpointRef], int]:
+    """What ``save`` does, to be called later and in any thread with where the state comes from, and the bytes
+    of the state that it holds until then."""
     if parts is not None:
         return partial(checkpoint.complete, parts, url), 0
     ready = checkpoint.stage(state)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from cerebro_elastic.clock import Clock
+from cerebro_elastic.core.origin import basis_of, origin_of
 from cerebro_elastic.core.progress import position
 from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Unit, Visit
 from cerebro_elastic.errors import CheckpointError
@@ -28,10 +29,11 @@ from cerebro_elastic.worker.sweep import name_of
 
 @dataclass(frozen=True)
 class Saved:
-    """Where a unit's state and log are, and when (by the rank's clock) they were there."""
+    """Where a unit's state and log are, the log's digest, and when (by the rank's clock) they were there."""
 
     output: CheckpointRef
     log: str | None
+    log_digest: str
     at: float
 
 
@@ -54,6 +56,7 @@ class Trained:
         return self.made(
             output=saved.output,
             log=saved.log,
+            log_digest=saved.log_digest,
             hop_seconds=self.load_seconds + (freed - self.at),
             save_seconds=saved.at - freed,
         )
@@ -75,6 +78,7 @@ class Units:
         saving: Callable[[], bool],
     ) -> None:
         self._spec = spec
+        self._basis = basis_of(spec)
         self._bench = bench
         self._hopper = hopper
         self._gathering = gathering
@@ -109,14 +113,17 @@ class Units:
         self._check_finite(result)
         # An evaluation changes nothing: its output is its input.
         known = None if trains else attempt.input
-        write, held = staged(result.state, url, parts) if known is None else (lambda: known, 0)
+        write, held = staged(result.state, url, parts) if known is None else (lambda _origin: known, 0)
         rows, staged_in = result.log, clock.now() - trained
 
         def save() -> Saved:
             begun = clock.now()  # perhaps after the save before it
-            output, log, at = write(), self._save_log(rows, name), clock.now()
+            log, log_digest = self._save_log(rows, name)
+            visit = made(output=CheckpointRef(url, "", 0), log_digest=log_digest, hop_seconds=0.0)
+            output = write(origin_of(self._basis, config.hparams, visit, attempt.record))
+            at = clock.now()
             self._save_seconds = staged_in + at - begun
-            return Saved(output, log, at)
+            return Saved(output, log, log_digest, at)
 
         made = partial(
             Visit,
@@ -169,14 +176,14 @@ class Units:
                 "on with `limits: {not_finite: go-on}`"
             )
 
-    def _save_log(self, rows: Sequence[MetricRow], name: str) -> str | None:
-        """The rows that were logged in the unit; they count only if its visit does."""
+    def _save_log(self, rows: Sequence[MetricRow], name: str) -> tuple[str | None, str]:
+        """Where the rows are that were logged in the unit, and their digest; they count only if its visit
+        does."""
         if not rows:
-            return None
+            return None, ""
         url = f"{self._spec.storage}/logs/{name}.jsonl"
         with translated(CheckpointError, f"cannot write the log {url}"):
-            write(locate(url), [_line(row) for row in rows])
-        return url
+            return url, write(locate(url), [_line(row) for row in rows]).sha256
 
 
 def _line(row: Any) -> bytes:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection
 
-from cerebro_elastic.train.task import State
+from cerebro_elastic.train.task import GENERATORS, State
 from cerebro_lightning.batches import EpochLoader
-from cerebro_lightning.subepoch import SubEpoch
+from cerebro_lightning.plain import Carrier, Tree
+from cerebro_lightning.subepoch import OURS, SubEpoch
 
 _HPARAMS, _NAME = (
     pl.LightningModule.CHECKPOINT_HYPER_PARAMS_KEY,
@@ -19,8 +24,9 @@ _HPARAMS, _NAME = (
 
 def stock_checkpoint(
     module: pl.LightningModule, trainer: pl.Trainer, state: State, batches: int, arguments: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What ``trainer.save_checkpoint`` would have saved at the end of an epoch of ``batches`` batches.
+) -> tuple[dict[str, Any], list[str]]:
+    """What ``trainer.save_checkpoint`` would have saved at the end of an epoch of ``batches`` batches; and
+    what of the state that is not.
 
     ``module`` and ``trainer`` are fresh; the ``state`` was left by the epoch's last unit. ``arguments`` are
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
@@ -31,7 +37,51 @@ def stock_checkpoint(
     checkpoint = unit.checkpoint
     if checkpoint.get(_NAME) not in arguments:
         checkpoint[_HPARAMS] = {**arguments, **checkpoint.get(_HPARAMS, {})}
-    return checkpoint
+    return checkpoint, list(_not_carried(unit, state[OURS]))
+
+
+def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
+    yield GENERATORS
+    if ours["grads"]:
+        yield f"the gradients to which the next batch adds: {', '.join(sorted(ours['grads']))}"
+    for owner, fresh, tree in zip(unit.owners, unit.fresh, ours["attributes"], strict=True):
+        if isinstance(owner, pl.LightningModule):
+            name = type(owner).__name__
+            if fresh["trained"] != tree["trained"]:
+                yield f"which parameters of {name} are trained"
+            for path, buffers in tree["buffers"].items():
+                before = {"plain": fresh["buffers"].get(path, {})}
+                for told in _changed(f"{name}.{path}".rstrip("."), before, {"plain": buffers}):
+                    yield f"{told}, a buffer that is not persistent"
+            metrics = {
+                path for path, part in owner.named_modules() if isinstance(part, Metric | MetricCollection)
+            }
+            for path, attributes in tree["attributes"].items():
+                before = fresh["attributes"].get(path, {"plain": {}})
+                if not any(path == metric or path.startswith(f"{metric}.") for metric in metrics):
+                    yield from _changed(f"{name}.{path}".rstrip("."), before, attributes)
+        elif type(owner).state_dict is pl.Callback.state_dict:
+            yield from _changed(type(owner).__name__, fresh, tree)
+
+
+def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
+    """The attributes that training has changed."""
+    for name, value in tree["plain"].items():
+        if name != "training" and not (name in fresh["plain"] and _same(fresh["plain"][name], value)):
+            yield f"the attribute {owner}.{name}"
+
+
+def _same(one: Tree, other: Tree) -> bool:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        both = isinstance(one, Tensor) and isinstance(other, Tensor)
+        return both and torch.equal(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    return bool(one == other)
 
 
 def how_to_load(module: str) -> str:
@@ -50,9 +100,16 @@ model = {name}.load_from_checkpoint("CHECKPOINT")
 
 
 class _Halt(SubEpoch):
-    """Takes a state in, and no batch."""
+    """Takes a state in, and no batch. ``fresh`` is what its ``owners``, the module and the callbacks, had in
+    their attributes before."""
 
     def enter(self) -> NoReturn:
+        self.owners = (self._module, *vars(self._trainer)["callbacks"])
+        carrier = Carrier([self._trainer, *self._trainer.optimizers])
+        self.fresh = [
+            carrier.module(owner) if isinstance(owner, nn.Module) else carrier.attributes(owner)
+            for owner in self.owners
+        ]
         super().enter()
         self.leave()
 

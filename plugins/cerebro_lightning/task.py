@@ -131,8 +131,9 @@ class LightningTask:
         with unit_process(strategy.root_device):
             callbacks = make_callbacks(self._section.callbacks, self._root)
             trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), strategy, epochs)
-            checkpoint = stock_checkpoint(self._build(hparams, seed), trainer, state, batches, arguments)
-        return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint)
+            module = self._build(hparams, seed)
+            checkpoint, lost = stock_checkpoint(module, trainer, state, batches, arguments)
+        return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint, lost)
 
     def _state(self, job: UnitJob, module: pl.LightningModule) -> State | None:
         """The state that the unit begins with."""

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from cerebro_elastic.core.values import Status
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.report.page import curves, gantt, parallel
-from cerebro_elastic.report.page.page import Subject, render
+from cerebro_elastic.report.page.page import Colophon, Subject, render
 from cerebro_elastic.report.page.scale import Scale
 from cerebro_elastic.report.results import ConfigResult, leaderboard
 from cerebro_elastic.report.tables import bytes_text
@@ -59,7 +59,9 @@ def page(
 
 
 def report(past: Any, manifest: Manifest | None) -> str:
-    return render(Subject(past.spec, past.events, "val_acc", "max", manifest, {"Python": "3"}, "today"))
+    return render(
+        Subject(past.spec, past.events, "val_acc", "max", manifest, Colophon("today", "0", {"Python": "3"}))
+    )
 
 
 def column(page: Page, place: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several tests are made of
 
 NET = """
 import lightning as L

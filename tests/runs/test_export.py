@@ -51,6 +51,8 @@ def test_the_card_tells_where_it_comes_from(finished: RunResult, model: Path) ->
         'Net.load_from_checkpoint("model.ckpt")',
         "license: unknown",
         finished.spec.data_digest,
+        "Who goes on training from these files goes on without:\n- the random generators",
+        str(finished.lines[-1].digest),
         *(visit.output.digest[:12] for visit in best.visits[:3]),
     ):
         assert told in text

@@ -28,7 +28,8 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
+from cerebro_elastic.runs.verify import verify
 from cerebro_elastic.schedulers.live import Auto
 from cerebro_elastic.sim import divergence
 from cerebro_elastic.store.journal import read_journal

@@ -8,7 +8,8 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic.core.values import Choice
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
+from cerebro_elastic.runs.verify import verify
 
 pytestmark = pytest.mark.cluster
 

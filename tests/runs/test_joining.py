@@ -25,7 +25,8 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
+from cerebro_elastic.runs.verify import verify
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import read_journal

@@ -26,7 +26,7 @@ from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.replay import verify
+from cerebro_elastic.runs.verify import verify
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import read_journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,9 @@ import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
 from cerebro_elastic.runs.status import status
+from cerebro_elastic.runs.verify import verify
 
 pytestmark = pytest.mark.cluster
 
@@ -76,14 +77,12 @@ def test_replay_is_bit_identical(finished: RunResult) -> None:
 
 
 @pytest.fixture
-def copy(finished: RunResult, tmp_path: Path) -> RunFolder:
-    """A copy of the run's folder to do harm to. Checkpoint URLs are absolute: made to point here."""
-    old, new = str(finished.folder.path), str(tmp_path / "finished")
-    shutil.copytree(old, new)
-    for name in ("history.jsonl", "spec.json"):
-        file = Path(new, name)
-        file.write_text(file.read_text().replace(old, new))
-    return RunFolder(Path(new))
+def copy(finished: RunResult, tmp_path: Path) -> Iterator[RunFolder]:
+    """The run's folder, to do harm to, which is undone: all names in it are absolute."""
+    shutil.copytree(finished.folder.path, tmp_path / "kept")
+    yield finished.folder
+    shutil.rmtree(finished.folder.path)
+    shutil.copytree(tmp_path / "kept", finished.folder.path)
 
 
 def _drop(kind: str) -> Callable[[list[dict[str, object]]], list[dict[str, object]]]:
@@ -166,7 +165,8 @@ def test_replay_catches_another_result(copy: RunFolder) -> None:
     digest = victim["output"]["digest"]
     copy.history.write_text(copy.history.read_text().replace(digest, "f" * 64))
     done = list(replay(RunResult(copy), victim["unit"]["config"]))
-    assert [visit.same for visit in done].count(False) == 1
+    fields = [[each.field for each in visit.differences] for visit in done if not visit.same]
+    assert fields == [["digest"], ["input"]]
 
 
 def test_a_line_that_is_no_event_is_named(copy: RunFolder) -> None:

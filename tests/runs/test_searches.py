@@ -27,7 +27,8 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.replay import replay, verify
+from cerebro_elastic.runs.replay import replay
+from cerebro_elastic.runs.verify import verify
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.testing.chaos import recipe as storm_recipe
 from cerebro_elastic.testing.cluster import Cluster

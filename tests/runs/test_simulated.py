@@ -10,8 +10,8 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.report.results import leaderboard
 from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.replay import decided_again
 from cerebro_elastic.runs.simulate import forecast
+from cerebro_elastic.runs.verify import decided_again
 from cerebro_elastic.schedulers.live import Auto
 from cerebro_elastic.schedulers.randomized import Randomized
 from cerebro_elastic.sim import Redecided, divergence

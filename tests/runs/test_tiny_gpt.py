@@ -13,7 +13,7 @@ import yaml
 import cerebro_elastic
 from cerebro_elastic.core.events import TrialDone
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.replay import verify
+from cerebro_elastic.runs.verify import verify
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

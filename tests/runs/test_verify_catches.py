@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,18 +14,29 @@ from typer.testing import CliRunner
 from cerebro_elastic import checkpoint
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import Event, NodeLeft, UnitAssigned, UnitCommitted, UnitWithdrawn
+from cerebro_elastic.core.events import (
+    Event,
+    LeaderChanged,
+    NodeLeft,
+    UnitAssigned,
+    UnitCommitted,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.origin import basis_of
 from cerebro_elastic.core.values import CheckpointRef, Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.replay import verify
 from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
 from cerebro_elastic.store.journal import read_journal
 from cerebro_elastic.testing.world import World
 
 RECIPE = {
     "name": "recorded",
+    "epochs": 2,
+    "nodes": 2,
     "task": {"kind": "torch", "model_fn": "a:b", "loss": "mse_loss"},
     "data": {"source": "c:d"},
     "search": {"space": {"lr": [0.1, 0.2]}},
@@ -63,13 +74,14 @@ def take_place(world: World) -> list[Event]:
 
 def record(events: list[Event], plan: Plan, folder: RunFolder) -> None:
     """Write spec and history, with checkpoints on disk for those of the world."""
-    history = "".join(encode(event) + "\n" for event in events)
+    spec = Spec(plan, load_recipe(RECIPE).resolved(), "", "", "", "", {}, str(folder.path), "")
+    led = [replace(e, basis=basis_of(spec)) if isinstance(e, LeaderChanged) else e for e in events]
+    history = "".join(encode(event) + "\n" for event in led)
     for event in commits(events):
         url = folder.path / "checkpoints" / event.visit.unit.config / str(event.visit.attempt)
         saved = checkpoint.save({"digest": event.visit.output.digest}, str(url))
         history = history.replace(_json(event.visit.output), _json(saved))
     folder.history.write_text(history)
-    spec = Spec(plan, load_recipe(RECIPE).resolved(), "", "", "", "", {}, str(folder.path), "")
     folder.spec.write_text(encode(spec))
 
 
@@ -211,7 +223,7 @@ def test_a_run_that_goes_on_meanwhile_may_give_checkpoints_up(recorded: RunFolde
 def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     quiet = CliRunner().invoke(app, ["verify", str(recorded.path)])
     assert quiet.exit_code == 0, quiet.output
-    made = re.search(r"(\d+) of (\d+) decisions made again, all the same", quiet.output)
+    made = re.search(r"note: (\d+) of (\d+) decisions made again, all the same", quiet.output)
     assert made is not None
     assert made[1] == made[2]
     changed = doubled_visit(read_journal(recorded.history))
@@ -222,10 +234,31 @@ def test_the_command_says_so_and_fails(recorded: RunFolder) -> None:
     assert "decisions" not in told.output, "a history that cannot be is not decided again"
 
 
-def test_decisions_that_do_not_follow_from_the_record_are_noted(recorded: RunFolder) -> None:
+HERE = deciding(load_recipe(RECIPE))
+
+
+@pytest.mark.parametrize(
+    ("versions", "code", "words"),
+    [
+        (HERE, 1, "decisions: of"),
+        ({**HERE, "numpy": "1.0"}, 0, f"numpy 1.0 decided, here is {HERE['numpy']}"),
+        ({}, 0, "does not say by which versions"),
+    ],
+    ids=["the same versions", "another version", "no versions on record"],
+)
+def test_decisions_that_do_not_follow_from_the_record_are_wrong_unless_versions_differ(
+    recorded: RunFolder, versions: Mapping[str, str], code: int, words: str
+) -> None:
+    """As after a change of the scheduler in a spec that is forged in all places."""
     spec = recorded.read_spec()
-    recorded.spec.write_text(encode(replace(spec, recipe={**spec.recipe, "scheduler": "random"})))
+    forged = replace(spec, recipe={**spec.recipe, "scheduler": "random"})
+    recorded.spec.write_text(encode(forged))
+    led = [
+        replace(e, basis=basis_of(forged), versions=versions) if isinstance(e, LeaderChanged) else e
+        for e in read_journal(recorded.history)
+    ]
+    recorded.history.write_text("".join(encode(event) + "\n" for event in led))
     told = CliRunner().invoke(app, ["verify", str(recorded.path)])
-    assert told.exit_code == 0, "another version may decide otherwise, which breaks no invariant"
-    assert re.search(r"note: of \d+ decisions \d+ are the same when made again, and then comes", told.output)
-    assert "of the history is UnitAssigned" in told.output
+    assert told.exit_code == code, told.output
+    assert re.search(r"of \d+ decisions \d+ are the same when made again, and then comes", told.output)
+    assert words in told.output

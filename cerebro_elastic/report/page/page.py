@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cerebro_elastic.core.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.values import RecordHead, Spec
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.page import curves, gantt, parallel
@@ -24,20 +28,33 @@ from cerebro_elastic.report.traffic import traffic
 COLOURED = 8
 """The best so many configs have colours of their own, the same in all charts."""
 _MOST_MARKS = 300
+_COLOPHON = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
+
+
+@dataclass(frozen=True, slots=True)
+class Colophon:
+    """How a report came about, which it says itself, so that ``verify`` can write it again: when it was
+    ``written``, for people, by which ``version`` of this package and with which ``versions`` of others,
+    whether the ``dataset`` was in reach, and where the ``record`` ended that it is of."""
+
+    written: str
+    version: str
+    versions: Mapping[str, str]
+    dataset: bool = False
+    record: RecordHead | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What a report is about: the run's spec and history, the objective, its dataset's manifest if it is in
-    reach, the versions of what it ran on, and when the report is written, for people."""
+    reach, and how it comes about."""
 
     spec: Spec
     events: Sequence[Event]
     metric: str
     mode: str
     manifest: Manifest | None
-    versions: Mapping[str, str]
-    written: str
+    colophon: Colophon
 
 
 def render(subject: Subject) -> str:
@@ -51,6 +68,8 @@ def render(subject: Subject) -> str:
         .get_template("page.html.j2")
         .render(
             subject=subject,
+            colophon=subject.colophon,
+            told=encode(subject.colophon),
             spec=subject.spec,
             state=state,
             rows=rows,
@@ -72,6 +91,15 @@ def render(subject: Subject) -> str:
     )
 
 
+def colophon_of(page: str) -> Colophon | None:
+    """What a report says of how it came about; those of earlier versions say nothing."""
+    found = _COLOPHON.search(page)
+    try:
+        return decode(html.unescape(found[1]), Colophon) if found is not None else None
+    except UnreadableValue:
+        return None
+
+
 def _logarithmic(spec: Spec) -> set[str]:
     """The hyper-parameters that are searched by their logarithm."""
     space = spec.recipe.get("search", {}).get("space", {})
@@ -83,6 +111,7 @@ def _outcome(state: State) -> str:
     return "has ended" if state.outcome is not None else "had not ended when this was written"
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("cerebro_elastic.report.page", "."),

@@ -88,6 +88,28 @@ def test_its_arguments_are_in_it_and_nothing_of_ours(tmp_path: Path) -> None:
     assert b"cerebro" not in pickled
 
 
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("Metrics", []),
+        ("Gan", ["the gradients to which the next batch adds: critic.bias, critic.weight"]),
+        (
+            "Attributes",
+            ["Attributes.memory, a buffer that is not persistent", "Attributes.seen", ".net.1.extra"],
+        ),
+    ],
+)
+def test_what_a_stock_checkpoint_does_not_carry_is_told(module: str, told: list[str]) -> None:
+    case = Case(module)
+    state = hop([result for _, result in units(case)][2].state)
+    given = LightningTask(case.section, FOLDER).export(case.hparams, state, SEED, case.epochs, BATCHES)
+    generators, *others, calls = given.not_carried
+    assert "random generators" in generators
+    assert calls == "the attribute HookOrder.calls", "which each case here has"
+    assert bool(others) == bool(told)
+    assert all(any(part in other for other in others) for part in told)
+
+
 def test_the_code_of_the_card_loads_it(tmp_path: Path) -> None:
     case = Case("Net")
     exported(case, 3, tmp_path / "model.ckpt")

@@ -1,0 +1,39 @@
+"""The versions of what a run is made with: they are on record, and in its report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, entry_points, version
+
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import BUILT_IN
+
+DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
+"""Packages of which another version may decide otherwise."""
+TRAINING = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
+"""Packages of which another version may train otherwise."""
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those that are installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def deciding(recipe: Recipe) -> dict[str, str]:
+    """The versions of Python and of all packages that decide in a run of ``recipe``."""
+    named = [("cerebro.schedulers", recipe.scheduler), ("cerebro.search", recipe.search.method)]
+    others = [
+        point.dist.name
+        for group, name in named
+        if name not in BUILT_IN[group]
+        for point in entry_points(group=group, name=name)
+        if point.dist is not None
+    ]
+    return {"python": platform.python_version(), **installed([*DECIDING, *others])}

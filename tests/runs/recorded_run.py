@@ -1,0 +1,112 @@
+"""A small run, made in this process: real task, data, checkpoints, ledger and record; only its store is in
+memory, and one node does all its units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.controller.controller import Controller
+from cerebro_elastic.core.values import Node, Spec
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.registry import load
+from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.report.curves import write_curves
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.opening import keep_spec, plan_of
+from cerebro_elastic.runs.part import make_search
+from cerebro_elastic.runs.report import write_report
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.worker.attempts import Attempts
+from cerebro_elastic.worker.leaving import Leaving
+from cerebro_elastic.worker.seat import Identity
+from cerebro_elastic.worker.watchdog import Watchdog
+
+MODEL = """
+from torch import nn
+
+
+def model(lr):
+    return nn.Sequential(nn.Linear(2, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+"""
+
+RECIPE = {
+    "name": "recorded",
+    "seed": 3,
+    "epochs": 2,
+    "nodes": 1,
+    "task": {"kind": "torch", "model_fn": "a_recorded_model:model", "optimizer": "AdamW",
+             "loss": "cross_entropy"},
+    "search": {"space": {"lr": [0.1, 0.01]}},
+    "objective": {"metric": "val_loss", "mode": "min"},
+}  # fmt: skip
+
+
+def rows() -> dict[str, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(24, 2)).astype(np.float32)
+    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
+
+
+def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
+    """The run, to its end; ``changed`` are keys of the recipe."""
+    (home / "a_recorded_model.py").write_text(MODEL)
+    data = str(home / "data")
+    manifest = prepare(rows, data, partitions=2, seed=1, valid=0.2)
+    recipe = load_recipe({**RECIPE, **changed, "data": {"url": data, "batch_size": 3}}, root=home)
+    folder = RunFolder(home / "runs" / run)
+    folder.path.mkdir(parents=True)
+    spec = Spec(
+        plan=plan_of(recipe, run, len(manifest.train), len(manifest.valid)),
+        recipe=recipe.resolved(),
+        recipe_digest=recipe.digest,
+        data=data,
+        data_digest=manifest.digest,
+        root=str(home),
+        code={"a_recorded_model.py": content_digest(home / "a_recorded_model.py")},
+        storage=str(folder.path),
+        version="0",
+    )
+    keep_spec(folder, spec)
+    ledger, journal = Ledger(MemoryStore(), run), Journal(folder.history)
+    ledger.open(spec)
+    since = journal.resume(ledger.read())
+    leader = ledger.lead("the-leader", ledger.store.grant(99), deciding(recipe), journal.head)
+    assert leader is not None
+    ledger.register(Node("n", "host", boot="boot"), ledger.store.grant(99))
+    clock, bench = SystemClock(), Bench(spec, folder.cache)
+    bench.use_threads()
+    controller = Controller(
+        *(ledger, load("cerebro.schedulers", recipe.scheduler)(), make_search(recipe)),
+        name="the-leader",
+        leader=leader,
+        since=since,
+        observe=lambda events, _: journal.append(events),
+        record=lambda: journal.head,
+    )
+    with (
+        (folder.path / "dump").open("w+") as dump,
+        controller,
+        Attempts(
+            *(ledger, spec, bench, clock, EventLog(), Identity("n", "boot"), Leaving(clock)),
+            *(Watchdog(dump, clock), lambda _error: None),
+            quick=60.0,
+        ) as attempts,
+    ):
+        while controller.state.outcome is None:
+            while controller.step(0):
+                pass
+            if (attempt := ledger.assignment("n")) is not None:
+                attempts.perform(attempt)
+    result = RunResult(folder)
+    write_curves(result.leaderboard, folder.curves)
+    write_report(result)
+    return result

@@ -1,0 +1,473 @@
+"""Records that were changed, by an accident or by somebody who knows how they are made: each field of each
+line of a run's history, and of all that was made of it, one at a time.
+
+What a forger makes anew besides a line grows from test to test. Who makes all anew that the run has left,
+checkpoints included, is found out only by those who have noted a head of the record.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from recorded_run import record
+from typer.testing import CliRunner
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.codec import UnreadableValue, decode, encode
+from cerebro_elastic.core.invariants import Violation
+from cerebro_elastic.core.origin import Origin
+from cerebro_elastic.core.values import Spec
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs import heads
+from cerebro_elastic.runs.agreement import origins_agree, spec_agrees
+from cerebro_elastic.runs.derived import curves_agree, report_agrees
+from cerebro_elastic.runs.export import export
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.replay import derived_again, replay
+from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.store.chain import joined, link, parted
+from cerebro_elastic.store.history import decode_event
+from cerebro_elastic.store.journal import Line, read_lines
+
+Bodies: TypeAlias = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunResult]:
+    threads, path = torch.get_num_threads(), list(sys.path)
+    yield record(tmp_path_factory.mktemp("project"))
+    torch.set_num_threads(threads)
+    sys.path[:] = path
+    del sys.modules["a_recorded_model"]
+
+
+@pytest.fixture(scope="module")
+def other(run: RunResult) -> RunResult:
+    """Another run of the project, with another seed."""
+    return record(Path(run.spec.root), "other", seed=4)
+
+
+@pytest.fixture
+def folder(run: RunResult) -> Iterator[RunFolder]:
+    """The run's folder, to do harm to."""
+    before = {file: file.read_bytes() for file in run.folder.path.rglob("*") if file.is_file()}
+    yield run.folder
+    for file in [file for file in run.folder.path.rglob("*") if file.is_file()]:
+        if file not in before:
+            file.unlink()
+    for file, content in before.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
+def bodies(folder: RunFolder) -> Bodies:
+    return [json.loads(line.body) for line in read_lines(folder.history)]
+
+
+def text_of(body: dict[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"), sort_keys=True)
+
+
+def write(folder: RunFolder, bodies: Bodies, *, heads: bool) -> None:
+    """With all digests made anew, and if ``heads`` also those that assignments bear."""
+    digest, known, lines = "", {}, []
+    for body in copy.deepcopy(bodies):
+        holder = body.get("attempt", body)
+        if heads and "record" in holder:
+            holder["record"]["digest"] = known.get(holder["record"]["revision"], "")
+        digest = known[body["revision"]] = link(digest, text_of(body))
+        lines.append(joined(text_of(body), digest) + "\n")
+    folder.history.write_text("".join(lines))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict | list) and value:
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from leaves(value[key], (*path, key))
+    else:
+        yield path
+
+
+def changed(document: Any, path: tuple[Any, ...]) -> Any:
+    """With another value at ``path``, of the same type."""
+    document = copy.deepcopy(document)
+    at = document
+    for key in path[:-1]:
+        at = at[key]
+    match at[path[-1]]:
+        case bool(value):
+            at[path[-1]] = not value
+        case int(value) | float(value):
+            at[path[-1]] = value + 1
+        case str(value):
+            at[path[-1]] = value[:-1] + ("1" if value.endswith("0") else "0")
+        case _:
+            at[path[-1]] = {}
+    return document
+
+
+def names(path: tuple[Any, ...]) -> tuple[str, ...]:
+    return tuple(key for key in path if isinstance(key, str))
+
+
+def wrong(run: RunResult) -> set[str]:
+    """What ``verify`` finds broken."""
+    return {violation.invariant for violation in verify(run)}
+
+
+def differs(run: RunResult, config: str) -> bool:
+    visits = list(replay(run, config))
+    return not all(visit.same for visit in visits) or bool(list(derived_again(run, config, visits)))
+
+
+def test_the_record_as_it_is_breaks_nothing(run: RunResult) -> None:
+    notes: list[str] = []
+    assert verify(run, notes.append, head=run.lines[4].digest) == []
+    assert notes == [
+        f"it goes on from the head {str(run.lines[4].digest)[:16]}: line 5 of {len(run.lines)}",
+        "12 of 12 decisions made again, all the same",
+    ]
+    for config in run.configs:
+        assert not differs(run, config)
+
+
+class TestTheHistory:
+    def test_each_field_of_each_line_is_covered_and_the_line_is_named(self, run: RunResult) -> None:
+        tried = 0
+        for number, line in enumerate(run.lines, start=1):
+            for path in leaves(json.loads(line.body)):
+                body = text_of(changed(json.loads(line.body), path))
+                with suppress(UnreadableValue):  # it is no event any more, and named for that
+                    other = Line(decode_event(body), body, line.digest)
+                    (story,) = heads.chain([*run.lines[: number - 1], other, *run.lines[number:]])
+                    assert story.startswith(f"line {number} "), path
+                    tried += 1
+        assert tried > 300
+
+    @pytest.mark.parametrize("how", ["taken out", "doubled", "exchanged"])
+    def test_each_line_stays_where_it_was(self, run: RunResult, how: str) -> None:
+        lines = run.lines
+        for place, (one, next_one) in enumerate(pairwise(lines)):
+            two = {"taken out": [next_one], "doubled": [one, one, next_one], "exchanged": [next_one, one]}[
+                how
+            ]
+            (story,) = heads.chain([*lines[:place], *two, *lines[place + 2 :]])
+            assert story.startswith(f"line {place + 1 + (how == 'doubled')} ")
+
+    def test_digests_made_anew_do_not_lead_to_the_heads_in_assignments(self, folder: RunFolder) -> None:
+        true = bodies(folder)
+        last = max(number for number, body in enumerate(true) if body["kind"] == "UnitAssigned")
+        for number in range(2, last):
+            write(folder, [*true[:number], named_anew(true[number]), *true[number + 1 :]], heads=False)
+            (story,), _ = heads.assignments(read_lines(folder.history))
+            assert "not as whoever led had them" in story
+
+    def test_heads_made_anew_are_not_those_of_the_checkpoints_nor_of_the_report(
+        self, folder: RunFolder
+    ) -> None:
+        """The checkpoints that are kept cover the lines before their assignments; the report covers all."""
+        true, origins = bodies(folder), known_origins(folder)
+        last = max(origin.record.revision for origin in origins if origin.record is not None)
+        for number, body in enumerate(true):
+            write(folder, [*true[:number], named_anew(body), *true[number + 1 :]], heads=True)
+            forged = RunResult(folder)
+            assert not list(heads.chain(forged.lines))
+            found = list(heads.checkpoints(forged.lines, origins, grows=False))
+            assert bool(found) == (body["revision"] <= last)
+            assert [violation.invariant for violation in violations(report_agrees(forged))] == ["report"]
+
+    def test_an_end_that_is_missing_is_found_by_what_is_of_later(self, folder: RunFolder) -> None:
+        lines, origins = read_lines(folder.history), known_origins(folder)
+        assigned = max(origin.attempt for origin in origins)
+        for length in range(2, len(lines)):
+            found = list(heads.checkpoints(lines[:length], origins, grows=False))
+            assert bool(found) == (lines[length - 1].event.revision < assigned)
+            assert not list(heads.checkpoints(lines[:length], origins, grows=True))
+
+    def test_a_head_that_was_noted_is_asked_for(self, folder: RunFolder) -> None:
+        head = RunResult(folder).head
+        assert head is not None
+        shutil.rmtree(folder.path / "checkpoints")
+        (folder.path / "checkpoints").mkdir()
+        folder.report.unlink()
+        write(folder, bodies(folder)[:-1], heads=True)
+        told = CliRunner().invoke(app, ["verify", str(folder.path), "--head", head.digest])
+        assert told.exit_code == 1
+        assert f"no line of it has the head {head.digest}" in told.output
+        noted = str(RunResult(folder).lines[-1].digest)
+        told = CliRunner().invoke(app, ["verify", str(folder.path), "--head", noted[:20]])
+        assert "goes on from the head" in told.output
+
+    def test_one_that_looks_like_that_of_an_earlier_version_is_found_out(self, folder: RunFolder) -> None:
+        looks_old(folder)
+        found = wrong(RunResult(folder))
+        assert {"record", "checkpoints"} <= found
+        shutil.rmtree(folder.path / "checkpoints")
+        (folder.path / "checkpoints").mkdir()
+        assert "report" in wrong(RunResult(folder)), "which is of a record with digests"
+
+    def test_what_is_put_behind_its_end(self, folder: RunFolder) -> None:
+        """With digests that fit, and heads that were noted before."""
+        true = bodies(folder)
+        better = copy.deepcopy(true[3])
+        better["config"]["id"], better["revision"] = "c0009", true[-1]["revision"] + 1
+        write(folder, [*true, better], heads=True)
+        assert "history" in wrong(RunResult(folder))
+        read = {"kind": "StateRead", "v": 1, "revision": better["revision"], "state": true[0]["state"]}
+        write(folder, [*true, read], heads=True)
+        notes: list[str] = []
+        verify(RunResult(folder), notes.append)
+        assert any(
+            "the state was read afresh" in note and "8 visits of before not in it" in note for note in notes
+        )
+
+    def test_that_of_another_run_is_not_this_ones(self, folder: RunFolder, other: RunResult) -> None:
+        folder.history.write_bytes(other.folder.history.read_bytes())
+        assert {"spec", "record", "checkpoints", "report"} <= wrong(RunResult(folder))
+
+    def test_one_of_which_an_earlier_version_wrote_the_beginning(self, folder: RunFolder) -> None:
+        """It is covered from the first line on that bears a digest."""
+        lines = folder.history.read_text().splitlines(keepends=True)
+        bare = [parted(line)[0].rstrip("\n") + "\n" for line in lines[:6]]
+        folder.history.write_text("".join([*bare, *lines[6:]]))
+        assert not list(heads.chain(read_lines(folder.history)))
+        notes: list[str] = []
+        assert verify(RunResult(folder), notes.append) == []
+        assert "the first 6 lines are of an earlier version, and bear no digests" in notes
+        bare[3] = bare[3].replace("0.1", "0.2")
+        folder.history.write_text("".join([*bare, *lines[6:]]))
+        (story,) = heads.chain(read_lines(folder.history))
+        assert story.startswith("line 7 ")
+
+
+UNSEEN: dict[tuple[str, ...], str] = {
+    **dict.fromkeys(
+        [(kind, "revision") for kind in ("StateRead", "LeaderChanged", "Placed", "RunEnded")]
+        + [("StateRead", "state", "revision")],
+        "a number of the store's that nothing else refers to, and that is in order still",
+    ),
+    ("LeaderChanged", "leader"): "a name that nothing else refers to",
+    ("NodeJoined", "node", "boot"): "the same",
+    ("NodeJoined", "node", "host"): "the same",
+    ("NodeJoined", "node", "registration"): "it is the revision of the line",
+}
+"""The fields of a record without digests whose change nothing can find, and why. (In one with digests, all
+are found.) Versions of packages that are not those of here make of decisions a note."""
+
+
+def test_without_any_digest_all_that_a_result_depends_on_is_found(folder: RunFolder) -> None:
+    """The record of an earlier version: by what follows from what, and by training again."""
+    looks_old(folder)
+    for manifest in (folder.path / "checkpoints").glob("*/*/manifest.json"):
+        state = {key: value for key, value in json.loads(manifest.read_text()).items() if key != "origin"}
+        manifest.write_text(json.dumps(state, separators=(",", ":")))
+    folder.report.unlink()
+    folder.curves.unlink()
+    true, tried = (
+        bodies(folder),
+        {("LeaderChanged", "versions", name) for name in deciding(RunResult(folder).recipe)},
+    )
+    assert wrong(RunResult(folder)) == set()
+    replayed = []
+    for number, body in enumerate(true):
+        for path in leaves(body):
+            field = (body["kind"], *names(path))
+            if field in tried or path[0] in ("kind", "v"):
+                continue
+            tried.add(field)
+            lines = [*true[:number], changed(body, path), *true[number + 1 :]]
+            folder.history.write_text("".join(f"{text_of(each)}\n" for each in lines))
+            try:
+                run = RunResult(folder)
+            except CerebroError:
+                continue
+            found = bool(wrong(run))
+            if not found and body["kind"] == "UnitCommitted":
+                found = differs(run, body["visit"]["unit"]["config"])
+                replayed.append(field[-1])
+            assert found != (field in UNSEEN), field
+    assert {*UNSEEN} <= tried
+    assert replayed == ["log", "train_loss", "val_loss"]
+
+
+class TestWhatWasMadeOfIt:
+    def test_each_value_of_the_spec(self, run: RunResult) -> None:
+        document = json.loads(run.folder.spec.read_text())
+        for path in leaves(document):
+            if path[0] in ("kind", "v") or changed(document, path) == document:
+                continue
+            try:
+                spec = decode(text_of(changed(document, path)), Spec)
+                found = violations(spec_agrees(spec, load_recipe(spec.recipe, root=spec.root), run.events))
+            except CerebroError:
+                continue
+            assert found, path
+
+    def test_each_value_that_a_checkpoint_says_of_its_origin(self, run: RunResult) -> None:
+        known = dict(checkpoint.origins(f"{run.spec.storage}/checkpoints"))
+        name, origin = next((name, origin) for name, origin in known.items() if origin is not None)
+        document = json.loads(encode(origin))
+        for path in leaves(document):
+            if path[0] in ("kind", "v"):
+                continue
+            forged = decode(text_of(changed(document, path)), Origin)
+            found = violations(origins_agree(run.spec, run.events, {**known, name: forged}))
+            stories = list(heads.checkpoints(run.lines, [forged], grows=False))
+            assert found or stories, path
+
+    def test_checkpoints_that_were_exchanged(self, folder: RunFolder) -> None:
+        one, two = sorted((folder.path / "checkpoints" / "c0000").iterdir())[-2:]
+        aside = one.with_name("aside")
+        one.rename(aside)
+        two.rename(one)
+        aside.rename(two)
+        assert {"durability", "checkpoints"} <= wrong(RunResult(folder))
+        shutil.rmtree(one)
+        shutil.rmtree(two)
+
+    def test_logged_rows(self, folder: RunFolder) -> None:
+        one, two = sorted((folder.path / "logs" / "c0000").iterdir())[:2]
+        first, second = one.read_bytes(), two.read_bytes()
+        one.write_bytes(second)
+        two.write_bytes(first)
+        assert wrong(RunResult(folder)) == {"rows"}
+        visits = list(replay(RunResult(folder), "c0000"))
+        assert [visit.same for visit in visits] == [False, False, True, True]
+        assert visits[0].differences[0].field.startswith("row 1, ")
+        one.unlink()
+        assert wrong(RunResult(folder)) == {"rows"}
+
+    def test_each_line_of_the_curves(self, folder: RunFolder) -> None:
+        lines = folder.curves.read_bytes().splitlines(keepends=True)
+        run = RunResult(folder)
+        for number, line in enumerate(lines):
+            for forged in (line.replace(b"0", b"1", 1), b"", line + line):
+                folder.curves.write_bytes(b"".join([*lines[:number], forged, *lines[number + 1 :]]))
+                found = violations(curves_agree(run))
+                assert (
+                    forged == line
+                    or f"metrics.csv:{number + 1 + (forged == line + line)}: " in found[0].story
+                )
+        folder.curves.write_bytes(b"".join([lines[0], lines[1].replace(b"0.", b"0.9", 2), *lines[2:]]))
+        visits = list(replay(run, "c0000"))
+        assert [difference.field for difference in derived_again(run, "c0000", visits)] == ["metrics.csv"]
+
+    def test_each_line_of_the_report(self, folder: RunFolder) -> None:
+        page, run = folder.report.read_text().splitlines(keepends=True), RunResult(folder)
+        for number in [
+            *range(0, len(page), 40),
+            *(n for n, line in enumerate(page) if "data-config" in line),
+        ]:
+            folder.report.write_text(
+                "".join([*page[:number], "<b>1</b>" + page[number], *page[number + 1 :]])
+            )
+            assert violations(report_agrees(run)), number
+
+    def test_an_exported_model(self, run: RunResult, tmp_path: Path) -> None:
+        export(run, tmp_path / "model")
+        assert verify(run, export=tmp_path / "model") == []
+        for name in ("README.md", "record.json", "model.safetensors"):
+            shutil.copytree(tmp_path / "model", tmp_path / name)
+            file = tmp_path / name / name
+            content = file.read_bytes()
+            file.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+            assert [v.invariant for v in verify(run, export=tmp_path / name)] == ["export"], name
+
+
+def test_visits_that_were_exchanged_are_found_by_their_checkpoints_and_by_replay(folder: RunFolder) -> None:
+    """As if the config had visited the partitions the other way round, in all lines, with all digests."""
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, list):
+            return [swap(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        value = {key: swap(each) for key, each in value.items()}
+        if value.get("config") == "c0000" and "partition" in value:
+            value["partition"] = 1 - value["partition"]
+        return value
+
+    write(folder, [swap(body) for body in bodies(folder)], heads=True)
+    run = RunResult(folder)
+    assert {"checkpoints", "data", "decisions", "report"} <= wrong(run)
+    fields = [{difference.field for difference in visit.differences} for visit in replay(run, "c0000")]
+    assert all({"digest", "samples", "metric train_loss"} <= each for each in fields), fields
+
+
+def test_the_command_names_visit_field_and_both_values_and_fails(folder: RunFolder) -> None:
+    true = bodies(folder)
+    number = next(n for n, body in enumerate(true) if "val_loss" in str(body.get("visit", "")))
+    visit = true[number]["visit"]
+    visit["metrics"]["val_loss"] = 0.001
+    write(folder, true, heads=False)
+    told = CliRunner().invoke(app, ["replay", str(folder.path), "--config", visit["unit"]["config"]])
+    assert told.exit_code == 1
+    said = " ".join(told.output.split())
+    assert "metric val_loss: recorded 0.001, replayed 0." in said
+    assert "best val_loss: recorded 0.001, replayed 0." in said
+    assert "1 of 4 visits of" in said
+
+
+def test_a_config_left_in_a_partition_is_replayed_part_by_part(folder: RunFolder) -> None:
+    """Also where nothing follows: of the last visit only a part is on record, as if a node had left then."""
+    true = bodies(folder)
+    last = max(n for n, body in enumerate(true) if body["kind"] == "UnitCommitted")
+    visit = true[last]["visit"]
+    visit |= {"whole": False, "batches": 1, "samples": 3}
+    write(folder, true[: last + 1], heads=True)
+    *before, part = replay(RunResult(folder), visit["unit"]["config"])
+    assert all(each.same for each in before)
+    fields = {difference.field for difference in part.differences}
+    assert "digest" in fields
+    assert not fields & {"samples", "batches", "whole"}, "it was left after one batch again"
+
+
+def looks_old(folder: RunFolder) -> None:
+    """Without digests and heads, as earlier versions wrote the history."""
+    old = bodies(folder)
+    for body in old:
+        for key in ("basis", "record"):
+            body.pop(key, None)
+            body.get("attempt", {}).pop(key, None)
+        body.get("visit", {}).pop("log_digest", None)
+    folder.history.write_text("".join(f"{text_of(body)}\n" for body in old))
+
+
+TEXTS: dict[str, tuple[Any, ...]] = {
+    "StateRead": ("state", "plan", "run"),
+    "LeaderChanged": ("leader",),
+    "NodeJoined": ("node", "host"),
+    "ConfigCreated": ("config", "id"),
+    "Placed": ("homes", "0", 0),
+    "UnitAssigned": ("attempt", "node"),
+    "UnitCommitted": ("visit", "node"),
+    "RunEnded": ("outcome",),
+}
+
+
+def named_anew(body: dict[str, Any]) -> dict[str, Any]:
+    """With another text in it, which leaves it an event."""
+    return changed(body, TEXTS[body["kind"]])
+
+
+def violations(findings: Iterator[Any]) -> list[Violation]:
+    return [finding for finding in findings if isinstance(finding, Violation)]
+
+
+def known_origins(folder: RunFolder) -> list[Origin]:
+    found = checkpoint.origins(f"{folder.path}/checkpoints")
+    return [origin for _, origin in found if origin is not None]

@@ -1,0 +1,104 @@
+"""The records of two machines of which one takes the lead over from the other: each can be held against the
+heads that both have noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Attempt, RecordHead, Unit
+from cerebro_elastic.runs import heads
+from cerebro_elastic.store.chain import link
+from cerebro_elastic.store.journal import Journal, Line, read_lines
+
+JOINED, TAKES_OVER, COMES_BACK, END = 5, 20, 30, 40
+
+
+def history(journals: dict[str, Journal]) -> Iterator[Event]:
+    """One leads, another joins at ``JOINED``, takes over, and gives the lead back."""
+    leader = "one"
+    for revision in range(2, END):
+        head = journals[leader].head
+        if revision in (2, TAKES_OVER, COMES_BACK):
+            leader = "two" if revision == TAKES_OVER else "one"
+            yield LeaderChanged(revision, leader, record=journals[leader].head)
+        elif revision in (TAKES_OVER - 1, COMES_BACK - 1):
+            yield LeaderChanged(revision, None)
+        elif revision % 3 == 0:
+            yield UnitAssigned(revision, Attempt(Unit("c", 0, 0), "n", 1, 1, record=head))
+        else:
+            yield NodeDraining(revision, "n", 30.0)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> dict[str, list[Line]]:
+    journals = {name: Journal(tmp_path / name) for name in ("one", "two")}
+    journals["one"].resume(StateRead(1, State(revision=1)))
+    for event in history(journals):
+        if event.revision == JOINED:
+            journals["two"].resume(StateRead(JOINED - 1, State(revision=JOINED - 1)))
+        for journal in journals.values():
+            if journal:
+                journal.append([event])
+    return {name: read_lines(journal.path) for name, journal in journals.items()}
+
+
+def test_both_hold(records: dict[str, list[Line]]) -> None:
+    for lines in records.values():
+        assert not list(heads.chain(lines))
+        wrong, uncovered = heads.assignments(lines)
+        assert not wrong
+        # Between the last head of who led before and the first of who leads now, if that is another's.
+        here = "one" if lines is records["one"] else "two"
+        assert uncovered == {"one": ["lines 18 to 19"], "two": ["lines 1 to 2", "lines 24 to 26"]}[here]
+
+
+@pytest.mark.parametrize("whose", ["one", "two"])
+def test_each_line_that_is_covered_is(records: dict[str, list[Line]], whose: str) -> None:
+    lines = records[whose]
+    _, uncovered = heads.assignments(lines)
+    last = max(n for n, line in enumerate(lines, 1) if isinstance(line.event, UnitAssigned))
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line.event, NodeDraining):
+            forged = forge(lines, number, NodeDraining(line.event.revision, "another", 30.0))
+            assert not list(heads.chain(forged))
+            wrong, now_open = heads.assignments(forged)
+            found = bool(wrong) or (now_open != uncovered and number in numbers(now_open))
+            assert found or number in numbers(uncovered) or number > last, number
+
+
+@pytest.mark.parametrize("at", [10, 25, 35])
+def test_a_takeover_that_never_was_hides_no_line(records: dict[str, list[Line]], at: int) -> None:
+    """Whoever puts one in before a line has no head from which the lines behind it lead to the next."""
+    lines = records["one"]
+    place = next(n for n, line in enumerate(lines) if line.event.revision == at)
+    revision = lines[place - 1].event.revision
+    for head in (RecordHead(revision, "0" * 64), RecordHead(revision, str(lines[place - 1].digest))):
+        events = [line.event for line in lines]
+        events[place:place] = [LeaderChanged(revision, "nobody", record=head)]
+        assert heads.assignments(chained(events))[0]
+
+
+def numbers(spans: list[str]) -> set[int]:
+    ends = [[int(word) for word in span.split() if word.isdigit()] for span in spans]
+    return {
+        number for first, *_, last in ((*end, end[-1]) for end in ends) for number in range(first, last + 1)
+    }
+
+
+def forge(lines: list[Line], number: int, event: Event) -> list[Line]:
+    return chained([event if n == number else line.event for n, line in enumerate(lines, 1)])
+
+
+def chained(events: list[Event]) -> list[Line]:
+    """With digests that fit."""
+    digest, lines = "", []
+    for event in events:
+        digest = link(digest, encode(event))
+        lines.append(Line(event, encode(event), digest))
+    return lines
