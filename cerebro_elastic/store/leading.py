@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from cerebro_elastic.core.codec import decode
 from cerebro_elastic.core.events import (
     ConfigEnded,
     ConfigResumed,
@@ -14,14 +13,16 @@ from cerebro_elastic.core.events import (
     NodeSetAside,
     Ordered,
     Placed,
+    RecordMended,
     RunEnded,
     UnitAssigned,
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Attempt, Config, Order, Status
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.base import Compare, Op, Put, absent, at_revision, created_at
+from cerebro_elastic.store.base import Compare, Delete, KeyValue, Op, Put, absent, at_revision, created_at
 from cerebro_elastic.store.changes import as_begun, cleared, config_changed, created, held, value_of
+from cerebro_elastic.store.foreign import value_in
 from cerebro_elastic.store.record import Record
 
 
@@ -31,8 +32,13 @@ class Leading(Record):
     ``TxnUnknown``."""
 
     def lead(self, controller: str, lease: int) -> int | None:
-        """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads."""
+        """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads. A key without
+        a lease is no leader's, and would stay for ever."""
         key, value = self.keys.leader, controller.encode()
+        found = self.store.get(key)
+        if found is not None and not found.lease:
+            with suppress(TxnUnknown):
+                self.store.txn([at_revision(key, found.mod_revision)], [Delete(key)])
         with suppress(TxnUnknown):
             self._do([absent(key)], [Put(key, value, lease)], LeaderChanged(0, controller))
         # Also when refused: by an earlier try of ours, of whose success we never heard.
@@ -74,7 +80,7 @@ class Leading(Record):
         failure is answered once."""
         event, keys = NodeSetAside(0, node, why, failure, seconds), self.keys
         judged = self.store.get(keys.judged(node))
-        if judged is not None and decode(judged.value, NodeSetAside).failure >= failure:
+        if judged is not None and value_in(judged, NodeSetAside).failure >= failure:
             return None
         guard = [
             absent(keys.aside(node)),
@@ -90,6 +96,16 @@ class Leading(Record):
         key, event = self.keys.outcome, RunEnded(0, outcome)
         guard = [absent(key), at_revision(self.keys.control, asked)]
         return self._lead(leader, guard, [Put(key, value_of(event))], event)
+
+    def mend(
+        self, ops: Sequence[Op], items: Mapping[str, KeyValue | None], withdrawn: Sequence[int], leader: int
+    ) -> int | None:
+        """Put right by ``ops`` what others have changed, as long as their keys are as in ``items``; the attempts
+        with these tokens are over."""
+        prefix = self.keys.prefix
+        event = RecordMended(0, tuple(op.key.removeprefix(prefix) for op in ops), tuple(withdrawn))
+        guard = [at_revision(key, item.mod_revision if item else 0) for key, item in items.items()]
+        return self._lead(leader, guard, [*ops, Put(self.keys.mended, value_of(event))], event)
 
     def log(self, config: str, visits: int, controller: str) -> None:
         """Note that the loggers have so many visits of the config, unless another than ``controller`` leads.

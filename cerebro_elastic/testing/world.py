@@ -333,7 +333,7 @@ class World:
         until = self.ledger.revision()
         with self.ledger.events(self.seen + 1) as stream:
             # Until the last transaction surely; behind it only what ended with a lease.
-            while self.seen < until:
+            while max(self.seen, stream.revision) < until:
                 self.take(stream.next(SOON))
             while batch := stream.next(self.patience):
                 self.take(batch)
