@@ -42,6 +42,7 @@ from cerebro_elastic.core.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.values import Spec
+from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.base import Change, ChangeBatch, KeyValue
 from cerebro_elastic.store.keys import Keys
 
@@ -143,3 +144,15 @@ def foreign(item: KeyValue, why: str) -> ForeignValue:
         "Another program wrote it, or a person: keep others from writing under the run's prefix. Whoever leads "
         "the run puts the key back"
     )
+
+
+def told_once(log: EventLog) -> Callable[[ForeignValue], None]:
+    """Logs what is not ours, each once: whoever leads puts it right."""
+    told: set[str] = set()
+
+    def tell(error: ForeignValue) -> None:
+        if str(error) not in told:
+            told.add(str(error))
+            log.error("not ours", error=str(error))
+
+    return tell

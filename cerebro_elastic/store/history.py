@@ -117,7 +117,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         asked=asked.mod_revision if asked else 0,
         trials=_known(trials, visits),
         leader=leader_in(leader) if leader and leader.lease else None,
-        outcome=value_in(outcome, RunEnded).outcome if outcome else None,
+        outcome=outcome_of(outcome) if outcome else None,
         revision=snapshot.revision,
     )
 
@@ -153,6 +153,11 @@ def saving_of(item: KeyValue) -> Attempt:
     return replace(value_in(item, Attempt, lambda attempt: attempt.node), trained=item.mod_revision)
 
 
+def outcome_of(item: KeyValue) -> str:
+    """How the run has ended."""
+    return value_in(item, RunEnded).outcome
+
+
 def leader_in(item: KeyValue) -> str:
     """The name of who leads."""
     return item.value.decode(errors="replace")
@@ -168,7 +173,7 @@ def check(item: KeyValue, keys: Keys) -> None:
         case "order":
             value_in(item, Ordered)
         case "outcome":
-            value_in(item, RunEnded)
+            outcome_of(item)
         case "configs":
             config_of(item)
         case "nodes":

@@ -81,7 +81,9 @@ class Record:
 
     def logged(self) -> dict[str, int]:
         """How many visits of each config the loggers have that the leader writes to."""
-        return self._below(self.keys.logged(""), number_in)
+        prefix = self.keys.logged("")
+        both = [(item.key, self.ours(item, number_in)) for item in self.store.range(prefix).items]
+        return {key.removeprefix(prefix): visits for key, visits in both if visits is not None}
 
     def config(self, config: str) -> Config | None:
         return self._read(self.keys.config(config), config_of)
@@ -98,7 +100,9 @@ class Record:
 
     def children(self, config: str) -> dict[str, Parent]:
         """The configs that began with a checkpoint that ``config`` wrote, and with which."""
-        return self._below(self.keys.children(config), lambda item: value_in(item, Parent))
+        prefix = self.keys.children(config)
+        items = self.store.range(prefix).items
+        return {item.key.removeprefix(prefix): value_in(item, Parent) for item in items}
 
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
@@ -129,22 +133,15 @@ class Record:
 
     def _read(self, key: str, read: Callable[[KeyValue], T]) -> T | None:
         item = self.store.get(key)
-        if item is not None:
-            try:
-                return read(item)
-            except ForeignValue as error:
-                self._unreadable(error)
-        return None
+        return self.ours(item, read) if item is not None else None
 
-    def _below(self, prefix: str, read: Callable[[KeyValue], T]) -> dict[str, T]:
-        """What the keys hold that begin with ``prefix``, by what follows it."""
-        found = {}
-        for item in self.store.range(prefix).items:
-            try:
-                found[item.key.removeprefix(prefix)] = read(item)
-            except ForeignValue as error:
-                self._unreadable(error)
-        return found
+    def ours(self, item: KeyValue, read: Callable[[KeyValue], T]) -> T | None:
+        """What ``item`` holds; ``None`` if that is not ours, unless that is an error."""
+        try:
+            return read(item)
+        except ForeignValue as error:
+            self._unreadable(error)
+            return None
 
     def _do(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
         """The revision of the change, or ``None`` if the guard does not hold."""

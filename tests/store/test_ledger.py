@@ -654,8 +654,9 @@ def test_open_register_and_lead_with_lost_answers(faults: tuple[Lost, ...]) -> N
 
     fresh = Ledger(ledger.store, "fresh")
     stage.faults = list(faults)
-    fresh.open(stage.spec)
-    assert fresh.spec() == stage.spec
+    spec = replace(stage.spec, plan=replace(stage.spec.plan, run="fresh"))
+    fresh.open(spec)
+    assert fresh.spec() == spec
 
     stage.faults = list(faults)
     leader = next(found for _ in range(4) if (found := fresh.lead("me", lease)))
