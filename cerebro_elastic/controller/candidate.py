@@ -70,6 +70,7 @@ class Candidate:
         self._away: float | None = None
         self._foreign: Mapping[str, int] = {}
         self._known: State | None = None
+        self._spec: bytes | None = None
         self.state = State()
 
     @property
@@ -87,8 +88,9 @@ class Candidate:
                 self._host.say(str(error))
             except (Deposed, LeaseLost) as error:  # as after a suspension of this process
                 self._host.say(f"{error}: standing for election again")
-            except IllegalEvent as error:  # on record, and `verify` will tell; the store is right
+            except IllegalEvent as error:  # the store is right, and the record goes on from what it says
                 self._host.say(f"{error}; reading the state afresh")
+                self._foreign, self._afresh = {}, bool(self._foreign)
             except Compacted as error:
                 self._host.say(f"{error}: going on from the state as it is now")
                 self._afresh = True
@@ -125,6 +127,7 @@ class Candidate:
         try:
             read = self._ledger.read()
             if not self._foreign:
+                self._spec = self._spec or self._ledger.raw_spec()
                 return read
         except ForeignValue as error:
             if not self._journal or self._afresh:
@@ -133,10 +136,11 @@ class Candidate:
         revision = self._ledger.now()
         if not self._journal or self._afresh or revision < self._journal.revision:
             return self._ledger.read()
-        self._known = State()
+        known = State()
         for event in read_journal(self._journal.path):
-            self._known = fold(self._known, event)
-        return StateRead(revision, self._known)
+            known = fold(known, event)
+        self._known = known
+        return StateRead(revision, known)
 
     def _follow_or_lead(self) -> None:
         since = self._resume()
@@ -178,6 +182,7 @@ class Candidate:
                 history=lambda: read_journal(self._journal.path),
                 known=self._known,
                 foreign=self._foreign,
+                spec=self._spec,
             ) as controller:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():

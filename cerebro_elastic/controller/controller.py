@@ -48,7 +48,7 @@ class Controller:
     told the events of each revision from ``since`` on (by default: since the election), none left out, and
     the state after them. ``say`` tells people.
 
-    What others have changed in the record it puts back, by the run's ``history``. Who does not trust what the
+    What others have changed in the record it puts back, by the run's ``history`` and ``spec``. Who does not trust what the
     store holds gives the state that is ``known``, and the keys that are known to be ``foreign``.
     """
 
@@ -66,6 +66,7 @@ class Controller:
         history: Callable[[], Iterable[Event]] = tuple,
         known: State | None = None,
         foreign: Mapping[str, int] = MappingProxyType({}),
+        spec: bytes | None = None,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
@@ -74,7 +75,8 @@ class Controller:
         self._leader = leader
         since = leader + 1 if since is None else since
         self._follower = Follower(ledger, since, observe, known=known, foreign=foreign)
-        self._mending = Mending(ledger, history, say)
+        self._hears = leader if since <= leader else 0
+        self._mending = Mending(ledger, history, say, spec)
         self._audited = known is None
         self._refused = 0
         self._awaited = 0
@@ -108,9 +110,10 @@ class Controller:
                 continue
             if event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
-        if self._ledger.keys.leader in self.foreign:
+        if self.foreign.get(self._ledger.keys.leader, 0) > self._leader:
             raise Deposed(f"others have written to the key by which {self._name} leads the run")
-        if self._follower.revision >= max(self._awaited, self._leader):
+        # What others wrote before the election is seen before anything is decided.
+        if self._follower.heard >= self._hears and self._follower.revision >= self._awaited:
             with suppress(TxnUnknown):  # what is still wrong then, the watch shows
                 self._mend()
             self._act()

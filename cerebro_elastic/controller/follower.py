@@ -66,6 +66,11 @@ class Follower:
         return max(self.state.revision, self._stream.revision)
 
     @property
+    def heard(self) -> int:
+        """How far the history was read."""
+        return self._stream.revision
+
+    @property
     def foreign(self) -> Mapping[str, int]:
         """The keys that others were the last to change, and at which revision."""
         return self._stream.foreign

@@ -41,16 +41,20 @@ _AT_ONCE = 32
 
 class Mending:
     """The repairs of one leader, whose ``say`` tells people. ``history`` gives the run's events from the
-    beginning on, or from the state that was read then."""
+    beginning on, or from the state that was read then; ``spec`` is the run's as it stood in the store."""
 
     def __init__(
-        self, ledger: Ledger, history: Callable[[], Iterable[Event]], say: Callable[[str], None]
+        self,
+        ledger: Ledger,
+        history: Callable[[], Iterable[Event]],
+        say: Callable[[str], None],
+        spec: bytes | None,
     ) -> None:
         self._ledger = ledger
         self._history = history
         self._say = say
         self._times: Counter[str] = Counter()
-        self._spec = ledger.store.get(ledger.keys.spec)
+        self._spec = spec
 
     def mend(self, state: State, foreign: Iterable[str], leader: int) -> int | None:
         """Put back the keys that are ``foreign``; the revision of the last repair. Raises ``RunError`` if others
@@ -140,12 +144,12 @@ class Mending:
         return [Delete(key) if value is None else Put(key, value_of(value))]
 
     def _right_spec(self) -> Op:
-        if self._spec is None or not _is_sound(self._spec, self._keys):
+        if self._spec is None:
             raise RunError(
                 f"others have written to etcd's key {self._keys.spec}, and it is not known here what it held: "
                 "start the run again where it was started first"
             )
-        return Put(self._spec.key, self._spec.value)
+        return Put(self._keys.spec, self._spec)
 
     def _tell(self, key: str, item: KeyValue | None) -> None:
         self._times[key] += 1
@@ -164,14 +168,6 @@ def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
     training = {a.token for name, a in state.attempts.items() if keys.assign(name) in ops}
     saving = {a.token for name, a in state.saving.items() if keys.saving(name) in ops}
     return sorted(training | saving)
-
-
-def _is_sound(item: KeyValue, keys: Keys) -> bool:
-    try:
-        check(item, keys)
-    except ForeignValue:
-        return False
-    return True
 
 
 def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:

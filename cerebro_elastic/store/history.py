@@ -8,7 +8,7 @@ have written is no part of it (``foreign``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
@@ -34,8 +34,17 @@ from cerebro_elastic.core.state import Pace, State
 from cerebro_elastic.core.streaks import streaks_of
 from cerebro_elastic.core.values import Attempt, Config, Node, Parent, TrialResult, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
-from cerebro_elastic.store.foreign import foreign, is_alone, is_ours, number_in, spec_in, value_in
+from cerebro_elastic.store.foreign import (
+    ForeignValue,
+    foreign,
+    is_alone,
+    is_ours,
+    number_in,
+    spec_in,
+    value_in,
+)
 from cerebro_elastic.store.keys import Keys
+from cerebro_elastic.words import counted
 
 
 def decode_event(text: str | bytes, revision: int = 0) -> Event:
@@ -90,6 +99,7 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
     visits = visits_in(kinds.get("visits", {}).values())
+    _check_whole(keys, spec is not None, configs, [*visits, *attempts.values(), *saving.values()])
     aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
     committed = _committed(visits)
     trials = [value_in(item, TrialResult) for item in kinds.get("trials", {}).values()]
@@ -120,6 +130,17 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         outcome=outcome_of(outcome) if outcome else None,
         revision=snapshot.revision,
     )
+
+
+def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterable[Visit | Attempt]) -> None:
+    """Raise ``ForeignValue`` if keys are gone without which there could not be the others."""
+    gone = [keys.config(name) for name in sorted({each.unit.config for each in of}.difference(configs))]
+    gone += [keys.spec] if configs and not opened else []
+    if gone:
+        raise ForeignValue(
+            f"etcd's {counted(len(gone), 'key')} {', '.join(map(excerpt, gone[:3]))} must be there and are not: "
+            "another program took them away, or a person. Whoever leads the run puts them back"
+        )
 
 
 def _with_visits(nodes: Iterable[Node], visits: Iterable[Visit]) -> Mapping[str, Node]:

@@ -46,6 +46,11 @@ class Record:
         """The run's spec, ``None`` if there is no such run."""
         return self._read(self.keys.spec, lambda item: spec_in(item, self.keys))
 
+    def raw_spec(self) -> bytes | None:
+        """The run's spec as it stands in the store."""
+        item = self.store.get(self.keys.spec)
+        return item.value if item is not None and self.ours(item, lambda it: spec_in(it, self.keys)) else None
+
     def state(self) -> State:
         """The run's state now."""
         return state_of(self.store.range(self.keys.prefix), self.keys)
@@ -177,7 +182,8 @@ class EventStream:
         for event in events:
             if isinstance(event, RecordMended):
                 right |= {self._keys.prefix + key for key in event.keys}
-        matter = {key for key in foreign if self._keys.is_known(key) and key != self._keys.event}
+        passing = {self._keys.event, self._keys.mended}  # the next event overwrites them
+        matter = {key for key in foreign if self._keys.is_known(key) and key not in passing}
         self.foreign = {key: at for key, at in self.foreign.items() if key not in right}
         self.foreign |= dict.fromkeys(matter, batch.revision)
         self.strange |= {*foreign} - matter
