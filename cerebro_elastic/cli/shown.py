@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, RecordHead
+from cerebro_elastic.core.values import Attempt, Config, RecordHead, Stall
 from cerebro_elastic.core.waits import Wait, waits
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.tables import unit_text
@@ -44,6 +44,7 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
+        "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
         "aside": dict(state.aside),
         "configs": {name: _config_json(c) for name, c in state.configs.items()},
         "gap": _gap(state),
@@ -81,6 +82,10 @@ def _config_json(config: Config) -> dict[str, Any]:
         "visited": config.visited,
         "metrics": dict(config.metrics),
     }
+
+
+def _stall(stall: Stall) -> dict[str, Any]:
+    return {"since": stall.since, "why": stall.why}
 
 
 def _wait(wait: Wait) -> dict[str, Any]:

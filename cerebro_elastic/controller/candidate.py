@@ -2,7 +2,8 @@
 
 Any process may be one; of all candidates one leads. A candidate outlives whatever its store does: it waits
 for one that is away, and reads the state afresh from one that has forgotten the history (compaction) or
-has another (restored from a snapshot).
+has another (restored from a snapshot). Where others have written to the run's record, it goes on from its
+journal instead, and whoever leads puts that right (``mending``).
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from dataclasses import dataclass
 
 from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.controller.controller import Controller, Deposed
-from cerebro_elastic.controller.follower import Follower, Observer, nobody
-from cerebro_elastic.core.events import Event
+from cerebro_elastic.controller.follower import Doubtful, Follower, Observer, nobody
+from cerebro_elastic.core.codec import excerpt
+from cerebro_elastic.core.events import Event, LeaderChanged, StateRead
+from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.ports import Policy, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.foreign import ForeignValue
+from cerebro_elastic.store.journal import Journal, read_journal
 from cerebro_elastic.store.lease import LeaseKeeper
 from cerebro_elastic.store.ledger import Ledger
 
 LEASE_SECONDS = 5.0
 PATIENCE = 600.0
 """Seconds for which a store that is out of reach is waited for."""
+MENDED_SECONDS = 30.0
+"""Seconds for which who does not know what others have overwritten waits for one who does, and leads."""
 _STEP, _WAIT = 0.5, 1.0
 
 
@@ -65,6 +71,9 @@ class Candidate:
         self._clock = clock or SystemClock()
         self._afresh = False
         self._away: float | None = None
+        self._foreign: Mapping[str, int] = {}
+        self._known: State | None = None
+        self._spec: bytes | None = None
         self.state = State()
 
     @property
@@ -74,32 +83,37 @@ class Candidate:
 
     def run(self) -> None:
         """Until the run has ended. Raises ``StoreUnavailable`` when nothing could be done for ``PATIENCE``
-        seconds, and what ``host`` raises."""
+        seconds, ``ForeignValue`` when others have overwritten what nobody knows, and what ``host`` raises."""
         while self.state.outcome is None:
             try:
                 self._follow_or_lead()
+            except Doubtful as error:
+                self._host.say(str(error))
             except (Deposed, LeaseLost) as error:  # as after a suspension of this process
                 self._host.say(f"{error}: standing for election again")
-            except IllegalEvent as error:  # on record, and `verify` will tell; the store is right
+            except IllegalEvent as error:  # the store is right, and the record goes on from what it says
                 self._host.say(f"{error}; reading the state afresh")
+                self._foreign, self._afresh = {}, bool(self._foreign)
             except Compacted as error:
                 self._host.say(f"{error}: going on from the state as it is now")
                 self._afresh = True
             except (StoreUnavailable, TxnUnknown) as error:
-                self._wait(error)
+                self._wait(error, PATIENCE)
+            except ForeignValue as error:
+                self._wait(error, MENDED_SECONDS)
 
     def catch_up(self) -> None:
         """Record what has happened up to now, after ``run`` was left before the run's end."""
         since, until = self._resume(), self._ledger.revision()
-        with Follower(self._ledger, since, lambda events, _: self._journal.append(events)) as follower:
+        record: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
+        with Follower(self._ledger, since, record, known=self._known, foreign=self._foreign) as follower:
             # What ends with a lease is no transaction, and may come behind the last one.
-            while follower.step(_STEP) or self._journal.revision < until:
+            while follower.step(_STEP) or follower.revision < until:
                 pass
 
     def _resume(self) -> int:
         """Take the state in; the revision from which its history is to be followed."""
-        read = self._ledger.read()
-        before = self._journal.revision
+        read, before = self._read(), self._journal.revision
         since = self._journal.resume(read, afresh=self._afresh)
         self._afresh = False
         self.state = read.state
@@ -110,21 +124,48 @@ class Candidate:
             )
         return since
 
+    def _read(self) -> StateRead:
+        """The state of the store; that of the journal, if others have written to the store (``_known``)."""
+        self._known = None
+        try:
+            read = self._ledger.read()
+            if not self._foreign:
+                self._spec = self._spec or self._ledger.raw_spec()
+                return read
+        except ForeignValue as error:
+            if not self._journal or self._afresh:
+                raise
+            self._host.say(str(error))
+        revision = self._ledger.now()
+        if not self._journal or self._afresh or revision < self._journal.revision:
+            return self._ledger.read()
+        known = State()
+        for event in read_journal(self._journal.path):
+            known = fold(known, event)
+        self._known = known
+        return StateRead(revision, known)
+
     def _follow_or_lead(self) -> None:
         since = self._resume()
         if self.state.outcome is not None:
             return
-        if self.state.leader is None:
-            self._stand(since)
-        else:
+        if self._ledger.is_led():
             self._follow(since)
+        else:
+            self._stand(since)
 
     def _follow(self, since: int) -> None:
         """As long as another leads."""
-        with Follower(self._ledger, since, self._record) as follower:
-            while follower.state.leader is not None and follower.state.outcome is None:
-                follower.step(_STEP)
+        known, foreign, leads = self._known, self._foreign, self._ledger.keys.leader
+        with Follower(self._ledger, since, self._record, known=known, foreign=foreign) as follower:
+            left = False
+            while follower.state.outcome is None and not left:
+                try:
+                    events = follower.step(_STEP)
+                finally:
+                    self._tell(follower.foreign)
                 self._took(follower.state)
+                left = LeaderChanged(follower.revision, None) in events or leads in follower.foreign
 
     def _stand(self, since: int) -> None:
         """Lead, if elected, to the run's end or until deposed."""
@@ -142,11 +183,18 @@ class Candidate:
                 observe=self._record,
                 record=lambda: self._journal.head,
                 say=self._host.say,
+                history=lambda: read_journal(self._journal.path),
+                known=self._known,
+                foreign=self._foreign,
+                spec=self._spec,
             ) as controller:
                 while controller.state.outcome is None:
                     if keeper.lost.is_set():
                         raise Deposed(f"the lease of controller {self.name} has ended")
-                    controller.step(_STEP)
+                    try:
+                        controller.step(_STEP)
+                    finally:
+                        self._foreign = controller.foreign
                     self._took(controller.state)
 
     def _record(self, events: list[Event], state: State) -> None:
@@ -161,12 +209,18 @@ class Candidate:
             self._away = None
         self._host.pause(state)
 
-    def _wait(self, error: Exception) -> None:
+    def _tell(self, foreign: Mapping[str, int]) -> None:
+        """Of what others have changed, while another leads."""
+        for key in foreign.keys() - self._foreign.keys():
+            self._host.say(f"others have changed etcd's key {excerpt(key)}: whoever leads puts it back")
+        self._foreign = foreign
+
+    def _wait(self, error: Exception, patience: float) -> None:
         now = self._clock.now()
         if self._away is None:
             self._away = now
             self._host.say(f"{error}. Waiting for it; units that have begun go on")
-        elif now - self._away > PATIENCE:
+        elif now - self._away > patience:
             raise error
         self._host.pause(self.state)
         self._clock.sleep(_WAIT)

@@ -6,12 +6,14 @@ shown them. So it needs no memory of its own, and one that takes over decides as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Self
 
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
+from cerebro_elastic.controller.mending import Mending
 from cerebro_elastic.controller.solving import Solving
 from cerebro_elastic.core.actions import (
     Action,
@@ -24,13 +26,17 @@ from cerebro_elastic.core.actions import (
     SetAside,
     Withdraw,
 )
+from cerebro_elastic.core.codec import excerpt
 from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.events import LeaderChanged
+from cerebro_elastic.core.events import Event, LeaderChanged
 from cerebro_elastic.core.ports import Planner, Policy, Search
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger import Ledger
+
+_SUSPICIOUS = 10
+"""So many decisions in a row that come to nothing, about half a second each, are no accident."""
 
 
 class Deposed(RunError):
@@ -43,6 +49,9 @@ class Controller:
     ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
     told the events of each revision from ``since`` on (by default: since the election), none left out, and
     the state after them. ``record`` says where the record of them ends. ``say`` tells people.
+
+    What others have changed in the record it puts back, by the run's ``history`` and ``spec``. Who does not
+    trust what the store holds gives the state that is ``known``, and the keys that are known to be ``foreign``.
     """
 
     def __init__(
@@ -57,13 +66,22 @@ class Controller:
         observe: Observer = nobody,
         record: Callable[[], RecordHead | None] = lambda: None,
         say: Callable[[str], None] = lambda _text: None,
+        history: Callable[[], Iterable[Event]] = tuple,
+        known: State | None = None,
+        foreign: Mapping[str, int] = MappingProxyType({}),
+        spec: bytes | None = None,
     ) -> None:
         self._ledger = ledger
         self._policy = policy
         self._search = search
         self._name = name
         self._leader = leader
-        self._follower = Follower(ledger, leader + 1 if since is None else since, observe)
+        since = leader + 1 if since is None else since
+        self._follower = Follower(ledger, since, observe, known=known, foreign=foreign)
+        self._hears = leader if since <= leader else 0
+        self._mending = Mending(ledger, history, say, spec)
+        self._audited = known is None
+        self._refused = 0
         self._awaited = 0
         self._record = record
         self._solving: Solving | None = None
@@ -82,6 +100,11 @@ class Controller:
     def state(self) -> State:
         return self._follower.state
 
+    @property
+    def foreign(self) -> Mapping[str, int]:
+        """The keys that others have changed, and at which revision, as long as they are not put back."""
+        return self._follower.foreign
+
     def step(self, timeout: float | None) -> bool:
         """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; whether
         there was one. Raises ``Deposed`` when another leads, or nobody."""
@@ -91,10 +114,28 @@ class Controller:
                 continue
             if event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
-        if self.state.revision >= self._awaited:
+        if self.foreign.get(self._ledger.keys.leader, 0) > self._leader:
+            raise Deposed(f"others have written to the key by which {self._name} leads the run")
+        # What others wrote before the election is seen before anything is decided.
+        if self._follower.heard >= self._hears and self._follower.revision >= self._awaited:
+            with suppress(TxnUnknown):  # what is still wrong then, the watch shows
+                self._mend()
             self._act()
             self._plan_ahead()
         return bool(events)
+
+    def _mend(self) -> None:
+        for key in self._follower.take_strange():
+            self._say(
+                f"others than this run's processes have written etcd's key {excerpt(key)}: it does no harm"
+            )
+        foreign = set(self.foreign)
+        if not self._audited:
+            damage = self._mending.damage(self.state, self._follower.revision)
+            self._audited = damage is not None
+            foreign |= damage or set()
+        if foreign:
+            self._awaited = max(self._awaited, self._mending.mend(self.state, foreign, self._leader) or 0)
 
     def _plan_ahead(self) -> None:
         """Give the policy's solver, if it has one, what it may do, and write down what it has found."""
@@ -108,9 +149,15 @@ class Controller:
                 self._ledger.order(order, self._leader)
 
     def _act(self) -> None:
+        if self._follower.revision < self._awaited:
+            return
         try:
-            for action in decide(self.state, self._policy, self._search):
-                self._awaited = max(self._awaited, self._perform(action) or 0)
+            actions = decide(self.state, self._policy, self._search)
+            done = [self._perform(action) for action in actions]
+            self._awaited = max([self._awaited, *(revision or 0 for revision in done)])
+            self._refused = self._refused + 1 if done and not any(done) else 0
+            if self._refused == _SUSPICIOUS:
+                self._say(f"the store lets none of this through, again and again: {excerpt(str(actions))}")
         except TxnUnknown:
             # If it happened, the watch will show it; if it happens yet, its guard knows.
             self._awaited = self._ledger.revision()

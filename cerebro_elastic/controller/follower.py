@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Self
 
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.machine import fold
 from cerebro_elastic.core.state import State
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.ledger import Ledger
 
 Observer = Callable[[list[Event], State], None]
+
+
+class Doubtful(RunError):
+    """The state that was read from the store has in it what others have written."""
 
 
 def nobody(_events: list[Event], _state: State) -> None:
@@ -20,28 +26,64 @@ def nobody(_events: list[Event], _state: State) -> None:
 
 class Follower:
     """Reads the state and follows the history from there. ``observe`` is told the events of each
-    revision from ``since`` on (by default: of those that come), none left out, and the state after them."""
+    revision from ``since`` on (by default: of those that come), none left out, and the state after them.
 
-    def __init__(self, ledger: Ledger, since: int | None = None, observe: Observer = nobody) -> None:
+    Who does not trust what the store holds gives the state ``known`` to begin with. ``foreign`` are the keys
+    that others have changed, as far as that is known before."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        since: int | None = None,
+        observe: Observer = nobody,
+        *,
+        known: State | None = None,
+        foreign: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._ledger = ledger
         self._since = since
         self._observe = observe
+        self._known = known
+        self._foreign = foreign
         self._stack = ExitStack()
         self.state = State()
 
     def __enter__(self) -> Self:
-        self.state = self._ledger.state()
+        self.state = self._ledger.state() if self._known is None else self._known
         self._read = self.state.revision
         since = self._read + 1 if self._since is None else self._since
         self._stream = self._stack.enter_context(self._ledger.events(since))
+        self._stream.foreign = dict(self._foreign)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @property
+    def revision(self) -> int:
+        """How far it has come: the state may be of an earlier revision, if the last changes were not the
+        run's."""
+        return max(self.state.revision, self._stream.revision)
+
+    @property
+    def heard(self) -> int:
+        """How far the history was read."""
+        return self._stream.revision
+
+    @property
+    def foreign(self) -> Mapping[str, int]:
+        """The keys that others were the last to change, and at which revision."""
+        return self._stream.foreign
+
+    def take_strange(self) -> set[str]:
+        """The keys of others' that mean nothing to the run, each once."""
+        strange, self._stream.strange = self._stream.strange, set()
+        return strange
+
     def step(self, timeout: float | None) -> list[Event]:
         """Take in the next revision, if there is one within ``timeout`` seconds; its events. Raises
-        ``Compacted`` if the store has forgotten what comes next."""
+        ``Compacted`` if the store has forgotten what comes next, ``Doubtful`` if the state was read from keys
+        that others had changed."""
         events = self._stream.next(timeout)
         for event in events:
             # What came before the state was read is in it.
@@ -49,4 +91,6 @@ class Follower:
                 self.state = fold(self.state, event)
         if events:
             self._observe(events, self.state)
+        if self._known is None and any(at <= self._read for at in self.foreign.values()):
+            raise Doubtful("others have written to the run's record: going on from what is known of it")
         return events

@@ -3,6 +3,9 @@
 Field types come from the dataclasses' own annotations, so there is no second description of a
 value. Fields at their default are left out, which keeps values in etcd small and lets a later
 version add fields.
+
+``decode`` is total: whatever bytes it is given, it returns a value whose fields have the annotated types, or
+raises ``UnreadableValue``. Others than we may write where our values are.
 """
 
 from __future__ import annotations
@@ -12,15 +15,18 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from cerebro_elastic.errors import CerebroError
 
 VERSION = 1
+DEEPEST = 64
+"""So deep may lists and objects be nested in a field of any type: deeper ones could not be written again."""
 
 T = TypeVar("T")
+Reader: TypeAlias = Callable[[Any], Any]
 
 
 class UnreadableValue(CerebroError):
@@ -37,33 +43,40 @@ def decode(text: str | bytes, kind: type[T]) -> T:
     """The value of dataclass ``kind`` that ``text`` holds; ``UnreadableValue`` if it holds none."""
     try:
         body = json.loads(text)
-        version, name = body.pop("v"), body.pop("kind")
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise UnreadableValue(f"{_excerpt(text)} is not a {kind.__name__} of this package") from exc
+        version, name = _of(int, body.pop("v")), _of(str, body.pop("kind"))
+    except _DAMAGE as exc:
+        raise UnreadableValue(f"{excerpt(text)} is not a {kind.__name__} of this package") from exc
     if version != VERSION:
         raise UnreadableValue(
-            f"a {name} of format version {version!r} was found, this package reads version {VERSION}; "
+            f"{excerpt(text)} is of format version {version}, this package reads version {VERSION}; "
             "use one version of cerebro-elastic for the whole run"
         )
     if name != kind.__name__:
-        raise UnreadableValue(f"expected a {kind.__name__}, found a {name}: {_excerpt(text)}")
+        raise UnreadableValue(f"expected a {kind.__name__}, found {excerpt(text)}")
     try:
-        return typing.cast(T, _build(body, kind))
-    except (KeyError, TypeError, ValueError) as exc:
-        raise UnreadableValue(f"{_excerpt(text)} is a damaged {kind.__name__}: {exc}") from exc
+        return typing.cast(T, _reader(typing.cast(Any, kind))(body))
+    except _DAMAGE as exc:
+        raise UnreadableValue(f"{excerpt(text)} is a damaged {kind.__name__}: {exc}") from exc
 
 
 def kind_of(text: str | bytes) -> str:
     """The kind's name that ``text`` bears, or "" if it bears none."""
     try:
         return str(json.loads(text)["kind"])
-    except (ValueError, KeyError, TypeError):
+    except _DAMAGE:
         return ""
 
 
-def _excerpt(text: str | bytes) -> str:
-    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return repr(shown if len(shown) <= 120 else shown[:117] + "...")
+def excerpt(text: str | bytes) -> str:
+    """The beginning of ``text``, for people."""
+    begin = text[:_SHOWN]
+    shown = begin.decode(errors="replace") if isinstance(begin, bytes) else begin
+    return repr(shown if len(text) <= _SHOWN else shown[: _SHOWN - 3] + "...")
+
+
+_SHOWN = 120
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What JSON that is not ours may raise: of the wrong shape, too deep, too large, not UTF-8."""
 
 
 def _plain(value: Any) -> Any:
@@ -87,22 +100,73 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _build(raw: Any, kind: Any) -> Any:
+def _reader(kind: Any) -> Reader:
+    """What makes a value of type ``kind`` of parsed JSON, or raises one of ``_DAMAGE``."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return None if raw is None else _build(raw, next(a for a in args if a is not type(None)))
+        return _optional(_reader(next(a for a in args if a is not type(None))))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = _hints(kind)
-        return kind(**{name: _build(v, hints[name]) for name, v in raw.items()})
+        return _fields(kind)
     if origin is tuple:
-        kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else args
-        return tuple(_build(v, kind) for v, kind in zip(raw, kinds, strict=True))
+        return _all_of(_reader(args[0])) if args[-1] is Ellipsis else _each_of(tuple(map(_reader, args)))
     if origin is not None and issubclass(origin, Mapping):
-        return {_build(k, args[0]): _build(v, args[1]) for k, v in raw.items()}
-    if isinstance(kind, type) and (issubclass(kind, Enum) or kind in (int, float)):
-        return kind(raw)
+        return _mapping(_whole if args[0] is int else _reader(args[0]), _reader(args[1]))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind
+    return _SIMPLE[kind]
+
+
+def _optional(read: Reader) -> Reader:
+    return lambda raw: None if raw is None else read(raw)
+
+
+def _fields(kind: type) -> Reader:
+    hints = typing.get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    return lambda raw: kind(**{name: readers[name](value) for name, value in _of(dict, raw).items()})
+
+
+def _all_of(read: Reader) -> Reader:
+    return lambda raw: tuple([read(value) for value in _of(list, raw)])
+
+
+def _each_of(readers: tuple[Reader, ...]) -> Reader:
+    return lambda raw: tuple(read(value) for read, value in zip(readers, _of(list, raw), strict=True))
+
+
+def _mapping(key: Reader, read: Reader) -> Reader:
+    return lambda raw: {key(name): read(value) for name, value in _of(dict, raw).items()}
+
+
+def _of(kind: type, raw: Any) -> Any:
+    if type(raw) is not kind:
+        raise TypeError(f"{excerpt(str(raw))} is no {kind.__name__}")
     return raw
+
+
+def _whole(name: str) -> int:
+    """A whole number that is the name of a member: JSON has no others."""
+    return int(name)
+
+
+def _number(raw: Any) -> float:
+    return raw if type(raw) is float else float(_of(int, raw))
+
+
+def _anything(raw: Any, depth: int = 0) -> Any:
+    if depth > DEEPEST:
+        raise ValueError(f"it is nested deeper than {DEEPEST}")
+    if isinstance(raw, dict | list):
+        for value in raw.values() if isinstance(raw, dict) else raw:
+            if isinstance(value, dict | list):
+                _anything(value, depth + 1)
+    return raw
+
+
+_SIMPLE: Mapping[Any, Reader] = {
+    str: functools.partial(_of, str),
+    int: functools.partial(_of, int),
+    bool: functools.partial(_of, bool),
+    float: _number,
+    Any: _anything,
+}

@@ -128,6 +128,36 @@ class NodeForgiven:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStalled:
+    """A registered node shows no sign of life but its lease: ``why``, as its agent sees it, and ``since`` when,
+    by its wall clock."""
+
+    revision: int
+    node: str
+    since: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecovered:
+    """A node that was stalled goes on."""
+
+    revision: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMended:
+    """The leader has put back what others than this run's processes had changed in its record: the ``keys``,
+    as they are called behind the run's prefix. Attempts whose keys were among them cannot be put back, for
+    their tokens are revisions: they are ``withdrawn``."""
+
+    revision: int
+    keys: tuple[str, ...]
+    withdrawn: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StateRead:
     """The store had forgotten part of the history (compaction, or a restored snapshot), or somebody began to
     follow the run; this is the state that it had at ``revision``, from which the history goes on, and all
@@ -226,6 +256,9 @@ Event: TypeAlias = (
     | NodeDraining
     | NodeSetAside
     | NodeForgiven
+    | NodeStalled
+    | NodeRecovered
+    | RecordMended
     | StateRead
     | Placed
     | Ordered

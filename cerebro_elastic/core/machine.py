@@ -22,14 +22,16 @@ ConfigEnded     it is live; or a person stops what the search   it is stopped or
                 has stopped
 ConfigResumed   it is stopped                                   it is live again, where it was
 NodeJoined      no node of its name is registered               it is registered
-NodeLeft        it is registered                                it is not; its attempt stays, and can
-                                                                only be withdrawn
+NodeLeft        always                                          it is not registered; its attempt
+                                                                stays, and can only be withdrawn
 NodeReady       it is registered and starting                   it is not starting any more, and
                                                                 holds what its cache has
 NodeDraining    it is registered and not draining               it has so many seconds left
 NodeSetAside    it is idle and not aside, and the failure is    it is aside, the failure is answered
                 the last of its streak
-NodeForgiven    it is aside                                     it is not
+NodeForgiven    always                                          it is not aside
+NodeStalled     it is registered and not stalled                it gets no units
+NodeRecovered   it is stalled                                   it gets units again
 Placed          every partition has a home, none a node twice   homes are as told
 Ordered         somebody leads                                  the policy is shown this order
 UnitAssigned    its nodes are registered as the attempt says    the nodes are busy with the attempt
@@ -52,6 +54,9 @@ TrialDone       as UnitFailed, and it is a trial of the choice  what it told is 
                                                                 idle
 UnitWithdrawn   the attempt is the node's                       its nodes are done with it
 RunEnded        no config is live                               the run has ended
+RecordMended    the plan is known                               its configs are at this revision, its
+                                                                nodes are neither registered nor aside,
+                                                                its attempts are over
 StateRead       always, if the plan is the same or there is     all is as read; what was before is as
                 none                                            if it had not been
 ==============  ==============================================  ==================================
@@ -60,6 +65,9 @@ StateRead       always, if the plan is the same or there is     all is as read; 
 its own, and until it is withdrawn nobody else may have the config (isolation). It cannot commit,
 since its registration is gone (fencing). So it is with a gang, whose attempt has a key for each of its
 nodes: they come and go together, and if one node is gone the attempt cannot commit.
+
+``NodeLeft`` and ``NodeForgiven`` are what the store does when a lease ends. Nothing guards them, so they are
+always possible: others may have written such a key, and taken it away.
 
 An attempt is a node's in training (``State.attempts``) or, from ``UnitTrained`` on, being saved
 (``State.saving``), one at a time in each: it ends from there as it would have from the first. So a node has
@@ -86,9 +94,12 @@ from cerebro_elastic.core.events import (
     NodeJoined,
     NodeLeft,
     NodeReady,
+    NodeRecovered,
     NodeSetAside,
+    NodeStalled,
     Ordered,
     Placed,
+    RecordMended,
     RunEnded,
     RunOpened,
     StateRead,
@@ -104,7 +115,7 @@ from cerebro_elastic.core.lineage import born, changed, edge_from, may_end
 from cerebro_elastic.core.progress import advance, is_next, skipped
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.streaks import lengthen, streaks_of
-from cerebro_elastic.core.values import Attempt, Config, Phase, Status, Unit
+from cerebro_elastic.core.values import Attempt, Config, Phase, Stall, Status, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 
@@ -162,7 +173,6 @@ def _node_joined(state: State, event: NodeJoined) -> State:
 
 
 def _node_left(state: State, event: NodeLeft) -> State:
-    _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
     return replace(state, nodes=_without(state.nodes, event.node))
 
 
@@ -193,8 +203,44 @@ def _node_set_aside(state: State, event: NodeSetAside) -> State:
 
 
 def _node_forgiven(state: State, event: NodeForgiven) -> State:
-    _require(event.node in state.aside, event, f"set aside are {sorted(state.aside)}")
     return replace(state, aside=_without(state.aside, event.node))
+
+
+def _node_stalled(state: State, event: NodeStalled) -> State:
+    _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
+    node = state.nodes[event.node]
+    _require(node.stalled is None, event, "it was stalled before")
+    stalled = replace(node, stalled=Stall(event.since, event.why))
+    return replace(state, nodes={**state.nodes, node.name: stalled})
+
+
+def _node_recovered(state: State, event: NodeRecovered) -> State:
+    _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
+    node = state.nodes[event.node]
+    _require(node.stalled is not None, event, "it is not stalled")
+    return replace(state, nodes={**state.nodes, node.name: replace(node, stalled=None)})
+
+
+def _record_mended(state: State, event: RecordMended) -> State:
+    names: dict[str, set[str]] = {}
+    for key in event.keys:
+        kind, _, name = key.partition("/")
+        names.setdefault(kind, set()).add(name)
+    mended = {
+        name: replace(state.configs[name], revision=event.revision)
+        for name in names.get("configs", ())
+        if name in state.configs
+    }
+    asked = event.revision if state.asked and "control" in names else state.asked
+    return replace(
+        state,
+        configs={**state.configs, **mended},
+        nodes=_without(state.nodes, *names.get("nodes", ())),
+        aside=_without(state.aside, *names.get("aside", ())),
+        attempts={k: a for k, a in state.attempts.items() if a.token not in event.withdrawn},
+        saving={k: a for k, a in state.saving.items() if a.token not in event.withdrawn},
+        asked=asked,
+    )
 
 
 def _placed(state: State, event: Placed) -> State:
@@ -312,7 +358,17 @@ def _state_read(state: State, event: StateRead) -> State:
     return event.state
 
 
-_BEFORE_THE_RUN = (RunOpened, LeaderChanged, NodeJoined, NodeLeft, NodeReady, NodeDraining, StateRead)
+_BEFORE_THE_RUN = (
+    RunOpened,
+    LeaderChanged,
+    NodeJoined,
+    NodeLeft,
+    NodeReady,
+    NodeDraining,
+    NodeStalled,
+    NodeRecovered,
+    StateRead,
+)
 
 _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     RunOpened: _run_opened,
@@ -326,6 +382,9 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     NodeDraining: _node_draining,
     NodeSetAside: _node_set_aside,
     NodeForgiven: _node_forgiven,
+    NodeStalled: _node_stalled,
+    NodeRecovered: _node_recovered,
+    RecordMended: _record_mended,
     Placed: _placed,
     Ordered: _ordered,
     UnitAssigned: _unit_assigned,

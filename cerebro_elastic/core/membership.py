@@ -1,5 +1,5 @@
-"""Which nodes get units: of those registered, not the ones that are leaving or set aside, and not more than
-the run uses."""
+"""Which nodes get units: of those registered, not the ones that are leaving, stalled or set aside, and not
+more than the run uses."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ LONGEST_COOLDOWN = 3600.0
 def used_nodes(state: State, plan: Plan) -> list[Node]:
     """The nodes that get units: those longest registered, at most ``plan.max_nodes``.
 
-    A node that is draining gets none. One that is set aside gets none either, as long as there is another;
+    A node that is draining or stalled gets none. One that is set aside gets none either, as long as there is another;
     if there is not, better it than nobody, unless its trouble is its own (a full disk).
     """
-    staying = [n for n in sorted(state.nodes.values(), key=lambda n: n.registration) if n.drain is None]
+    nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
+    staying = [n for n in nodes if n.drain is None and n.stalled is None]
     trusted = [n for n in staying if n.name not in state.aside]
     return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
 

@@ -156,13 +156,23 @@ class CheckpointRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Stall:
+    """That a node shows no sign of life but its lease: ``since`` when, by its agent's wall clock, and ``why``
+    its agent thinks so. Both are for people."""
+
+    since: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A registered node. ``registration`` is the store's revision at which the registration was
     made: a node that comes back under its old name has a higher one. ``drain`` is set when it has been
     asked to leave: the seconds that it was given; it gets no more units. ``cached`` are the training
     partitions that it held when its ranks were ready; in a state, also those that it has trained on since.
     ``hardware`` names the kind of node that it is: on nodes of one kind a choice takes the same time and
-    memory. It is ``starting`` until its ranks are ready, which takes seconds."""
+    memory. It is ``starting`` until its ranks are ready, which takes seconds, and ``stalled`` while they show
+    no sign of life: it gets no more units then."""
 
     name: str
     host: str
@@ -176,6 +186,7 @@ class Node:
     drain: float | None = None
     hardware: str = "cpu"
     starting: bool = False
+    stalled: Stall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +273,8 @@ class Visit:
 
     ``node`` is the one that led, ``gang`` the others; ``hardware`` is their kind of node. ``replicas`` are
     those of the attempt's hint that the node has got meanwhile (``Prefetch.replicas``). ``log`` is the file
-    of the rows that were logged, if there were any, and ``log_digest`` its sha256.
+    of the rows that were logged, if there were any, and ``log_digest`` its sha256. ``revision`` is only set
+    in the store, where the visit's key was put back: that of its commit.
     """
 
     unit: Unit
@@ -288,6 +300,7 @@ class Visit:
     replicas: tuple[int, ...] = ()
     fetch_seconds: float = 0.0
     log_digest: str = ""
+    revision: int = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -29,15 +29,17 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 
 from cerebro_elastic import __version__, logs
+from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import watch_parent
 from cerebro_elastic.rendezvous.admission import check_admission
-from cerebro_elastic.rendezvous.dumps import take_death
+from cerebro_elastic.rendezvous.pulses import Ranks
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.foreign import told_once
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE
 
@@ -79,6 +81,7 @@ class NodeRendezvous(RendezvousHandler):
         self._settings = settings
         self._registration: Registration | None = None
         self._dumps = Scratch("dumps")
+        self._ranks = Ranks(self._dumps.path, ranks, SystemClock())
         self._torch_store: TorchStore | None = None
         self._log = logs.EventLog(run=run, node=name)
 
@@ -142,9 +145,12 @@ class NodeRendezvous(RendezvousHandler):
 
     def _register(self) -> None:
         if self._registration is not None:
-            self._registration.renew(take_death(self._dumps.path), self._patience)
+            self._registration.renew(self._ranks.take_death(), self._patience)
+            self._ranks.begin()
             return
-        ledger = Ledger(EtcdStore(self._settings), self._run, self._settings.run_key)
+        ledger = Ledger(
+            EtcdStore(self._settings), self._run, self._settings.run_key, unreadable=told_once(self._log)
+        )
         ledger.check_signed(self._settings.trusted)
         if ledger.ended():
             raise RendezvousClosedError(
@@ -156,7 +162,10 @@ class NodeRendezvous(RendezvousHandler):
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
         hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
         node = replace(self._node, devices=devices, hardware=hardware)
-        self._registration = Registration(ledger, node, self._lease, self._log, unable=self._end)
+        self._ranks.begin()
+        self._registration = Registration(
+            ledger, node, self._lease, self._log, ranks=self._ranks, unable=self._end
+        )
         # After a signal torchrun does not call ``shutdown``.
         atexit.register(self._registration.close)
 

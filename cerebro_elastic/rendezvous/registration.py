@@ -8,10 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.core.values import Attempt, Failure, Member, Node
+from cerebro_elastic.core.values import Attempt, Failure, Member, Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death
+from cerebro_elastic.rendezvous.pulses import Ranks
 from cerebro_elastic.store.ledger import Ledger
 
 _MARGIN = 3.0
@@ -24,6 +25,9 @@ class Registration:
     that was cut off comes back as a new registration, and what its rank did meanwhile is judged at
     its commit. A store that is away is no lost lease: only the store says that one has ended.
 
+    The lease says that the node works: each time before it is renewed the ``ranks`` are looked at. While one
+    shows no sign of life the run is told so; if that cannot be ended either, the node leaves the run.
+
     Raises ``NameTaken`` if another node of its name stays alive. ``unable`` is called, in a thread of its
     own, if that comes out later.
     """
@@ -35,6 +39,7 @@ class Registration:
         ttl: float,
         log: EventLog,
         *,
+        ranks: Ranks | None = None,
         clock: Clock | None = None,
         unable: Callable[[NameTaken], None] = lambda _error: None,
     ) -> None:
@@ -42,6 +47,9 @@ class Registration:
         self._clock = clock or SystemClock()
         self._ttl = ttl
         self._log = log
+        self._ranks = ranks
+        self._stall: Stall | None = None
+        self._left = False
         self._unable = unable
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -96,9 +104,16 @@ class Registration:
             self._clock.sleep(_POLL)
 
     def _renew(self, death: Death) -> None:
-        present, attempt = self._ledger.node(self.node.name), self._to_blame(death)
+        present = self._ledger.node(self.node.name)
         if present is not None and present.registration == self.node.registration:
             self.node = replace(self.node, drain=present.drain)
+        self._end(death)
+        self._register(starting=True)
+        self._left = False
+
+    def _end(self, death: Death) -> None:
+        """The registration ends, and with it the attempt that is to blame for this failure."""
+        attempt = self._to_blame(death)
         if attempt is not None and Member(self.node.name, self.node.registration) in attempt.members:
             config = self._ledger.config(attempt.unit.config)
             if config is not None:
@@ -113,7 +128,6 @@ class Registration:
                 )
                 self._ledger.fail(attempt, config, failure)
         self._ledger.store.revoke(self._lease)
-        self._register(starting=True)
 
     def _to_blame(self, death: Death) -> Attempt | None:
         training, saving = (
@@ -132,7 +146,7 @@ class Registration:
             with suppress(StoreError):
                 self._ledger.store.revoke(lease)
             raise
-        self._lease = lease
+        self._lease, self._stall = lease, None
         self._log.info("registered", registration=self.node.registration)
 
     def _stay(self) -> None:
@@ -140,7 +154,7 @@ class Registration:
         wait = self._ttl / 3
         while not self._closed.wait(wait):
             try:
-                wait = self._keep(self._lease)
+                wait = self._look_and_keep()
             except NameTaken as error:
                 self._unable(error)
                 return
@@ -150,15 +164,41 @@ class Registration:
                     self._log.warning("store out of reach, the node stays", why=str(error))
                 self._away = True
 
+    def _look_and_keep(self) -> float:
+        """When to do so again, in seconds."""
+        stall = self._ranks.look() if self._ranks is not None else None
+        if self._ranks is not None and self._ranks.dead is not None and not self._left:
+            self._leave(self._ranks.dead)
+        if self._left:
+            return self._ttl / 3
+        wait = self._keep(self._lease)
+        if (stall is None) != (self._stall is None):
+            self._ledger.stalled(self.node.name, self.node.boot, stall)
+            self._log.warning("stalled" if stall else "goes on", **({"why": stall.why} if stall else {}))
+            self._stall = stall
+        return wait
+
+    def _leave(self, death: Death) -> None:
+        """A rank does not die, or is not started anew: this is no node any more, until it is."""
+        with self._lock:
+            if not self._closed.is_set():
+                self._log.error("the node leaves the run: its rank cannot be ended", error=death.story)
+                self._end(death)
+                self._left = True
+
     def _keep(self, lease: int) -> float:
         """Renew the lease or, if it has ended, the registration; when to do so again, in seconds."""
         try:
             # Not under the lock: a store that is away must keep nobody from closing.
             self._ledger.store.keep(lease)
+            if not self._ledger.holds(self.node.name, lease):
+                raise LeaseLost(f"the key of the node {self.node.name} is gone, or another's")
         except LeaseLost:
             with self._lock:
                 if not self._closed.is_set() and self._lease == lease:
                     self._log.warning("registration lost", registration=self.node.registration)
+                    with suppress(StoreError):
+                        self._ledger.store.revoke(lease)
                     self._register(starting=False)  # its ranks go on
         if self._away:
             self._log.info("store in reach again")

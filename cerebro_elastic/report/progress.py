@@ -18,7 +18,14 @@ from cerebro_elastic.core.values import Attempt, Choice, Config, Plan, Status
 from cerebro_elastic.core.waits import Wait, waits
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.results import Objective
-from cerebro_elastic.report.tables import STYLES, bytes_text, clock_text, hparams_text, unit_text
+from cerebro_elastic.report.tables import (
+    STYLES,
+    bytes_text,
+    clock_text,
+    hparams_text,
+    time_text,
+    unit_text,
+)
 
 
 def progress_view(
@@ -107,7 +114,10 @@ def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
 
 def node_note(state: State, name: str) -> str:
     """What is out of the ordinary about a node, if anything is."""
-    if state.nodes[name].drain is not None:
+    node = state.nodes[name]
+    if node.stalled is not None:
+        return f"stalled since {time_text(node.stalled.since)}: {node.stalled.why}"
+    if node.drain is not None:
         return "leaving"
     return f"set aside: {state.aside[name]}" if name in state.aside else ""
 
@@ -177,6 +187,8 @@ def summary_line(state: State, objective: Objective | None, elapsed: float | Non
     told = [f"{total - left}/{total} units", nodes]
     if elapsed is not None:
         told.append(f"{clock_text(elapsed)} gone")
+    if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
+        told.append(f"{', '.join(stalled)} stalled")
     eta = _eta(state, plan)
     if eta is not None and left:
         told.append(f"about {clock_text(eta)} to go")
@@ -191,9 +203,16 @@ def summary_line(state: State, objective: Objective | None, elapsed: float | Non
 def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:
     attempt = state.running(config.id)
     if attempt:
-        return f"saved by {attempt.node}" if attempt.trained else f"on {attempt.node}"
+        doing = f"saved by {attempt.node}" if attempt.trained else f"on {attempt.node}"
+        return f"{doing}, stalled" if stands_still(state, attempt) else doing
     wait = waiting.get(config.id, Wait())
     return f"waits for {' '.join(wait.nodes)}" if wait.nodes else _phase(state, config)
+
+
+def stands_still(state: State, attempt: Attempt) -> bool:
+    """Whether a node of the attempt is stalled."""
+    nodes = (state.nodes.get(name) for name in attempt.nodes)
+    return any(node is not None and node.stalled is not None for node in nodes)
 
 
 def _phase(state: State, config: Config) -> str:
@@ -204,8 +223,8 @@ def _phase(state: State, config: Config) -> str:
 
 def _eta(state: State, plan: Plan) -> float | None:
     """Seconds, once a unit has been timed: no less than the configs' work over the nodes, nor than the
-    longest config."""
-    if not state.nodes or not state.timings:
+    longest config. Nobody knows while a unit stands still."""
+    if not state.nodes or not state.timings or any(stands_still(state, a) for a in state.underway()):
         return None
     work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]
     return max(sum(work) / len(state.nodes), max(work, default=0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from textwrap import shorten
 from typing import Any
@@ -101,6 +102,11 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def time_text(wall: float) -> str:
+    """A moment of wall-clock time as people here read it: ``14:03:59``."""
+    return datetime.fromtimestamp(wall).astimezone().strftime("%H:%M:%S")
 
 
 def bytes_text(count: float) -> str:

@@ -20,7 +20,9 @@ from cerebro_elastic.core.events import (
     NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeRecovered,
     NodeSetAside,
+    NodeStalled,
     UnitCommitted,
     UnitFailed,
 )
@@ -29,7 +31,7 @@ from cerebro_elastic.core.values import Visit
 from cerebro_elastic.core.waits import waits
 from cerebro_elastic.report.progress import lacking, progress_view, summary_line
 from cerebro_elastic.report.results import Objective
-from cerebro_elastic.report.tables import hparams_text, unit_text
+from cerebro_elastic.report.tables import hparams_text, time_text, unit_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
@@ -120,6 +122,10 @@ def _line(event: Event) -> str | None:
             return f"{name} gets no units for {seconds:g} s: {why}"
         case NodeForgiven(node=name):
             return f"{name} gets units again"
+        case NodeStalled(node=name, why=why, since=since):
+            return f"{name} is stalled since {time_text(since)}: {why}"
+        case NodeRecovered(node=name):
+            return f"{name} goes on"
         case UnitCommitted(visit=visit) if not visit.whole:
             batches = counted(visit.batches, "batch", "batches")
             return f"{unit_text(visit.unit)} was left by {visit.node} after {batches}"

@@ -18,6 +18,7 @@ from cerebro_elastic.core.events import (
     Event,
     NodeSetAside,
     Placed,
+    RecordMended,
     RunEnded,
     UnitAssigned,
     UnitWithdrawn,
@@ -94,7 +95,7 @@ def _taken(
         event = effect(action, events[index].revision)
         if _written(event) == _written(events[index]):
             taken += 1
-        elif _possible(states[index], event):
+        elif _possible(states[index], event) and not _overwritten(events[index:], event):
             break
     return taken
 
@@ -124,6 +125,19 @@ def _written(event: Event) -> Event:
             return ConfigCreated(0, replace(config, revision=0))
         case _:
             return replace(event, revision=0)
+
+
+def _overwritten(later: Sequence[Event], event: Event) -> bool:
+    """Whether a key that the event is about was put back later: until then the store refused it."""
+    mended = next((each for each in later if isinstance(each, RecordMended)), None)
+    if mended is None or not isinstance(event, UnitAssigned):
+        return False
+    attempt = event.attempt
+    about = {f"configs/{attempt.unit.config}", *(f"{kind}/{n}" for n in attempt.nodes for kind in _OF_NODES)}
+    return not about.isdisjoint(mended.keys)
+
+
+_OF_NODES = ("assign", "nodes")
 
 
 def _possible(state: State, event: Event) -> bool:

@@ -2,17 +2,19 @@
 snapshot of the keys is the state that all events up to it make.
 
 Every transaction of the ledger writes its event to one key, ``event``, beside the keys that it
-changes; the watch on it is the history. Only what a lease's end deletes bears no event of its own.
+changes; the watch on it is the history. Only what a lease's end deletes bears no event of its own. What others
+have written is no part of it (``foreign``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
 from cerebro_elastic.core.choosing import Trials, refined, tried
-from cerebro_elastic.core.codec import UnreadableValue, decode, kind_of
+from cerebro_elastic.core.codec import UnreadableValue, decode, excerpt, kind_of
 from cerebro_elastic.core.curves import retell
 from cerebro_elastic.core.estimates import learn, waited
 from cerebro_elastic.core.events import (
@@ -30,17 +32,26 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.holdings import with_visit
 from cerebro_elastic.core.state import Pace, State
 from cerebro_elastic.core.streaks import streaks_of
-from cerebro_elastic.core.values import Attempt, Config, Node, Spec, TrialResult, Visit
+from cerebro_elastic.core.values import Attempt, Config, Node, Parent, TrialResult, Visit
 from cerebro_elastic.store.base import ChangeBatch, KeyValue, Snapshot
+from cerebro_elastic.store.foreign import (
+    ForeignValue,
+    foreign,
+    is_alone,
+    is_ours,
+    number_in,
+    spec_in,
+    value_in,
+)
 from cerebro_elastic.store.keys import Keys
-from cerebro_elastic.store.sealed import unsigned
+from cerebro_elastic.words import counted
 
 
 def decode_event(text: str | bytes, revision: int = 0) -> Event:
     """The event that ``text`` holds, at ``revision`` (0: at the revision that it says itself)."""
     kind = KINDS.get(kind_of(text))
     if kind is None:
-        raise UnreadableValue(f"{text!r} is no event; kinds: {', '.join(sorted(KINDS))}")
+        raise UnreadableValue(f"{excerpt(text)} is no event; kinds: {', '.join(sorted(KINDS))}")
     event = decode(text, kind)
     event = replace(event, revision=revision) if revision else event
     if isinstance(event, NodeJoined):
@@ -48,15 +59,24 @@ def decode_event(text: str | bytes, revision: int = 0) -> Event:
     return event
 
 
-def events_of(batch: ChangeBatch, keys: Keys) -> list[Event]:
-    """The events of one revision: the ledger's own, or what ended with a lease."""
+def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[str]]:
+    """The events of one revision: the ledger's own, or what ended with a lease; and the keys in it that others
+    have changed."""
+    told = next((change.item for change in batch.changes if change.key == keys.event), None)
+    if told is not None:
+        with suppress(UnreadableValue):
+            event = decode_event(told.value, batch.revision)
+            if is_ours(event, batch, keys):
+                return [event], []
+    others = [change.key for change in batch.changes if told is not None or not is_alone(change, keys)]
+    return _ended(batch, keys), others
+
+
+def _ended(batch: ChangeBatch, keys: Keys) -> list[Event]:
+    """What has ended with a lease."""
     events: list[Event] = []
     for change in batch.changes:
-        if change.item is not None and unsigned(change.item):
-            continue  # somebody else's: it has not happened
         kind, rest = keys.split(change.key)
-        if kind == "event" and change.item is not None:
-            return [decode_event(change.item.value, batch.revision)]
         if kind == "nodes" and change.item is None:
             events.append(NodeLeft(batch.revision, rest))
         if kind == "aside" and change.item is None:
@@ -79,19 +99,20 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     saving = {name: saving_of(item) for name, item in kinds.get("saving", {}).items()}
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
     visits = visits_in(kinds.get("visits", {}).values())
+    _check_whole(keys, spec is not None, configs, [*visits, *attempts.values(), *saving.values()])
     aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
     committed = _committed(visits)
-    trials = [decode(item.value, TrialResult) for item in kinds.get("trials", {}).values()]
+    trials = [value_in(item, TrialResult) for item in kinds.get("trials", {}).values()]
     timings, paces = _learned(visits)
-    plan = decode(spec.value, Spec).plan if spec else None
+    plan = spec_in(spec, keys).plan if spec else None
     curves, spent = retell(configs.values(), visits, plan)
     asked = kinds.get("control", {}).get("last")
     return State(
         plan=plan,
         configs=configs,
         nodes=_with_visits(nodes, visits),
-        homes=dict(decode(homes.value, Placed).homes) if homes else {},
-        order=decode(order.value, Ordered).order if order else (),
+        homes=dict(value_in(homes, Placed).homes) if homes else {},
+        order=value_in(order, Ordered).order if order else (),
         attempts=attempts,
         saving=saving,
         committed=committed,
@@ -105,10 +126,21 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
         spent=spent,
         asked=asked.mod_revision if asked else 0,
         trials=_known(trials, visits),
-        leader=leader.value.decode() if leader else None,
-        outcome=decode(outcome.value, RunEnded).outcome if outcome else None,
+        leader=leader_in(leader) if leader and leader.lease else None,
+        outcome=outcome_of(outcome) if outcome else None,
         revision=snapshot.revision,
     )
+
+
+def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterable[Visit | Attempt]) -> None:
+    """Raise ``ForeignValue`` if keys are gone without which there could not be the others."""
+    gone = [keys.config(name) for name in sorted({each.unit.config for each in of}.difference(configs))]
+    gone += [keys.spec] if configs and not opened else []
+    if gone:
+        raise ForeignValue(
+            f"etcd's {counted(len(gone), 'key')} {', '.join(map(excerpt, gone[:3]))} must be there and are not: "
+            "another program took them away, or a person. Whoever leads the run puts them back"
+        )
 
 
 def _with_visits(nodes: Iterable[Node], visits: Iterable[Visit]) -> Mapping[str, Node]:
@@ -121,31 +153,82 @@ def _with_visits(nodes: Iterable[Node], visits: Iterable[Visit]) -> Mapping[str,
 
 def node_of(item: KeyValue) -> Node:
     """A node as registered at the revision that created its key."""
-    return replace(decode(item.value, Node), registration=item.create_revision)
+    return replace(value_in(item, Node, lambda node: node.name), registration=item.create_revision)
 
 
 def config_of(item: KeyValue) -> Config:
     """A config at the revision that last wrote it."""
-    return replace(decode(item.value, Config), revision=item.mod_revision)
+    return replace(value_in(item, Config, lambda config: config.id), revision=item.mod_revision)
 
 
 def attempt_of(item: KeyValue) -> Attempt:
     """An attempt, its token the revision that assigned it."""
-    return replace(decode(item.value, Attempt), token=item.mod_revision)
+    attempt = value_in(item, Attempt)
+    if item.key.rpartition("/")[2] not in attempt.nodes:
+        raise foreign(item, f"it is an assignment of {', '.join(map(excerpt, attempt.nodes))}")
+    return replace(attempt, token=item.mod_revision)
 
 
 def saving_of(item: KeyValue) -> Attempt:
     """An attempt that is trained, since the revision that wrote it here."""
-    return replace(decode(item.value, Attempt), trained=item.mod_revision)
+    return replace(value_in(item, Attempt, lambda attempt: attempt.node), trained=item.mod_revision)
+
+
+def outcome_of(item: KeyValue) -> str:
+    """How the run has ended."""
+    return value_in(item, RunEnded).outcome
+
+
+def leader_in(item: KeyValue) -> str:
+    """The name of who leads."""
+    return item.value.decode(errors="replace")
+
+
+def check(item: KeyValue, keys: Keys) -> None:
+    """Raise ``ForeignValue`` if ``item`` does not hold what a key of its kind does."""
+    match keys.split(item.key)[0]:
+        case "spec":
+            spec_in(item, keys)
+        case "homes":
+            value_in(item, Placed)
+        case "order":
+            value_in(item, Ordered)
+        case "outcome":
+            outcome_of(item)
+        case "configs":
+            config_of(item)
+        case "nodes":
+            node_of(item)
+        case "assign":
+            attempt_of(item)
+        case "saving":
+            saving_of(item)
+        case "aside" | "judged":
+            _set_aside(item)
+        case "visits":
+            visits_in([item])
+        case "trials":
+            value_in(item, TrialResult)
+        case "children":
+            value_in(item, Parent)
+        case "logged":
+            number_in(item)
 
 
 def _set_aside(item: KeyValue) -> NodeSetAside:
-    return decode(item.value, NodeSetAside)
+    return value_in(item, NodeSetAside, lambda event: event.node)
 
 
 def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
-    """The visits that ``items`` hold, in the order of their commits."""
-    return [decode(item.value, Visit) for item in sorted(items, key=lambda item: item.mod_revision)]
+    """The visits that ``items`` hold, in the order of their commits: that of their keys, but for those that
+    were put back."""
+    visits = [(value_in(item, Visit, _place), item.mod_revision) for item in items]
+    visits.sort(key=lambda each: each[0].revision or each[1])
+    return [replace(visit, revision=0) if visit.revision else visit for visit, _ in visits]
+
+
+def _place(visit: Visit) -> str:
+    return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.k:05d}"
 
 
 def _committed(visits: Iterable[Visit]) -> Mapping[str, int]:

@@ -8,6 +8,26 @@ from cerebro_elastic.core.values import Unit
 
 ROOT = "/cerebro/"
 
+_SINGLE = frozenset({"spec", "event", "leader", "homes", "order", "outcome", "opening", "mended"})
+_NAMED = frozenset(
+    {
+        *(
+            "hosts",
+            "nodes",
+            "control",
+            "children",
+            "configs",
+            "assign",
+            "saving",
+            "meeting",
+            "aside",
+            "judged",
+        ),
+        *("logged", "trials", "visits"),
+    }
+)
+"""The kinds of keys that there is one of, and of which there are several."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -88,6 +108,11 @@ class Keys:
         """The last failure for which the node was set aside."""
         return f"{self.prefix}judged/{node}"
 
+    @property
+    def mended(self) -> str:
+        """The last ``RecordMended``."""
+        return self.prefix + "mended"
+
     def logged(self, config: str) -> str:
         """How many of the config's visits the loggers have that the leader writes to."""
         return f"{self.prefix}logged/{config}"
@@ -105,6 +130,11 @@ class Keys:
     def has_value(self, key: str) -> bool:
         """Whether it is a key of the run whose value says something; of others counts that they are there."""
         return key.startswith(self.prefix) and not key.startswith((self.hosts, self.opening))
+
+    def is_known(self, key: str) -> bool:
+        """Whether a run has such a key."""
+        kind, rest = self.split(key)
+        return kind in _NAMED if rest else kind in _SINGLE
 
     def split(self, key: str) -> tuple[str, str]:
         """The key's kind and what follows it: ("nodes", "a"), ("spec", "")."""

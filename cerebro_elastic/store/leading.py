@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from cerebro_elastic.core.codec import decode
 from cerebro_elastic.core.events import (
     ConfigEnded,
     ConfigResumed,
@@ -14,6 +13,7 @@ from cerebro_elastic.core.events import (
     NodeSetAside,
     Ordered,
     Placed,
+    RecordMended,
     RunEnded,
     UnitAssigned,
     UnitWithdrawn,
@@ -21,8 +21,9 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.origin import basis_of
 from cerebro_elastic.core.values import Attempt, Config, Order, RecordHead, Status
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.base import Compare, Op, Put, absent, at_revision, created_at
+from cerebro_elastic.store.base import Compare, Delete, KeyValue, Op, Put, absent, at_revision, created_at
 from cerebro_elastic.store.changes import as_begun, cleared, config_changed, created, held, value_of
+from cerebro_elastic.store.foreign import value_in
 from cerebro_elastic.store.record import Record
 
 
@@ -40,8 +41,12 @@ class Leading(Record):
     ) -> int | None:
         """Become leader under ``lease``: the fence for the verbs below; ``None`` if another leads. On record
         are the spec as it is now, the ``versions`` of what will decide, and where the leader's own ``record``
-        ends."""
+        ends. A key without a lease is no leader's, and would stay for ever."""
         key, value = self.keys.leader, controller.encode()
+        found = self.store.get(key)
+        if found is not None and not found.lease:
+            with suppress(TxnUnknown):
+                self.store.txn([at_revision(key, found.mod_revision)], [Delete(key)])
         spec = self.spec()
         basis = basis_of(spec) if spec is not None else None
         event = LeaderChanged(0, controller, basis, versions or {}, record)
@@ -86,7 +91,7 @@ class Leading(Record):
         failure is answered once."""
         event, keys = NodeSetAside(0, node, why, failure, seconds), self.keys
         judged = self.store.get(keys.judged(node))
-        if judged is not None and decode(judged.value, NodeSetAside).failure >= failure:
+        if judged is not None and value_in(judged, NodeSetAside).failure >= failure:
             return None
         guard = [
             absent(keys.aside(node)),
@@ -102,6 +107,16 @@ class Leading(Record):
         key, event = self.keys.outcome, RunEnded(0, outcome)
         guard = [absent(key), at_revision(self.keys.control, asked)]
         return self._lead(leader, guard, [Put(key, value_of(event))], event)
+
+    def mend(
+        self, ops: Sequence[Op], items: Mapping[str, KeyValue | None], withdrawn: Sequence[int], leader: int
+    ) -> int | None:
+        """Put right by ``ops`` what others have changed, as long as their keys are as in ``items``; the attempts
+        with these tokens are over."""
+        prefix = self.keys.prefix
+        event = RecordMended(0, tuple(op.key.removeprefix(prefix) for op in ops), tuple(withdrawn))
+        guard = [at_revision(key, item.mod_revision if item else 0) for key, item in items.items()]
+        return self._lead(leader, guard, [*ops, Put(self.keys.mended, value_of(event))], event)
 
     def log(self, config: str, visits: int, controller: str) -> None:
         """Note that the loggers have so many visits of the config, unless another than ``controller`` leads.

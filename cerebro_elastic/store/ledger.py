@@ -14,14 +14,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from cerebro_elastic.core.codec import decode
-from cerebro_elastic.core.events import NodeDraining, NodeJoined, NodeReady, RunOpened
+from cerebro_elastic.core.events import (
+    NodeDraining,
+    NodeJoined,
+    NodeReady,
+    NodeRecovered,
+    NodeStalled,
+    RunOpened,
+)
 from cerebro_elastic.core.holdings import when_ready
-from cerebro_elastic.core.values import Node, Spec
+from cerebro_elastic.core.values import Node, Spec, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, TxnUnknown
 from cerebro_elastic.store.asking import Asking
 from cerebro_elastic.store.base import Delete, KeyValue, Put, absent, at_revision
 from cerebro_elastic.store.changes import value_of
+from cerebro_elastic.store.foreign import ForeignValue, foreign, value_in
 from cerebro_elastic.store.history import node_of
 from cerebro_elastic.store.leading import Leading
 from cerebro_elastic.store.working import Working
@@ -59,13 +66,14 @@ class Ledger(Leading, Asking, Working):
     def register(self, node: Node, lease: int) -> Node:
         """Register a node under ``lease``. An older registration of its own (of the same boot) is ended
         first, so that what was begun under it can no longer commit; another node's of the same name stands,
-        and raises ``NameTaken``."""
+        and raises ``NameTaken``. What no node has written is taken away."""
         key, value = self.keys.node(node.name), value_of(node)
         while True:
             old = self.store.get(key)
             if old is not None and old.lease == lease and _registers(old, node):
                 return node_of(old)
-            if old is not None and (holder := node_of(old)).boot != node.boot:
+            holder = _node(old) if old is not None else None
+            if holder is not None and holder.boot != node.boot:
                 raise NameTaken(
                     f"a node {node.name!r} of run {self.keys.run!r} is alive on {holder.host}: give this one "
                     "another name (--rdzv-conf=node=NAME), or end that one first"
@@ -82,8 +90,8 @@ class Ledger(Leading, Asking, Working):
         is not registered with this ``boot``."""
         key = self.keys.node(name)
         while (item := self.store.get(key)) is not None:
-            node = decode(item.value, Node)
-            if node.boot != boot or not node.starting:
+            node = self._registered(item)
+            if node is None or node.boot != boot or not node.starting:
                 return
             ready = Put(key, value_of(when_ready(node, cached)), item.lease)
             with suppress(TxnUnknown):
@@ -95,10 +103,8 @@ class Ledger(Leading, Asking, Working):
         key = self.keys.node(name)
         while True:
             item = self.store.get(key)
-            if item is None:
-                return False
-            node = decode(item.value, Node)
-            if boot not in (None, node.boot):
+            node = self._registered(item) if item is not None else None
+            if item is None or node is None or boot not in (None, node.boot):
                 return False
             if node.drain is not None:
                 return True
@@ -106,13 +112,47 @@ class Ledger(Leading, Asking, Working):
             with suppress(TxnUnknown):
                 self._do([at_revision(key, item.mod_revision)], [asked], NodeDraining(0, name, grace))
 
+    def stalled(self, name: str, boot: str, stall: Stall | None) -> None:
+        """The node shows no sign of life but its lease, or it does again (``None``). Nothing happens if that is
+        known, or if it is not registered with this ``boot``."""
+        key = self.keys.node(name)
+        while (item := self.store.get(key)) is not None:
+            node = self._registered(item)
+            if node is None or node.boot != boot or (node.stalled is None) == (stall is None):
+                return
+            event = NodeRecovered(0, name) if stall is None else NodeStalled(0, name, stall.since, stall.why)
+            put = Put(key, value_of(replace(node, stalled=stall)), item.lease)
+            with suppress(TxnUnknown):
+                self._do([at_revision(key, item.mod_revision)], [put], event)
+
     def forgive(self) -> None:
         """Let all nodes that are set aside work again now: somebody has mended what was wrong."""
         for item in self.store.range(self.keys.aside("")).items:
             self.store.revoke(item.lease)
 
+    def _registered(self, item: KeyValue) -> Node | None:
+        """The node that ``item`` registers, as it was written; ``None`` if it is no node's work."""
+        node = _node(item)
+        if node is None:
+            self._unreadable(foreign(item, "it registers no node that lives"))
+        return node
+
+    def holds(self, name: str, lease: int) -> bool:
+        """Whether the node's registration is there, under this ``lease``."""
+        item = self.store.get(self.keys.node(name))
+        return item is not None and item.lease == lease
+
 
 def _registers(item: KeyValue, node: Node) -> bool:
-    """Whether the registration is this node's, perhaps asked to leave since, or ready."""
-    now = decode(item.value, Node)
-    return replace(now, drain=node.drain, starting=node.starting, cached=node.cached) == node
+    """Whether the registration is this node's, perhaps asked to leave since, or ready, or stalled."""
+    now = _node(item)
+    changing = {name: getattr(node, name) for name in ("drain", "starting", "cached", "stalled")}
+    return now is not None and replace(now, **changing) == node
+
+
+def _node(item: KeyValue) -> Node | None:
+    """The node that ``item`` registers, as it was written; ``None`` if it is no node's work."""
+    try:
+        return value_in(item, Node, lambda node: node.name) if item.lease else None
+    except ForeignValue:
+        return None

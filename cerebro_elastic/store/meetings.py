@@ -9,10 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cerebro_elastic.core.codec import decode, encode
+from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.values import Attempt
 from cerebro_elastic.errors import Compacted, TxnUnknown
-from cerebro_elastic.store.base import Put, at_revision
+from cerebro_elastic.store.base import KeyValue, Put, at_revision
+from cerebro_elastic.store.foreign import value_in
 from cerebro_elastic.store.ledger import Ledger
 
 _LOOK_SECONDS = 1.0
@@ -56,9 +57,10 @@ class Meetings:
         key = self._key(attempt)
         while True:
             snapshot = self._store.range(key)
-            places = [decode(item.value, MeetingPlace) for item in snapshot.items if item.key == key]
-            if places and places[0].token == attempt.token:
-                return places[0]
+            for item in snapshot.items:
+                place = self._ledger.ours(item, _place) if item.key == key else None
+                if place is not None and place.token == attempt.token:
+                    return place
             if not self.stands(attempt, node):
                 return None
             with self._store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):
@@ -66,3 +68,7 @@ class Meetings:
 
     def _key(self, attempt: Attempt) -> str:
         return self._ledger.keys.meeting(attempt.node)
+
+
+def _place(item: KeyValue) -> MeetingPlace:
+    return value_in(item, MeetingPlace)

@@ -248,7 +248,7 @@ def _check_limits(compares: Sequence[Compare], ops: Sequence[Op]) -> None:
             f"{len(compares)} comparisons and {len(ops)} operations in one transaction are too many "
             f"operations: at most {MAX_OPS}; make smaller transactions"
         )
-    size = sum(len(each.key.encode()) for each in (*compares, *ops))
+    size = sum(len(each.key.encode(errors="surrogateescape")) for each in (*compares, *ops))
     size += sum(len(op.value) for op in ops if isinstance(op, Put))
     if size > MAX_BYTES:
         raise StoreRefused(

@@ -3,37 +3,55 @@ guarded transaction, which is one event."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
-from cerebro_elastic.core.codec import UnreadableValue, decode
-from cerebro_elastic.core.events import Event, StateRead
+from cerebro_elastic.core.events import Event, RecordMended, StateRead
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, Node, Parent, Spec, Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
-from cerebro_elastic.store.base import Compare, Op, Put, Store, Watch
+from cerebro_elastic.store.base import ChangeBatch, Compare, KeyValue, Op, Put, Store, Watch
 from cerebro_elastic.store.changes import value_of
+from cerebro_elastic.store.foreign import ForeignValue, number_in, spec_in, value_in
 from cerebro_elastic.store.history import (
     attempt_of,
     config_of,
     events_of,
+    leader_in,
     node_of,
     saving_of,
     state_of,
     visits_in,
 )
 from cerebro_elastic.store.keys import Keys
-from cerebro_elastic.store.sealed import SealedStore
+from cerebro_elastic.store.sealed import SealedStore, unsigned
+
+T = TypeVar("T")
+
+
+def refuse(error: ForeignValue) -> None:
+    """A value that is not ours is an error."""
+    raise error
 
 
 class Record:
-    """One run's record in a store, signed with the run's ``key`` if it has one."""
+    """One run's record in a store, signed with the run's ``key`` if it has one. What reads one key of it is
+    told by ``unreadable`` if that holds what is not ours, and goes on as if there was no such key, unless that
+    raises."""
 
-    def __init__(self, store: Store, run: str, key: RunKey | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        key: RunKey | None = None,
+        unreadable: Callable[[ForeignValue], None] = refuse,
+    ) -> None:
         self.keys = Keys(run)
         self.store = SealedStore(store, self.keys.has_value, key)
         self._key = key
+        self._unreadable = unreadable
 
     def check_signed(self, trusted: bool) -> None:
         """Raise ``RunError`` unless what the run's spec says can be believed, such as which code to import:
@@ -65,12 +83,14 @@ class Record:
     def spec(self) -> Spec | None:
         """The run's spec, ``None`` if there is none. Raises ``RunError`` if it is not signed with our key."""
         item = self.store.get(self.keys.spec)
-        try:
-            return decode(item.value, Spec) if item else None
-        except UnreadableValue:
-            if self._key is not None:
-                self.check_signed(trusted=True)
-            raise
+        if item is not None and unsigned(item):
+            self.check_signed(trusted=True)
+        return item and self.ours(item, lambda it: spec_in(it, self.keys))
+
+    def raw_spec(self) -> bytes | None:
+        """The run's spec as it stands in the store."""
+        item = self.store.get(self.keys.spec)
+        return item.value if item is not None and self.ours(item, lambda it: spec_in(it, self.keys)) else None
 
     def state(self) -> State:
         """The run's state now."""
@@ -98,35 +118,37 @@ class Record:
     def leader(self) -> str | None:
         """The name of who leads the run."""
         item = self.store.get(self.keys.leader)
-        return item.value.decode() if item else None
+        return leader_in(item) if item else None
+
+    def is_led(self) -> bool:
+        """Whether anybody leads the run: a key without a lease is no leader's."""
+        item = self.store.get(self.keys.leader)
+        return item is not None and item.lease != 0
 
     def logged(self) -> dict[str, int]:
         """How many visits of each config the loggers have that the leader writes to."""
         prefix = self.keys.logged("")
-        return {item.key.removeprefix(prefix): int(item.value) for item in self.store.range(prefix).items}
+        both = [(item.key, self.ours(item, number_in)) for item in self.store.range(prefix).items]
+        return {key.removeprefix(prefix): visits for key, visits in both if visits is not None}
 
     def config(self, config: str) -> Config | None:
-        item = self.store.get(self.keys.config(config))
-        return config_of(item) if item else None
+        return self._read(self.keys.config(config), config_of)
 
     def node(self, name: str) -> Node | None:
-        item = self.store.get(self.keys.node(name))
-        return node_of(item) if item else None
+        return self._read(self.keys.node(name), node_of)
 
     def assignment(self, node: str) -> Attempt | None:
-        item = self.store.get(self.keys.assign(node))
-        return attempt_of(item) if item else None
+        return self._read(self.keys.assign(node), attempt_of)
 
     def saving(self, node: str) -> Attempt | None:
         """What the node has trained and saves behind its next unit."""
-        item = self.store.get(self.keys.saving(node))
-        return saving_of(item) if item else None
+        return self._read(self.keys.saving(node), saving_of)
 
     def children(self, config: str) -> dict[str, Parent]:
         """The configs that began with a checkpoint that ``config`` wrote, and with which."""
         prefix = self.keys.children(config)
         items = self.store.range(prefix).items
-        return {item.key.removeprefix(prefix): decode(item.value, Parent) for item in items}
+        return {item.key.removeprefix(prefix): value_in(item, Parent) for item in items}
 
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
@@ -135,7 +157,7 @@ class Record:
     def visits_of(self, config: str, epoch: int | None = None) -> list[Visit]:
         """A config's visits, in order; those of one ``epoch``, if it is given."""
         items = self.store.range(self.keys.visits(config, epoch)).items
-        return [decode(item.value, Visit) for item in items]
+        return [visit for item in items for visit in visits_in([item])]
 
     @contextmanager
     def events(self, start: int) -> Iterator[EventStream]:
@@ -145,13 +167,27 @@ class Record:
 
     def history(self) -> list[Event]:
         """All that has happened up to now. Raises ``Compacted`` if the store has forgotten its beginning."""
-        opened, last = self.store.get(self.keys.spec), self.revision()
+        items = self.store.range(self.keys.prefix).items
+        opened = next((item for item in items if item.key == self.keys.spec), None)
         history: list[Event] = []
         if opened is not None:
+            last = max(item.mod_revision for item in items)
             with self.events(opened.create_revision) as stream:
-                while not history or history[-1].revision < last:
+                while stream.revision < last:
                     history += stream.next()
         return history
+
+    def _read(self, key: str, read: Callable[[KeyValue], T]) -> T | None:
+        item = self.store.get(key)
+        return self.ours(item, read) if item is not None else None
+
+    def ours(self, item: KeyValue, read: Callable[[KeyValue], T]) -> T | None:
+        """What ``item`` holds; ``None`` if that is not ours, unless that is an error."""
+        try:
+            return read(item)
+        except ForeignValue as error:
+            self._unreadable(error)
+            return None
 
     def _do(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
         """The revision of the change, or ``None`` if the guard does not hold."""
@@ -160,13 +196,35 @@ class Record:
 
 
 class EventStream:
-    """A run's events as they happen."""
+    """A run's events as they happen. ``revision`` is how far it has come. ``foreign`` has the keys that others
+    than the run's processes were the last to change, and at which revision; ``strange`` those keys of others'
+    that mean nothing to the run."""
 
     def __init__(self, watch: Watch, keys: Keys) -> None:
         self._watch = watch
         self._keys = keys
+        self.revision = 0
+        self.foreign: dict[str, int] = {}
+        self.strange: set[str] = set()
 
     def next(self, timeout: float | None = None) -> list[Event]:
-        """The events of the next revision; none after ``timeout`` seconds without one."""
+        """The events of the next revision, which may have none; none after ``timeout`` seconds without one."""
         batch = self._watch.next(timeout)
-        return events_of(batch, self._keys) if batch else []
+        if batch is None:
+            return []
+        self.revision = batch.revision
+        events, foreign = events_of(batch, self._keys)
+        if foreign or self.foreign:
+            self._sort(batch, events, foreign)
+        return events
+
+    def _sort(self, batch: ChangeBatch, events: Sequence[Event], foreign: Sequence[str]) -> None:
+        right = {change.key for change in batch.changes}
+        for event in events:
+            if isinstance(event, RecordMended):
+                right |= {self._keys.prefix + key for key in event.keys}
+        passing = {self._keys.event, self._keys.mended}  # the next event overwrites them
+        matter = {key for key in foreign if self._keys.is_known(key) and key not in passing}
+        self.foreign = {key: at for key, at in self.foreign.items() if key not in right}
+        self.foreign |= dict.fromkeys(matter, batch.revision)
+        self.strange |= {*foreign} - matter

@@ -13,7 +13,7 @@ Json: TypeAlias = Mapping[str, Any]
 
 
 def key_json(key: str) -> str:
-    return _base64(key.encode())
+    return _base64(key.encode(errors="surrogateescape"))
 
 
 def range_json(prefix: str) -> dict[str, str]:
@@ -87,7 +87,8 @@ def _op_json(op: Op) -> dict[str, Any]:
 
 
 def _key_from(kv: Json) -> str:
-    return base64.b64decode(kv["key"]).decode()
+    # Others may have written keys that are no text: they can be named, and deleted.
+    return base64.b64decode(kv["key"]).decode(errors="surrogateescape")
 
 
 def _base64(data: bytes) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from cerebro_elastic.core.codec import decode
 from cerebro_elastic.core.events import (
     Event,
     TrialDone,
@@ -20,6 +19,7 @@ from cerebro_elastic.core.values import Attempt, Config, Failure, Plan, TrialRes
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.base import Delete, KeyValue, Op, Put, absent, at_revision
 from cerebro_elastic.store.changes import as_begun, cleared, held, value_of
+from cerebro_elastic.store.history import visits_in
 from cerebro_elastic.store.record import Record
 
 
@@ -53,8 +53,7 @@ class Working(Record):
         ops = [Put(key, value_of(visit)), Put(self.keys.config(config.id), value_of(advanced))]
         if self._report(attempt, ops, UnitCommitted(0, visit)):
             return True
-        item = self.store.get(key)
-        return item is not None and decode(item.value, Visit) == visit
+        return self._read(key, lambda item: visits_in([item])[0]) == visit
 
     def fail(self, attempt: Attempt, config: Config, failure: Failure) -> bool:
         """Record that the attempt failed; ``False`` if it is no longer the node's."""

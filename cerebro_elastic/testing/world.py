@@ -99,7 +99,7 @@ class World:
     ) -> None:
         self.clock = HandClock()
         self.store = store(self.clock)
-        self.ledger = Ledger(self.store, plan.run)
+        self.ledger = Ledger(self.store, plan.run, unreadable=lambda _error: None)
         self.plan = plan
         self.patience = patience
         self.seen = self.store.range("/").revision
@@ -130,7 +130,9 @@ class World:
         name = f"controller-{self.elections}"
         while (leader := self.ledger.lead(name, self.leader_lease)) is None:
             pass
-        controller = Controller(self.ledger, self.policy, self.search, name=name, leader=leader)
+        controller = Controller(
+            self.ledger, self.policy, self.search, name=name, leader=leader, history=self.trace
+        )
         controller.__enter__()
         self.controllers.append(controller)
 
@@ -333,7 +335,7 @@ class World:
         until = self.ledger.revision()
         with self.ledger.events(self.seen + 1) as stream:
             # Until the last transaction surely; behind it only what ended with a lease.
-            while self.seen < until:
+            while max(self.seen, stream.revision) < until:
                 self.take(stream.next(SOON))
             while batch := stream.next(self.patience):
                 self.take(batch)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.process import die_with_parent
+from cerebro_elastic.rendezvous.pulses import Pulse
 from cerebro_elastic.worker.leaving import Leaving, grace_of
 from cerebro_elastic.worker.siblings import Siblings
 
@@ -25,17 +26,20 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    siblings = Siblings(Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0")))
+    here, local_rank = Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0"))
+    siblings = Siblings(here, local_rank)
     siblings.come()
+    pulse = Pulse(here, local_rank)
     leaving = _leave_when_asked(siblings)
     from cerebro_elastic.worker import rank, recycling
 
-    code = rank.serve(os.environ, leaving)
+    code = rank.serve(os.environ, leaving, pulse)
     if code is None:
         # Who asks from now on asks the process that follows.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
         if not leaving.asked:
             recycling.start_anew()
+    pulse.stop()
     siblings.leave()
     return code or 0
 

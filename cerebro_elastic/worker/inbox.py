@@ -11,7 +11,7 @@ from typing import Self
 from cerebro_elastic.core.values import Attempt
 from cerebro_elastic.errors import Compacted
 from cerebro_elastic.store.base import KeyValue, Watch
-from cerebro_elastic.store.history import attempt_of, node_of
+from cerebro_elastic.store.history import attempt_of, node_of, outcome_of
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.sealed import unsigned
 from cerebro_elastic.worker.leaving import Leaving
@@ -117,15 +117,18 @@ class Inbox:
         """A key may be read twice: pass on what is new."""
         if item.mod_revision > self._last:
             self._last = item.mod_revision
-            self._messages.put(attempt_of(item))
+            attempt = self._ledger.ours(item, attempt_of)
+            if attempt is not None:
+                self._messages.put(attempt)
 
     def _registered(self, item: KeyValue) -> None:
-        node = node_of(item)
-        if node.boot == self._boot and node.drain is not None:
+        node = self._ledger.ours(item, node_of)
+        if node is not None and node.boot == self._boot and node.drain is not None:
             self._leaving.ask(node.drain)
 
-    def _ended(self, _item: KeyValue) -> None:
-        self._messages.put(GoHome())
+    def _ended(self, item: KeyValue) -> None:
+        if self._ledger.ours(item, outcome_of) is not None:
+            self._messages.put(GoHome())
 
     def _drain(self) -> None:
         """Let an idle rank go at once; tell the others that the node takes no more units."""

@@ -20,7 +20,9 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.rendezvous.admission import check_admission
+from cerebro_elastic.rendezvous.pulses import Pulse
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.foreign import told_once
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE, PatientStore
 from cerebro_elastic.train.bench import Bench
@@ -35,18 +37,18 @@ from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 
-def serve(env: Mapping[str, str], leaving: Leaving) -> int | None:
+def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
     """Serve the node and run that ``env`` names until the run has ended, or until ``leaving`` is asked and
-    what had to be done is done. The exit code; with 0 the agent ends, too. ``None``: to be started anew."""
+    what had to be done is done; ``pulse`` is the rank's. The exit code; with 0 the agent ends, too. ``None``: to be started anew."""
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
     try:
         patience = seconds_from(env, "CEREBRO_PATIENCE")
         settings = StoreSettings.from_env(env)
         store = PatientStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
-        ledger = Ledger(store, env["CEREBRO_RUN"], settings.run_key)
+        ledger = Ledger(store, env["CEREBRO_RUN"], settings.run_key, unreadable=told_once(log))
         try:
-            grown = _serve(ledger, settings.trusted, env, leaving, log)
+            grown = _serve(ledger, settings.trusted, env, leaving, pulse, log)
         finally:
             store.close()
     except CerebroError as error:
@@ -61,7 +63,12 @@ def serve(env: Mapping[str, str], leaving: Leaving) -> int | None:
 
 
 def _serve(
-    ledger: Ledger, trusted: bool, env: Mapping[str, str], leaving: Leaving, log: logs.EventLog
+    ledger: Ledger,
+    trusted: bool,
+    env: Mapping[str, str],
+    leaving: Leaving,
+    pulse: Pulse,
+    log: logs.EventLog,
 ) -> bool:
     """Whether it ends because the process has grown. What the ledger's store says need not be signed if it is
     ``trusted``."""
@@ -69,7 +76,7 @@ def _serve(
     if env.get("LOCAL_WORLD_SIZE", "1") != "1":
         log = log.bind(local_rank=identity.local_rank)
     with Inbox(ledger, identity.node, identity.boot, leaving) as inbox:
-        return _work(ledger, trusted, env, identity, leaving, inbox, log)
+        return _work(ledger, trusted, env, identity, leaving, inbox, pulse, log)
 
 
 def _work(
@@ -79,6 +86,7 @@ def _work(
     identity: Identity,
     leaving: Leaving,
     inbox: Inbox,
+    pulse: Pulse,
     log: logs.EventLog,
 ) -> bool:
     warm_up()
@@ -98,6 +106,7 @@ def _work(
         _prepare(spec.plan.choices, torch.device(device))
         address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
         limit = limit_of(env)
+        pulse.ready(bench.recipe.limits.hang_seconds, watchdog.doing)
         told = (clock, log, identity, leaving, watchdog, inbox.alarm)
         labels = {"run": spec.plan.run, "node": identity.node}
         with (

@@ -16,6 +16,7 @@ from cerebro_elastic.errors import CerebroError, CheckpointError
 from cerebro_elastic.files import expand, locate, translated
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.store.foreign import ForeignValue
 from cerebro_elastic.store.ledger import Ledger
 
 
@@ -40,7 +41,11 @@ class Sweeper:
         """Delete the checkpoints up to this visit, the config's last, that are not to be kept, and the logs
         of other attempts at its place."""
         config, place = visit.unit.config, name_of(visit.unit.epoch, visit.k, 0)[:-1]
-        kept = {PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent(config)}
+        try:
+            kept = {PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent(config)}
+        except ForeignValue as error:  # the config's next visit deletes what this one leaves
+            self._log.warning("nothing is deleted", why=str(error))
+            return
         self._delete(f"checkpoints/{config}", lambda name: name[: len(place)] <= place and name not in kept)
         ours = name_of(visit.unit.epoch, visit.k, visit.attempt)
         self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))

@@ -5,6 +5,7 @@ one whose time is over first, and the dump says which one that is.
 
 Python's ``faulthandler`` does both in a thread of its own that needs no interpreter: also a rank that hangs
 in native code, or holds the interpreter's lock, is ended. ``rendezvous/dumps.py`` reads what is written here.
+A rank that is stopped cannot even do that: its agent sees that (``rendezvous/pulses.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from cerebro_elastic.clock import Clock
+from cerebro_elastic.rendezvous.pulses import Doing
 
 _REARM_SECONDS = 1.0
 """A sign of life arms anew at most this often, as it starts a thread; four times at least before the end."""
@@ -70,6 +72,13 @@ class Watchdog:
             with self._lock:
                 del self._watched[me]
                 self._arm()
+
+    def doing(self) -> Doing:
+        """What is watched whose time is over first; asked without a lock, by a thread that must not wait."""
+        watched = min(list(self._watched.values()), key=lambda each: each.ends, default=None)
+        if watched is None:
+            return Doing()
+        return Doing(watched.attempt, self._clock.now() - watched.at, watched.seconds)
 
     def beat(self) -> None:
         """A sign of life of this thread."""

@@ -91,7 +91,7 @@ class Stage:
         self.leader = leader
         self.node_lease = store.grant(30)
         self.node = self.ledger.register(Node("n", "host"), self.node_lease)
-        assert self.ledger.place({0: "n", 1: "n"}, leader) is not None
+        assert self.ledger.place({0: ("n",), 1: ("n",)}, leader) is not None
         assert self.ledger.create_config(Config("c0", {"lr": 0.1}), leader) is not None
 
     @property
@@ -164,7 +164,7 @@ CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
     "create_config": lambda s, _: s.ledger.create_config(Config("c1", {}), s.leader),
     "end_config": lambda s, _: s.ledger.end_config(s.config, Status.STOPPED, "enough", s.leader),
     "resume_config": lambda s, _: s.ledger.resume_config(s.config, "go on", s.leader),
-    "place": lambda s, _: s.ledger.place({0: "n", 1: "n"}, s.leader),
+    "place": lambda s, _: s.ledger.place({0: ("n",), 1: ("n",)}, s.leader),
     "order": lambda s, _: s.ledger.order((("n", "c0", 0, 1),), s.leader),
     "assign": lambda s, _: s.ledger.assign(s.attempt(1), s.leader),
     "withdraw": lambda s, a: s.ledger.withdraw(a, s.leader),
@@ -654,8 +654,9 @@ def test_open_register_and_lead_with_lost_answers(faults: tuple[Lost, ...]) -> N
 
     fresh = Ledger(ledger.store, "fresh")
     stage.faults = list(faults)
-    fresh.open(stage.spec)
-    assert fresh.spec() == stage.spec
+    spec = replace(stage.spec, plan=replace(stage.spec.plan, run="fresh"))
+    fresh.open(spec)
+    assert fresh.spec() == spec
 
     stage.faults = list(faults)
     leader = next(found for _ in range(4) if (found := fresh.lead("me", lease)))

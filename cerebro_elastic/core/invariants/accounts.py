@@ -11,7 +11,10 @@ from cerebro_elastic.core.events import (
     NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeRecovered,
     NodeSetAside,
+    NodeStalled,
+    RecordMended,
     RunOpened,
     StateRead,
 )
@@ -47,6 +50,7 @@ class Roll:
         self.hardware = {name: node.hardware for name, node in start.nodes.items()}
         self.since = {name: node.registration for name, node in start.nodes.items()}
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
+        self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
         self.aside = set(start.aside)
 
     def read(self, event: Event) -> None:
@@ -55,8 +59,15 @@ class Roll:
                 self.since[node.name] = node.registration
                 self.hardware[node.name] = node.hardware
             case NodeLeft(node=name):
-                self.since.pop(name, None)
-                self.leaving.discard(name)
+                self._left(name)
+            case NodeStalled(node=name):
+                self.stalled.add(name)
+            case NodeRecovered(node=name):
+                self.stalled.discard(name)
+            case RecordMended():
+                for name in named(event, "nodes"):
+                    self._left(name)
+                self.aside -= named(event, "aside")
             case NodeDraining(node=name):
                 self.leaving.add(name)
             case NodeSetAside(node=name):
@@ -64,14 +75,25 @@ class Roll:
             case NodeForgiven(node=name):
                 self.aside.discard(name)
 
+    def _left(self, name: str) -> None:
+        self.since.pop(name, None)
+        self.leaving.discard(name)
+        self.stalled.discard(name)
+
     def stands(self, attempt: Attempt) -> bool:
         """Whether all the registrations stand under which it was assigned."""
         return all(self.since.get(member.node) == member.registration for member in attempt.members)
 
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of those that get units, if there are any that nothing speaks against."""
-        free = [(name, at) for name, at in self.since.items() if name not in self.leaving | self.aside]
+        out = self.leaving | self.aside | self.stalled
+        free = [(name, at) for name, at in self.since.items() if name not in out]
         return set(sorted(free, key=lambda item: item[1])[:most])
+
+
+def named(event: RecordMended, kind: str) -> set[str]:
+    """What the keys of this ``kind`` are called that were put back."""
+    return {key.partition("/")[2] for key in event.keys if key.partition("/")[0] == kind}
 
 
 def told(unit: Unit) -> str:

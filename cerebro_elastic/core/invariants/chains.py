@@ -10,6 +10,7 @@ from cerebro_elastic.core.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
+    RecordMended,
     RunEnded,
     StateRead,
     TrialDone,
@@ -118,6 +119,9 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                 open_.pop(trial.attempt, None)
             case UnitWithdrawn(token=token):
                 open_.pop(token, None)
+            case RecordMended(withdrawn=tokens):
+                for token in tokens:
+                    open_.pop(token, None)
 
 
 def durability(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from cerebro_elastic.core.events import (
     ConfigEnded,
     Event,
+    RecordMended,
     StateRead,
     TrialDone,
     UnitAssigned,
@@ -15,7 +16,7 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.invariants.accounts import Roll, Trace, told
+from cerebro_elastic.core.invariants.accounts import Roll, Trace, named, told
 from cerebro_elastic.core.values import Attempt, Unit, Visit
 
 
@@ -43,14 +44,14 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
                 busy.pop(name, None)
                 saving[name] = trained
             case _ if over := _over(event):
-                busy = {name: token for name, token in busy.items() if token != over}
-                saving = {name: token for name, token in saving.items() if token != over}
+                busy = {name: token for name, token in busy.items() if token not in over}
+                saving = {name: token for name, token in saving.items() if token not in over}
 
 
 def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
     """A started unit is not stopped for another unit's sake: an assignment is withdrawn only when a node's
-    registration is gone, its config has ended since it began, or a node was asked to leave; and only then a
-    unit is left before its end."""
+    registration is gone, its config has ended since it began or had to be put back, or a node was asked to
+    leave; and only then a unit is left before its end."""
     open_ = {attempt.token: attempt for attempt in read.state.underway()}
     doomed = {token for token, attempt in open_.items() if not read.state.stands(attempt)}
     roll = Roll(read.state)
@@ -61,6 +62,9 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
                 open_[event.revision] = attempt
             case ConfigEnded(config=name):
                 doomed |= {token for token, attempt in open_.items() if attempt.unit.config == name}
+            case RecordMended():
+                configs = named(event, "configs")
+                doomed |= {token for token, attempt in open_.items() if attempt.unit.config in configs}
             case UnitCommitted(visit=visit) if not visit.whole and not roll.leaving & {*visit.nodes}:
                 yield f"{told(visit.unit)} was left on {visit.node}, which nobody asked to leave"
             case UnitWithdrawn(token=token) if token in open_:
@@ -77,7 +81,8 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
     roll = Roll(read.state)
     for event in events:
         roll.read(event)
-        attempt = open_.pop(_over(event), None)
+        ended = [open_.pop(token, None) for token in _over(event)]
+        attempt = ended[0] if len(ended) == 1 else None
         match event:
             case UnitAssigned(attempt=assigned):
                 open_[event.revision] = assigned
@@ -93,16 +98,18 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
                 yield from _fenced(attempt, roll, trial.unit, [trial.node], event)
 
 
-def _over(event: Event) -> int:
-    """The token of the attempt that is over by this event; 0 if none is."""
+def _over(event: Event) -> tuple[int, ...]:
+    """The tokens of the attempts that are over by this event."""
     match event:
         case UnitCommitted(visit=Visit(attempt=token)) | UnitWithdrawn(token=token):
-            return token
+            return (token,)
         case UnitFailed(failure=failure):
-            return failure.attempt
+            return (failure.attempt,)
         case TrialDone(trial=trial):
-            return trial.attempt
-    return 0
+            return (trial.attempt,)
+        case RecordMended(withdrawn=tokens):
+            return tokens
+    return ()
 
 
 def _fenced(

@@ -1,0 +1,192 @@
+"""Mending: the leader puts back what others have changed in the run's record.
+
+What a key should hold follows from the state, which is the fold of the run's events and has nothing in it of
+what others wrote; a visit or a trial from the events themselves. Each repair is one transaction, fenced by the
+leadership and by the revision of what is replaced, and one event (``RecordMended``), for with it configs
+have another revision, and attempts whose token was overwritten are over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from cerebro_elastic.core.codec import excerpt
+from cerebro_elastic.core.events import (
+    Event,
+    NodeSetAside,
+    Ordered,
+    Placed,
+    RunEnded,
+    StateRead,
+    TrialDone,
+    UnitCommitted,
+)
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Visit
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.store.base import Delete, KeyValue, Op, Put
+from cerebro_elastic.store.changes import value_of
+from cerebro_elastic.store.foreign import UNDER_LEASE, ForeignValue
+from cerebro_elastic.store.history import attempt_of, check, config_of, node_of, saving_of
+from cerebro_elastic.store.keys import Keys
+from cerebro_elastic.store.ledger import Ledger
+
+_OFTEN = 20
+"""A key that others change so often is not put back once more."""
+_AT_ONCE = 32
+"""So many keys are put back in one transaction."""
+
+
+class Mending:
+    """The repairs of one leader, whose ``say`` tells people. ``history`` gives the run's events from the
+    beginning on, or from the state that was read then; ``spec`` is the run's as it stood in the store."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        history: Callable[[], Iterable[Event]],
+        say: Callable[[str], None],
+        spec: bytes | None,
+    ) -> None:
+        self._ledger = ledger
+        self._history = history
+        self._say = say
+        self._times: Counter[str] = Counter()
+        self._spec = spec
+
+    def mend(self, state: State, foreign: Iterable[str], leader: int) -> int | None:
+        """Put back the keys that are ``foreign``; the revision of the last repair. Raises ``RunError`` if others
+        change one again and again, or if it is not known what it held."""
+        last, rest = None, sorted(foreign)
+        while rest:
+            some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            ops = {op.key: op for key in some for op in self._right(state, key)}
+            items = {key: self._ledger.store.get(key) for key in ops}
+            for key in some:
+                self._tell(key, items[key])
+            last = self._ledger.mend(list(ops.values()), items, _lost(state, self._keys, ops), leader) or last
+        return last
+
+    def damage(self, state: State, until: int) -> set[str] | None:
+        """The keys that do not hold what they should, as ``state`` says, which knows of all up to the revision
+        ``until``; ``None`` if the run has gone on since."""
+        keys = self._keys
+        items = {item.key: item for item in self._ledger.store.range(keys.prefix).items}
+        if keys.event in items and items[keys.event].mod_revision > until:
+            return None
+        wanted = [keys.spec, *map(keys.config, state.configs)]
+        wanted += [*map(keys.assign, state.attempts), *map(keys.saving, state.saving)]
+        wanted += [keys.homes] if state.homes else []
+        absent = {key for key in wanted if key not in items}
+        wrong = (
+            item.key for item in items.values() if keys.is_known(item.key) and self._is_wrong(state, item)
+        )
+        return absent.union(wrong)
+
+    @property
+    def _keys(self) -> Keys:
+        return self._ledger.keys
+
+    def _is_wrong(self, state: State, item: KeyValue) -> bool:
+        kind, name = self._keys.split(item.key)
+        if kind in UNDER_LEASE and not item.lease:
+            return True
+        try:
+            match kind:
+                case "configs":
+                    config = state.configs.get(name)
+                    return config is None or config_of(item).revision != config.revision
+                case "assign":
+                    attempt = state.attempts.get(name)
+                    return attempt is None or attempt_of(item).token != attempt.token
+                case "saving":
+                    attempt = state.saving.get(name)
+                    return attempt is None or saving_of(item).trained != attempt.trained
+                case "nodes":
+                    node = state.nodes.get(name)
+                    return node is None or node_of(item).registration != node.registration
+                case "control":
+                    return item.mod_revision != state.asked
+            check(item, self._keys)
+        except ForeignValue:
+            return True
+        return False
+
+    def _right(self, state: State, key: str) -> Sequence[Op]:
+        """What puts ``key`` right, and those that belong to it."""
+        kind, name = self._keys.split(key)
+        value: object = None
+        match kind:
+            case "assign" if name in state.attempts:
+                return [Delete(self._keys.assign(node)) for node in state.attempts[name].nodes]
+            case "spec":
+                return [self._right_spec()]
+            case "control":
+                return [Put(key, b"{}") if state.asked else Delete(key)]
+            case "configs" if name in state.configs:
+                value = replace(state.configs[name], revision=0)
+            case "children":
+                owner, _, child = name.partition("/")
+                edge = state.configs[child].parent if child in state.configs else None
+                value = edge if edge is not None and edge.config and edge.owner == owner else None
+            case "homes" if state.homes:
+                value = Placed(0, state.homes)
+            case "order" if state.order:
+                value = Ordered(0, state.order)
+            case "outcome" if state.outcome is not None:
+                value = RunEnded(0, state.outcome)
+            case "judged" if name in state.judged:
+                value = NodeSetAside(0, name, state.aside.get(name, ""), state.judged[name], 0.0)
+            case "visits" | "trials":
+                value = _recorded(self._history(), self._keys).get(key)
+        return [Delete(key) if value is None else Put(key, value_of(value))]
+
+    def _right_spec(self) -> Op:
+        if self._spec is None:
+            raise RunError(
+                f"others have written to etcd's key {self._keys.spec}, and it is not known here what it held: "
+                "start the run again where it was started first"
+            )
+        return Put(self._keys.spec, self._spec)
+
+    def _tell(self, key: str, item: KeyValue | None) -> None:
+        self._times[key] += 1
+        holds = f"holds {excerpt(item.value)}" if item is not None else "is gone"
+        told = f"others than this run's processes have changed etcd's key {excerpt(key)}, which now {holds}"
+        if self._times[key] > _OFTEN:
+            raise RunError(
+                f"{told}; it was put back {_OFTEN} times: find out who writes there, a program or a person, "
+                "and end that; then the same command goes on"
+            )
+        self._say(f"{told}: putting back what the history says")
+
+
+def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
+    """The tokens of the attempts whose keys are among those that are put right."""
+    training = {a.token for name, a in state.attempts.items() if keys.assign(name) in ops}
+    saving = {a.token for name, a in state.saving.items() if keys.saving(name) in ops}
+    return sorted(training | saving)
+
+
+def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
+    """By key, what the events say that it holds; of those that no later event changes."""
+    found: dict[str, object] = {}
+
+    def visited(visit: Visit, revision: int) -> None:
+        found[keys.visit(visit.unit, visit.k)] = replace(visit, revision=revision)
+
+    for event in history:
+        match event:
+            case UnitCommitted(revision=revision, visit=visit):
+                visited(visit, revision)
+            case TrialDone(trial=trial):
+                found[keys.trial(trial.unit.config, trial.attempt)] = trial
+            case StateRead(visits=visits):
+                found.clear()
+                before = 0
+                for visit in visits:  # when they were committed is not known, but in which order
+                    before = max(before + 1, visit.attempt + 1)
+                    visited(visit, before)
+    return found
