@@ -85,12 +85,15 @@ class Record:
         item = self.store.get(self.keys.spec)
         if item is not None and unsigned(item):
             self.check_signed(trusted=True)
-        return item and self.ours(item, lambda it: spec_in(it, self.keys))
+        return self.ours(item, self._spec_in) if item is not None else None
 
     def raw_spec(self) -> bytes | None:
         """The run's spec as it stands in the store."""
         item = self.store.get(self.keys.spec)
-        return item.value if item is not None and self.ours(item, lambda it: spec_in(it, self.keys)) else None
+        return item.value if item is not None and self.ours(item, self._spec_in) is not None else None
+
+    def _spec_in(self, item: KeyValue) -> Spec:
+        return spec_in(item, self.keys)
 
     def state(self) -> State:
         """The run's state now."""
