@@ -88,7 +88,7 @@ def etcd(
 ) -> None:
     """Serve an etcd for the hosts of one run, until they have ended.
 
-    It asks for the run's key, which it makes, and does not encrypt: for one machine, or a network where
+    It asks for the run's key, which it makes, and does not encrypt: for one machine, or a network in which
     nobody listens who should not. What must outlive a machine needs an etcd of three members.
     """
     from cerebro_elastic.runs.serve import serve

@@ -43,6 +43,9 @@ class TensorBoard:
             if not begun:
                 summary = hparams_pb(_flat(logged), trial_id=logged.config, start_time_secs=logged.start)
                 writer.add_event(Event(wall_time=logged.start, summary=summary))
+                writer.flush()
+            for file in folder.iterdir():  # which the library makes as the umask says
+                file.chmod(file.stat().st_mode & folder.stat().st_mode & 0o777)
         return self._writers[logged.config]
 
 

@@ -113,7 +113,7 @@ class LocalAgents:
         self._say = say
 
     def __enter__(self) -> Self:
-        make_folder(self._folder.logs)
+        make_folder(self._folder.logs / "torchrun")
         try:
             for node in self._nodes.values():
                 self._start(node)

@@ -50,6 +50,11 @@ class Refused(StoreRefused):
         self.code = code
 
     @property
+    def asks_for_login(self) -> bool:
+        """Whether the request bore none, and must."""
+        return "user name is empty" in str(self)
+
+    @property
     def login_is_over(self) -> bool:
         """Whether a new login would help: then nothing was done, and the request may be sent again."""
         text = str(self)

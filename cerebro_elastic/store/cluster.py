@@ -49,10 +49,10 @@ class Cluster:
                 (NotSent, NoAnswer),
             )
             _judge(version, self)
-            key = self.settings.run_key
-            if not self.logs_in and key is not None and self._asks_for_login():
-                self._name, self._password = LOGIN, key.password
             self._version = version
+            if self.settings.run_key is not None:
+                # Whether it asks for the key's login is to be known before a watch, which gets no answer.
+                self.call("kv/range", range_json(LOGIN))
         return self._version
 
     @property
@@ -167,7 +167,7 @@ class Cluster:
         try:
             return send(seconds, token)
         except Refused as refusal:
-            if token is None or not refusal.login_is_over:
+            if not (self._learns_login(refusal) if token is None else refusal.login_is_over):
                 raise
         if self._token == token:
             self._token = None
@@ -182,18 +182,13 @@ class Cluster:
                 self._token = self._new_token(endpoint, seconds)
             return self._token
 
-    def _asks_for_login(self) -> bool:
-        """Whether it turns away who has none."""
-        try:
-            self._patiently(
-                lambda endpoint, seconds: endpoint.call("kv/range", range_json(LOGIN), seconds, None),
-                (NotSent, NoAnswer),
-            )
-        except Refused as refusal:
-            if "user name is empty" not in str(refusal):
-                raise
-            return True
-        return False
+    def _learns_login(self, refusal: Refused) -> bool:
+        """Whether the etcd, which turned us away undone, asks for a login, and we have that of the key."""
+        key = self.settings.run_key
+        if key is None or not refusal.asks_for_login:
+            return False
+        self._name, self._password = LOGIN, key.password
+        return True
 
     def _new_token(self, endpoint: Endpoint, seconds: float) -> str:
         body = {"name": self._name, "password": self._password}
