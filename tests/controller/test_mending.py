@@ -151,6 +151,11 @@ def _changed(value: bytes, change: Callable[[bytes], bytes]) -> bytes:
         return b'{"v":1,"kind":"Config","id":"c9","hparams":{"deep":' + DEEP.encode() + b"}}"
 
 
+@pytest.fixture(autouse=True)
+def _a_quick_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "_STEP", 0.01)
+
+
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "history.jsonl")
@@ -188,6 +193,7 @@ def test_what_was_written_while_nobody_led_is_put_back_by_who_leads_next(
         with pytest.raises(RunError, match="start the run again where it was started first"):
             scene.lead("after")
         return
+    scene.rest = 20
     scene.lead("after")
     scene.verdict()
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from cerebro_elastic.core.codec import UnreadableValue, decode, encode, kind_of
 from cerebro_elastic.core.events import KINDS, Ordered, Placed, StateRead, UnitCommitted, UnitTrained
@@ -102,6 +106,66 @@ def test_every_kind_of_event_is_known_by_name() -> None:
 def test_what_is_no_unit_is_refused(text: str, told: str) -> None:
     with pytest.raises(UnreadableValue, match=told):
         decode(text, Unit)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+TEXTS = [(encode(value).encode(), type(value)) for value in VALUES]
+
+
+def reads_or_refuses(text: bytes, kind: type) -> None:
+    """And what is read can be written."""
+    with suppress(UnreadableValue):
+        value = decode(text, kind)
+        assert decode(encode(value), kind) == value or "NaN" in encode(value)
+    assert isinstance(kind_of(text), str)
+
+
+@given(st.binary(max_size=60), st.sampled_from([kind for _, kind in TEXTS]))
+def test_bytes_are_read_or_refused(text: bytes, kind: type) -> None:
+    reads_or_refuses(text, kind)
+
+
+@given(st.sampled_from(TEXTS), st.data())
+def test_values_that_were_changed_are_read_or_refused(told: tuple[bytes, type], data: st.DataObject) -> None:
+    """One field, anywhere in the value, is something else."""
+    text, kind = told
+    body = json.loads(text)
+    at: Any = body
+    while isinstance(at, dict | list) and at:
+        place = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[place], dict | list) or not at[place] or data.draw(st.booleans()):
+            at[place] = data.draw(JSON)
+            break
+        at = at[place]
+    reads_or_refuses(json.dumps(body).encode(), kind)
+
+
+@given(st.sampled_from(TEXTS), st.integers(0, 2000), st.binary(max_size=3))
+def test_values_that_were_damaged_are_read_or_refused(told: tuple[bytes, type], at: int, by: bytes) -> None:
+    text, kind = told
+    at %= len(text)
+    reads_or_refuses(text[:at] + by + text[at + len(by) :], kind)
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5000, 100_000])
+@pytest.mark.parametrize(
+    "wrap", ["%s", '{"v":1,"kind":"Config","id":"c","hparams":{"a":%s}}', '{"v":%s}', '{"kind":%s}']
+)
+def test_what_is_too_deep_is_refused(depth: int, wrap: str) -> None:
+    text = wrap % ("[" * depth + "]" * depth)
+    with pytest.raises(UnreadableValue):
+        decode(text, Config)
+    assert isinstance(kind_of(text), str)
+
+
+@pytest.mark.parametrize("number", ["1e999", "9" * 5000, "true", '"3"', "1.0", "null", "[]"])
+def test_a_number_is_a_number(number: str) -> None:
+    with pytest.raises(UnreadableValue):
+        decode('{"v":1,"kind":"Unit","config":"c","epoch":%s,"partition":0}' % number, Unit)
 
 
 def test_fields_at_their_default_take_no_space() -> None:

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.core.codec import UnreadableValue, encode
+from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.store.base import KeyValue, Put, Snapshot
+from cerebro_elastic.store.base import Delete, KeyValue, Put, Snapshot
+from cerebro_elastic.store.foreign import ForeignValue
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.worker.inbox import Inbox
@@ -140,9 +141,31 @@ def test_a_store_out_of_reach_is_told() -> None:
         inbox.next()
 
 
-def test_what_cannot_be_read_is_told_instead_of_waiting_for_ever(run: Run, inbox: Inbox) -> None:
+def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
+    """An assignment, a registration and an outcome; the leader puts them right."""
+    run, told = Run(), list[ForeignValue]()
+    ledger, keys = Ledger(run.store, "r", unreadable=told.append), run.ledger.keys
+    with Inbox(ledger, "n", BOOT, leaving) as inbox:
+        for key in (keys.assign("n"), keys.outcome):
+            run.store.txn([], [Put(key, b'{"v":99,"kind":"Attempt"}')])
+            run.store.txn([], [Delete(key)])
+        attempt = run.assign()
+        assert inbox.next() == attempt
+        run.fail(attempt)
+        run.store.txn([], [Put(keys.node("n"), b"half")])
+        assert run.ledger.end_run("finished", run.leader)
+        assert inbox.next() is None
+        deadline = time.monotonic() + 10
+        while len(told) < 3:
+            assert time.monotonic() < deadline, told
+            time.sleep(0.01)
+    assert {name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in told if name in str(e)}
+    assert any("version 99" in str(error) for error in told)
+
+
+def test_what_is_not_ours_is_an_error_for_who_does_not_say_otherwise(run: Run, inbox: Inbox) -> None:
     run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
-    with pytest.raises(UnreadableValue, match="version 99"):
+    with pytest.raises(ForeignValue, match="version 99"):
         inbox.next()
 
 
