@@ -240,7 +240,7 @@ class SubEpoch:
         state["lr_schedulers"] = [_scheduler_tree(carrier, scheduler) for scheduler in schedulers]
         ours = {
             "loops": trainer.fit_loop.state_dict(),
-            "seen": dict(self._validation._seen_batches_per_dataloader),
+            "validation": self._validation_set_up(),
             "trainer": {name: getattr(trainer, name) for name in _TRAINER},
             "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
             "results": results_tree(trainer.fit_loop.epoch_loop._results),
@@ -289,8 +289,7 @@ class SubEpoch:
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
             loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
-        self._set_up_validation()
-        self._validation._seen_batches_per_dataloader.update(carried["seen"])
+        self._set_up_validation(carried["validation"])
         for name, value in carried["trainer"].items():
             setattr(trainer, name, value)
         for name, value in carried["connector"].items():
@@ -302,12 +301,19 @@ class SubEpoch:
     def _validation(self) -> _EvaluationLoop:
         return self._trainer.fit_loop.epoch_loop.val_loop
 
-    def _set_up_validation(self) -> None:
-        """Now and not at the epoch's end: it resets the count of validation batches."""
-        if self._trainer.enable_validation:
-            self._trainer.validating = True
-            self._validation.setup_data()
-            self._trainer.training = True
+    def _validation_set_up(self) -> dict[int, int] | None:
+        """The batches seen, if an ordinary fit had looked at the validation's loaders by now."""
+        loop = self._validation
+        return None if loop._combined_loader is None else dict(loop._seen_batches_per_dataloader)
+
+    def _set_up_validation(self, seen: Mapping[int, int] | None) -> None:
+        """Now and not at the epoch's end, if it was: it resets the count of validation batches."""
+        if seen is None:
+            return
+        self._trainer.validating = True
+        self._validation.setup_data()
+        self._trainer.training = True
+        self._validation._seen_batches_per_dataloader.update(seen)
 
     def _grads(self) -> dict[str, Tensor]:
         """Gradients that the next batch adds to. Automatic optimization zeroes the others."""

@@ -20,7 +20,7 @@ from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.testing.parts import in_parts
@@ -63,7 +63,8 @@ class Case:
     def section(self) -> Section:
         trainer = {"log_every_n_steps": 2, **self.trainer}
         callbacks = ("lightning_zoo:HookOrder", *self.callbacks)
-        return Section(module=f"lightning_zoo:{self.module}", args={}, trainer=trainer, callbacks=callbacks)
+        module = self.module if ":" in self.module else f"lightning_zoo:{self.module}"
+        return Section(module=module, args={}, trainer=trainer, callbacks=callbacks)
 
     @property
     def epochs(self) -> int:
@@ -116,7 +117,7 @@ def ordinary_fit(case: Case) -> Outcome:
         epoch_metrics=watcher.seen,
         rows=logger.rows,
         calls=callbacks[0].calls,
-        callbacks={type(c).__name__: c.state_dict() for c in callbacks if c.state_dict()},
+        callbacks={type(c).__name__: c.state_dict() for c in vars(trainer)["callbacks"] if c.state_dict()},
         rng=rng.capture(),
         epochs=len(watcher.seen),
     )
@@ -157,10 +158,19 @@ def job(case: Case, epoch: int, position: int, state: State | None) -> UnitJob:
         visited=order[:position],
         rows=tuple(partition.rows for partition in TRAINING),
         partition=TRAINING[order[position]],
-        validation=VALIDATION if ends_epoch and case.validates else (),
+        validation=[_read_at_the_end(part, ends_epoch) for part in VALIDATION] if case.validates else (),
         loader=LOADER,
         state=state,
     )
+
+
+def _read_at_the_end(partition: Partition, ends_epoch: bool) -> Partition:
+    """As a node has it: read by the unit that validates, and by no other."""
+
+    def fetch() -> Partition:
+        raise AssertionError("a unit in the middle of an epoch has read the validation data")
+
+    return partition if ends_epoch else unopened(partition.index, partition.rows, fetch)
 
 
 def hop(state: State) -> State:
