@@ -75,7 +75,7 @@ class Carrier:
         kind = type(value)
         if kind in _LEAVES:
             return value
-        if kind is Tensor and value.layout is torch.strided:
+        if kind is Tensor:
             tensor = value.detach()
             return tensor if tensor.device.type == "cpu" else {_TAG: _ON_ACCELERATOR, "value": tensor}
         if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc":

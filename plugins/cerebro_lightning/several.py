@@ -29,7 +29,7 @@ from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.share import averaged_gradients
 from cerebro_elastic.train.task import State
 from cerebro_lightning import refusals
-from cerebro_lightning.optimizers import NamedStateStrategy, add_groups
+from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.precision import RanksPrecision
 from cerebro_lightning.root import Root
 
@@ -95,6 +95,7 @@ class SeveralRanks(NamedStateStrategy):
         self.setup_optimizers(trainer)
         if any(isinstance(optimizer, _MockOptimizer) for optimizer in self.optimizers):
             raise refusals.without_optimizer(module)
+        self.build(self._state)
         if self._state is not None:
             self._take_up(module, self._state)
         parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])
@@ -178,12 +179,10 @@ class SeveralRanks(NamedStateStrategy):
         self.by.close()
 
     def _take_up(self, module: pl.LightningModule, state: State) -> None:
-        """What is trained, and by which groups, before it is spread."""
+        """What is trained, before it is spread."""
         trained = set(state["cerebro"]["attributes"][0]["trained"])
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name in trained)
-        for optimizer, named in zip(self.optimizers, state["optimizer_states"], strict=True):
-            add_groups(optimizer, module, named)
 
     @contextmanager
     def _marks_hidden(self, module: pl.LightningModule) -> Iterator[None]:

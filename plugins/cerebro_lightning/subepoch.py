@@ -180,12 +180,13 @@ class SubEpoch:
         trainer = self._trainer
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
+        self._options = [options(optimizer) for optimizer in trainer.optimizers]
+        self._strategy.build(self.state)
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
         apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
         marks = self._strategy.marks
         self._attributes = [Attributes(owner, apart, marks) for owner in (self._module, *callbacks)]
-        self._options = [options(optimizer) for optimizer in trainer.optimizers]
         if self.state is not None:
             self._restore(self.state)
         for attributes in self._attributes:
@@ -238,6 +239,7 @@ class SubEpoch:
         carrier = Carrier()
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         state["lr_schedulers"] = [_scheduler_tree(carrier, scheduler) for scheduler in schedulers]
+        structure = self._strategy.changes(allowed=self.ended)
         ours = {
             "loops": trainer.fit_loop.state_dict(),
             "validation": self._validation_set_up(),
@@ -246,10 +248,12 @@ class SubEpoch:
             "results": results_tree(trainer.fit_loop.epoch_loop._results),
             "grads": self._grads(),
             "options": self._options,
+            "structure": structure,
         }
         if others and self.stopped_after is not None:
             ours["others"] = others
-        attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
+        new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
+        attributes = [part.carry(changes_allowed=self.ended, new=new) for part in self._attributes]
         state[OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -284,7 +288,7 @@ class SubEpoch:
         metrics.keep_to_first(self._module)
         carried = {
             key: restored(None, ours[key], self._device)
-            for key in ours.keys() - {"attributes", "rng", "others"}
+            for key in ours.keys() - {"attributes", "rng", "others", "structure"}
         }
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps

@@ -485,7 +485,7 @@ class Wrapped(Net):
         self.multi = wrappers.MultioutputWrapper(torchmetrics.MeanSquaredError(), 3)
         self.classwise = wrappers.ClasswiseWrapper(torchmetrics.Accuracy(**classes, average=None))
         self.running = wrappers.Running(torchmetrics.MeanMetric(), window=3)
-        self.tasks = wrappers.MultitaskWrapper({"a": torchmetrics.MeanMetric(), "b": torchmetrics.SumMetric()})
+        self.tasks = wrappers.MultitaskWrapper({"a": torchmetrics.MeanMetric(), "b": torchmetrics.MeanMetric()})
         self.sum = torchmetrics.MeanMetric() + torchmetrics.SumMetric()
         self.cat = torchmetrics.CatMetric()
 
