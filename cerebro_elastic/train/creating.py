@@ -41,9 +41,9 @@ class Creator:
                 return {"like": name, "attributes": plain}
         why = "hooks" if hooks else ", ".join(sorted(other)) or f"the class {name_of(type(module))}"
         raise TaskError(
-            f"{type(self._model).__name__}.{path} was added during training, a {type(module).__name__} that cannot "
-            f"be made again in the next unit, because of {why}: make it in the constructor and begin to use it "
-            "later, or build it of torch's layers and plain attributes"
+            f"{type(self._model).__name__}.{path} became a {type(module).__name__} during training, which cannot be "
+            f"made again in the next unit, because of {why}: make it in the constructor and begin to use it later, "
+            "or build it of torch's layers and plain attributes"
         )
 
 
@@ -61,7 +61,7 @@ def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module])
             raise CheckpointError(f"the checkpoint's model has a {kind}, which the code of this one does not have")
         module = classes[kind].__new__(classes[kind])
         nn.Module.__init__(module)
-    vars(module).update(recipe["attributes"])
+    vars(module).update(copy.deepcopy(recipe["attributes"]))
     return module
 
 
@@ -88,8 +88,12 @@ def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _kept_by(module: nn.Module) -> Mapping[str, Any]:
     """What a copy has: a class may leave out what it makes anew."""
-    own = type(module).__getstate__ is not object.__getstate__
-    state = module.__getstate__() if own else None
+    if type(module).__getstate__ is object.__getstate__:
+        return vars(module)
+    try:
+        state = module.__getstate__()
+    except Exception:  # some refuse, such as parametrized ones
+        return vars(module)
     return state if isinstance(state, dict) else vars(module)
 
 

@@ -47,17 +47,22 @@ class _Rebuilding:
 
     def do(self) -> None:
         changed = {path: self._change(path) for path in self._changes}
-        fresh = dict(self._modules)
-        for path, (was, now) in changed.items():
-            if now is not None and replaces(was, now):
-                new = creating.create(now.kind, self._changes[path]["created"], fresh)
-                self._modules[path] = new
-                changed[path] = (None, now)
+        self._create({path: now for path, (was, now) in changed.items() if now and replaces(was, now)})
+        changed |= {path: (None, now) for path, (was, now) in changed.items() if now and replaces(was, now)}
         existing = {path: (was, now) for path, (was, now) in changed.items() if now is not None}
         for path, (was, now) in existing.items():
             self._set_up(path, was, now)
         for path, (_, now) in existing.items():
             self._tie(path, now)
+
+    def _create(self, new: Mapping[str, Part]) -> None:
+        built = dict(self._modules)
+        for path, part in new.items():
+            self._modules[path] = creating.create(part.kind, self._changes[path]["created"], built)
+        for path, outer in self._built.items():
+            for name, at in outer.modules:
+                if at in new:
+                    self._modules[path]._modules[name] = self._modules[at]
 
     def _change(self, path: str) -> tuple[Part | None, Part | None]:
         was, now = (_part(self._changes[path][key]) for key in ("was", "now"))

@@ -182,7 +182,7 @@ class SeveralRanks(NamedStateStrategy):
         """What is trained, before it is spread."""
         trained = set(state["cerebro"]["attributes"][0]["trained"])
         for name, parameter in module.named_parameters():
-            parameter.requires_grad_(name in trained)
+            parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
 
     @contextmanager
     def _marks_hidden(self, module: pl.LightningModule) -> Iterator[None]:

@@ -40,7 +40,7 @@ from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.inheriting import Options, options
 from cerebro_elastic.train.task import State
-from cerebro_lightning import metrics
+from cerebro_lightning import metrics, pruning
 from cerebro_lightning.agreed import AgreedConnector, AgreedResults
 from cerebro_lightning.attributes import Attributes
 from cerebro_lightning.batches import EpochLoader
@@ -186,7 +186,10 @@ class SubEpoch:
         averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
         apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
         marks = self._strategy.marks
-        self._attributes = [Attributes(owner, apart, marks) for owner in (self._module, *callbacks)]
+        self._attributes = [
+            Attributes(owner, apart, marks | pruning.made_in_setup(owner))
+            for owner in (self._module, *callbacks)
+        ]
         if self.state is not None:
             self._restore(self.state)
         for attributes in self._attributes:
@@ -233,13 +236,13 @@ class SubEpoch:
 
     def _take_state(self, generators: State, *others: State) -> None:
         trainer = self._trainer
-        state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        with pruning.masks_kept(vars(trainer)["callbacks"]):
+            state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         for key in _REBUILT:
             state.pop(key, None)
         carrier = Carrier()
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         state["lr_schedulers"] = [_scheduler_tree(carrier, scheduler) for scheduler in schedulers]
-        structure = self._strategy.changes(allowed=self.ended)
         ours = {
             "loops": trainer.fit_loop.state_dict(),
             "validation": self._validation_set_up(),
@@ -248,13 +251,15 @@ class SubEpoch:
             "results": results_tree(trainer.fit_loop.epoch_loop._results),
             "grads": self._grads(),
             "options": self._options,
-            "structure": structure,
+            "pruning": pruning.gone_on(vars(trainer)["callbacks"]),
         }
         if others and self.stopped_after is not None:
             ours["others"] = others
+        structure = self._strategy.changes(allowed=self.ended)
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         attributes = [part.carry(changes_allowed=self.ended, new=new) for part in self._attributes]
-        state[OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
+        tree = carrier.tree(ours)
+        state[OURS] = {**tree, "structure": structure, "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
@@ -300,6 +305,7 @@ class SubEpoch:
             setattr(trainer._logger_connector, name, value)
         put_results(trainer.fit_loop.epoch_loop._results, carried["results"], self._module, trainer)
         self._strategy.put_gradients(carried["grads"])
+        pruning.go_on(vars(trainer)["callbacks"], carried["pruning"])
 
     @property
     def _validation(self) -> _EvaluationLoop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -268,6 +269,8 @@ class Rows(CSVLogger):
 def differences(left: Any, right: Any, path: str = "") -> list[str]:
     """Where two trees differ in the least bit; the types of containers do not matter."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        if left.layout is not torch.strided and left.layout is right.layout:
+            left, right = left.to_dense(), right.to_dense()
         alike = left.dtype == right.dtype and torch.equal(left.nan_to_num(), right.nan_to_num())
         return [] if alike else [f"{path}: {left} != {right}"]
     if isinstance(left, np.ndarray):
@@ -276,7 +279,7 @@ def differences(left: Any, right: Any, path: str = "") -> list[str]:
         if left.keys() != right.keys():
             return [f"{path}: keys {sorted(map(str, left))} != {sorted(map(str, right))}"]
         return [d for key in left for d in differences(left[key], right[key], f"{path}[{key!r}]")]
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+    if isinstance(left, list | tuple | deque) and isinstance(right, list | tuple | deque):
         if len(left) != len(right):
             return [f"{path}: {len(left)} items {left} != {len(right)} items {right}"]
         return [d for at in range(len(left)) for d in differences(left[at], right[at], f"{path}[{at}]")]

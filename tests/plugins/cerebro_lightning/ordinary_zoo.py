@@ -691,7 +691,8 @@ def pruning(**settings: Any) -> ModelPruning:
 
 
 def random_pruning(**settings: Any) -> ModelPruning:
-    return ModelPruning("random_structured", pruning_dim=0, use_global_unstructured=False, amount=0.3, **settings)
+    settings |= {"use_global_unstructured": False, "pruning_dim": 0, "parameter_names": ["weight"]}
+    return ModelPruning("random_structured", amount=0.3, **settings)
 
 
 def _seen(trainer: Any) -> dict[str, Any]:
