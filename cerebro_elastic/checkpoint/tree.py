@@ -140,13 +140,13 @@ class _Encoder:
         ]
 
     def _add_tensor(self, tensor: Tensor, path: Path) -> Json:
-        if tensor.layout in _PARTS and not tensor.requires_grad:
+        if tensor.requires_grad:
+            return _refuse(path, f"a tensor ({tensor.layout}) that requires grad", "detach() it")
+        if tensor.layout in _PARTS:
             return self._add_sparse(tensor, path)
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
             kind = f"a tensor with layout {tensor.layout} on {tensor.device}"
             return _refuse(path, kind, "store a dense tensor")
-        if tensor.requires_grad:
-            return _refuse(path, "a tensor that requires grad", "detach() it")
         memory = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
         same = (*memory, tensor.dtype, tensor.is_conj(), tensor.is_neg())
         if not tensor.numel():
@@ -219,9 +219,10 @@ def _from_sparse(parts: list[Any]) -> Tensor:
     """What is not coalesced stays so: gradients that are added up later add up in the same order."""
     name, shape, whole, *tensors = parts
     layout = getattr(torch, name)
+    # Checked, for a checkpoint may be a stranger's: wrong indices would read other memory.
     if layout is torch.sparse_coo:
-        return torch.sparse_coo_tensor(*tensors, size=shape, is_coalesced=whole)
-    return torch.sparse_compressed_tensor(*tensors, size=shape, layout=layout)
+        return torch.sparse_coo_tensor(*tensors, size=shape, is_coalesced=whole, check_invariants=True)
+    return torch.sparse_compressed_tensor(*tensors, size=shape, layout=layout, check_invariants=True)
 
 
 def _name(path: Path) -> str:

@@ -40,7 +40,7 @@ def load_values(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
             raise RuntimeError(f"missing or unexpected: {', '.join(sorted(wrong))}")
     except RuntimeError as exc:
         raise CheckpointError(
-            f"the checkpoint does not fit {type(model).__name__}: {exc}; build the same model in every unit, from "
+            f"the checkpoint does not fit {type(model).__name__}: {' '.join(str(exc).split())}; build the same model in every unit, from "
             "hyper-parameters alone"
         ) from exc
 

@@ -17,7 +17,8 @@ from torch import nn
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.errors import CheckpointError, TaskError
 
-_OWN = frozenset(vars(nn.Module())) - {"training"}
+_OWN = frozenset(vars(nn.Module())) - {"training"} | {"_flat_weights", "_flat_weight_refs"}
+"""What modules have by being modules, and recurrent ones make of their parameters."""
 
 
 class Creator:

@@ -37,6 +37,19 @@ def rebuild(
             regroup(optimizer, model, state)
 
 
+def become_real(model: nn.Module) -> None:
+    """Have the lazy modules of ``model`` that have values do what they do behind their first forward."""
+    for module in model.modules():
+        if isinstance(module, LazyModuleMixin) and "_initialize_hook" in vars(module):
+            if module.has_uninitialized_params():  # type: ignore[misc]
+                continue
+            for name in ("_initialize_hook", "_load_hook"):
+                getattr(module, name).remove()
+                delattr(module, name)
+            if module.cls_to_become is not None:
+                module.__class__ = module.cls_to_become
+
+
 class _Rebuilding:
     def __init__(self, model: nn.Module, built: Structure, changes: Mapping[str, Mapping[str, Any]]) -> None:
         self._model = model
@@ -54,6 +67,8 @@ class _Rebuilding:
             self._set_up(path, was, now)
         for path, (_, now) in existing.items():
             self._tie(path, now)
+            if isinstance(module := self._modules[path], nn.RNNBase):
+                module._init_flat_weights()
 
     def _create(self, new: Mapping[str, Part]) -> None:
         built = dict(self._modules)
@@ -93,7 +108,7 @@ class _Rebuilding:
             vars(module).pop(name, None)
         _refill(module._modules, inside)
         if was is not None and becomes_real(was, now):
-            _become_real(module)
+            become_real(module)
 
     def _tensor(self, own: Tensor | None, was: Spec | None, now: Spec) -> Tensor | None:
         if len(now) < 3:  # none, or tied
@@ -148,16 +163,6 @@ def _prune(module: nn.Module, specs: dict[str, Spec], name: str, pruned: bool) -
     elif not pruned and original in module._parameters:
         prune.remove(module, name)  # type: ignore[no-untyped-call]
         specs[name] = specs.pop(original)
-
-
-def _become_real(module: nn.Module) -> None:
-    """What a lazy module does behind its first forward."""
-    assert isinstance(module, LazyModuleMixin)
-    for name in ("_initialize_hook", "_load_hook"):
-        getattr(module, name).remove()
-        delattr(module, name)
-    if module.cls_to_become is not None:
-        module.__class__ = module.cls_to_become
 
 
 def _otherwise(what: str, was: Any, now: Any) -> CheckpointError:

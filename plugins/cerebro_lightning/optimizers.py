@@ -52,8 +52,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
         if self._built is None:
             self._built = Structure(module, self._real_optimizers())
             if state is not None:
-                changes, named = state["cerebro"]["structure"], state["optimizer_states"]
-                rebuild(module, self._real_optimizers(), self._built, changes, [n for n in named if n])
+                changes, named = state["cerebro"].get("structure", {}), filter(None, state["optimizer_states"])
+                rebuild(module, self._real_optimizers(), self._built, changes, list(named))
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
         """What training has changed of what they are built as. Raises ``TaskError`` for what cannot be built

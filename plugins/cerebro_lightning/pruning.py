@@ -40,7 +40,7 @@ def gone_on(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
 
 def go_on(callbacks: Iterable[pl.Callback], numbers: Sequence[Sequence[int]]) -> None:
     """The inverse, behind the parameters' values."""
-    for callback, trained in zip(_pruning(callbacks), numbers, strict=True):
+    for callback, trained in zip(_pruning(callbacks), numbers, strict=False):
         for number, first, own in _first_values(callback):
             if number in trained:
                 first.data = own.data

@@ -36,9 +36,12 @@ from torch import Tensor
 from cerebro_elastic.errors import MissingExtra, TaskError
 from cerebro_elastic.parallel import agree
 from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.inheriting import Options, options
+from cerebro_elastic.train.rebuilding import become_real, rebuild
+from cerebro_elastic.train.structure import Structure
 from cerebro_elastic.train.task import State
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning.agreed import AgreedConnector, AgreedResults
@@ -298,14 +301,14 @@ class SubEpoch:
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
             loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
-        self._set_up_validation(carried["validation"])
+        self._set_up_validation(carried.get("validation"))
         for name, value in carried["trainer"].items():
             setattr(trainer, name, value)
         for name, value in carried["connector"].items():
             setattr(trainer._logger_connector, name, value)
         put_results(trainer.fit_loop.epoch_loop._results, carried["results"], self._module, trainer)
         self._strategy.put_gradients(carried["grads"])
-        pruning.go_on(vars(trainer)["callbacks"], carried["pruning"])
+        pruning.go_on(vars(trainer)["callbacks"], carried.get("pruning", ()))
 
     @property
     def _validation(self) -> _EvaluationLoop:
@@ -357,7 +360,10 @@ def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
     checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
+    if parts := state[OURS].get("structure", {}).get("parts"):
+        rebuild(module, (), Structure(module, ()), {"parts": parts}, ())
     module.on_load_checkpoint(checkpoint)
-    module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading)
+    load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
+    become_real(module)
     Attributes(module).restore(state[OURS]["attributes"][0], torch.device("cpu"))
     return module

@@ -87,6 +87,8 @@ class Outcome:
     callbacks: dict[str, Any]
     rng: Any
     epochs: int
+    records: list[Any]
+    """What modules and callbacks that watch their trainer have seen of it."""
 
 
 def ordinary_fit(case: Case) -> Outcome:
@@ -121,6 +123,7 @@ def ordinary_fit(case: Case) -> Outcome:
         callbacks={type(c).__name__: c.state_dict() for c in vars(trainer)["callbacks"] if c.state_dict()},
         rng=rng.capture(),
         epochs=len(watcher.seen),
+        records=[vars(owner).get("records") for owner in (module, *callbacks)],
     )
 
 
@@ -185,7 +188,8 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
     last = done[-1][1]
     state = last.state
     ends = [result for unit, result in done if unit.last and result.whole]
-    recorder = state["cerebro"]["attributes"][1]["plain"]
+    module, *callbacks = state["cerebro"]["attributes"]
+    attributes = [module["attributes"][""]["plain"], *(tree["plain"] for tree in callbacks)]
     return Outcome(
         weights=dict(state.get("current_model_state", state["state_dict"])),
         optimizers=list(state["optimizer_states"]),
@@ -194,10 +198,11 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
         current_epoch=state["epoch"],
         epoch_metrics=[dict(result.metrics) for result in ends],
         rows=[dict(row) for _, result in done for row in result.log],
-        calls=recorder["calls"],
+        calls=attributes[1]["calls"],
         callbacks={name.partition("{")[0]: saved for name, saved in state["callbacks"].items()},
         rng=state["cerebro"]["rng"],
         epochs=len(ends),
+        records=[tree.get("records") for tree in attributes],
     )
 
 

@@ -751,10 +751,10 @@ class Watching(Net):
 
     def __init__(self) -> None:
         super().__init__()
-        self.records: list[dict[str, Any]] = []
+        self.records: list[str] = []
 
     def note(self, where: str) -> None:
-        self.records.append({"where": where, **_seen(self.trainer)})
+        self.records.append(f"{where}: {_seen(self.trainer)}")
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         self.note("training_step")
@@ -785,15 +785,148 @@ class Watcher(Callback):
     """The same from a callback."""
 
     def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
+        self.records: list[str] = []
 
 
 def _noted(name: str) -> Any:
     def hook(self: Watcher, trainer: Any, *_: Any, **__: Any) -> None:
-        self.records.append({"where": name, **_seen(trainer)})
+        self.records.append(f"{name}: {_seen(trainer)}")
 
     return hook
 
 
 for _name in _STEPS.split()[:15]:
     setattr(Watcher, _name, _noted(_name))
+
+
+class OptimizerAnew(Net):
+    """A new head, and an optimizer set up again for it."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[2] = nn.Linear(8, 3)
+            self.trainer.strategy.setup_optimizers(self.trainer)
+
+
+class OtherOptimizer(Net):
+    def configure_optimizers(self) -> Any:
+        return (torch.optim.Adam if self.current_epoch else torch.optim.SGD)(self.parameters(), lr=0.1)
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.trainer.strategy.setup_optimizers(self.trainer)
+
+
+class Shifted(Net):
+    """A new layer before the others, all of which get another name; recurrent and attending ones beside."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch != 1:
+            return
+        first = nn.Linear(6, 6)
+        self.net = nn.Sequential(first, *self.net)
+        self.recurrent = nn.LSTM(6, 6, batch_first=True)
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        new = [*first.parameters(), *self.recurrent.parameters(), *self.attention.parameters()]
+        self.trainer.optimizers[0].add_param_group({"params": new})
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        if hasattr(self, "recurrent"):
+            x = self.recurrent(x[:, None])[0]
+            x = self.attention(x, x, x)[0][:, 0]
+        return super().training_step((x, y), batch_idx)
+
+
+class BecomesBuffer(Net):
+    """Plain attributes become a buffer and a parameter; a layer gets a second name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = None
+        self.extra = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if self.extra is None:
+            del self.running, self.extra
+            self.register_buffer("running", torch.zeros(3))
+            self.extra = nn.Parameter(torch.ones(3))
+            self.trainer.optimizers[0].add_param_group({"params": [self.extra]})
+        if self.current_epoch == 1 and batch_idx == 0:
+            self.again = nn.ModuleDict({"x": nn.ModuleList([self.net[0]])})
+        self.running = self.running + 1
+        loss = super().training_step(batch, batch_idx) * (1 + 0.01 * (self.running.sum() * self.extra.sum()))
+        return loss + self.again["x"][0](batch[0]).mean() if self.current_epoch else loss
+
+
+class Widened(Net):
+    """Another precision on the way, for weights and slots, and other strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turned", torch.zeros(2, 3))
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net.double()
+            self.turned = torch.randn(3, 2).double().t()
+            for slots in self.trainer.optimizers[0].state.values():
+                slots.update({name: value.double() for name, value in slots.items()})
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step((batch[0].to(self.net[0].weight.dtype), batch[1]), batch_idx)
+        return loss * (1 + (self.turned @ self.turned.t()).sum() * 0.01)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step((batch[0].to(self.net[0].weight.dtype), batch[1]), batch_idx)
+
+
+class Together(torch.optim.Optimizer):
+    """Two optimizers as one."""
+
+    def __init__(self, params: Any) -> None:
+        params = list(params)
+        self.parts = [torch.optim.SGD(params[:2], lr=0.1, momentum=0.9), torch.optim.Adam(params[2:], lr=0.02)]
+        super().__init__(params, {"lr": 0.1})
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def step(self, closure: Any = None) -> Any:
+        loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+
+class Combined(Net):
+    def configure_optimizers(self) -> Any:
+        return Together(self.parameters())
+
+
+class FewerGroups(Net):
+    """A group less, and a parameter."""
+
+    def body(self, width: int) -> nn.Module:
+        self.factor = nn.Parameter(torch.ones(3))
+        return super().body(width)
+
+    def configure_optimizers(self) -> Any:
+        groups = [{"params": self.net[0].parameters()}, {"params": [*self.net[2].parameters(), self.factor]}]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    def on_train_epoch_end(self) -> None:
+        if self.current_epoch == 0:
+            optimizer, factor = self.trainer.optimizers[0], self.factor
+            optimizer.param_groups.pop(0)
+            optimizer.param_groups[0]["params"] = list(self.net[2].parameters())
+            optimizer.state.pop(factor)
+            del self.factor
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * self.factor.mean() if hasattr(self, "factor") else loss
+
+
+class Hooked(Net):
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[0].register_forward_hook(lambda *_: None)
