@@ -156,7 +156,9 @@ class _Encoder:
         return self._tied[same]
 
     def _add_sparse(self, tensor: Tensor, path: Path) -> Json:
-        parts = [self.encode(getattr(tensor, part)(), (*path, part.strip("_"))) for part in _PARTS[tensor.layout]]
+        parts = [
+            self.encode(getattr(tensor, part)(), (*path, part.strip("_"))) for part in _PARTS[tensor.layout]
+        ]
         whole = tensor.layout is not torch.sparse_coo or tensor.is_coalesced()
         layout = str(tensor.layout).removeprefix("torch.")
         return {"$sparse": [layout, list(tensor.shape), whole, *parts]}

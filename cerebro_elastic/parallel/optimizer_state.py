@@ -80,7 +80,9 @@ def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
             del group[key]
         group.update((key, value) for key, value in saved.items() if key not in _OWN)
     slots = {parameters[name]: saved for name, saved in named["state"].items()}
-    fused = {p: bool(g.get("fused") or g.get("capturable")) for g in optimizer.param_groups for p in g["params"]}
+    fused = {
+        p: bool(g.get("fused") or g.get("capturable")) for g in optimizer.param_groups for p in g["params"]
+    }
     state = _state(optimizer)
     state.clear()
     for parameter, saved in slots.items():

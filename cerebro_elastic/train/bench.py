@@ -112,7 +112,9 @@ class Bench:
             return self.fetch(Phase.EVALUATE, index, beat)
 
         return [
-            fetch(index) if last and unit.phase is Phase.TRAIN else unopened(index, rows, partial(fetch, index))
+            fetch(index)
+            if last and unit.phase is Phase.TRAIN
+            else unopened(index, rows, partial(fetch, index))
             for index, rows in enumerate(files.rows for files in self._manifest.valid)
         ]
 

@@ -21,6 +21,9 @@ _OWN = frozenset(vars(nn.Module())) - {"training"} | {"_flat_weights", "_flat_we
 """What modules have by being modules, and recurrent ones make of their parameters."""
 
 
+_LAYERS = "torch.nn.modules."
+
+
 class Creator:
     """Says how the new modules of ``model`` can be created. ``kept`` are the paths of those that are as built."""
 
@@ -59,7 +62,9 @@ def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module])
     else:
         classes = _classes(built.values())
         if kind not in classes:
-            raise CheckpointError(f"the checkpoint's model has a {kind}, which the code of this one does not have")
+            raise CheckpointError(
+                f"the checkpoint's model has a {kind}, which the code of this one does not have"
+            )
         module = classes[kind].__new__(classes[kind])
         nn.Module.__init__(module)
     vars(module).update(copy.deepcopy(recipe["attributes"]))
@@ -73,9 +78,11 @@ def name_of(kind: type) -> str:
 
 def _classes(modules: Iterable[nn.Module]) -> dict[str, type[nn.Module]]:
     files = {type(module).__module__ for module in modules}
-    spaces = [vars(nn), *(vars(sys.modules[file]) for file in files if file in sys.modules)]
-    found = (kind for space in spaces for kind in space.values())
-    return {name_of(kind): kind for kind in found if isinstance(kind, type) and issubclass(kind, nn.Module)}
+    loaded = [
+        vars(file) for name, file in list(sys.modules.items()) if name in files or name.startswith(_LAYERS)
+    ]
+    kinds = (kind for names in loaded for kind in list(names.values()))
+    return {name_of(kind): kind for kind in kinds if isinstance(kind, type) and issubclass(kind, nn.Module)}
 
 
 def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:

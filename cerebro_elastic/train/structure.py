@@ -97,7 +97,9 @@ def outline(model: nn.Module) -> dict[str, Part]:
     for path, part in model.named_modules():
         paths[part] = path
         hidden = part._non_persistent_buffers_set
-        specs = [(name, _spec("parameter", path, name, own, tensors)) for name, own in part._parameters.items()]
+        specs = [
+            (name, _spec("parameter", path, name, own, tensors)) for name, own in part._parameters.items()
+        ]
         specs += [
             (name, _spec("hidden" if name in hidden else "buffer", path, name, own, tensors))
             for name, own in part._buffers.items()
@@ -150,7 +152,9 @@ def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int
 
 def _hooks(part: nn.Module) -> tuple[str, ...]:
     return tuple(
-        _label(hook) for table in _HOOKS for hook in (getattr(part, table) or {}).values()  # most have none
+        _label(hook)
+        for table in _HOOKS
+        for hook in (getattr(part, table) or {}).values()  # most have none
     )
 
 
@@ -164,7 +168,9 @@ def _label(hook: Any) -> str:
 def _check_hooks(model: nn.Module, path: str, was: Part, now: Part) -> None:
     before, after = ([hook for hook in part.hooks if not _is_known(hook)] for part in (was, now))
     if before != after:
-        changed = ", ".join(dict.fromkeys(hook for hook in [*before, *after] if hook not in before or hook not in after))
+        changed = ", ".join(
+            dict.fromkeys(hook for hook in [*before, *after] if hook not in before or hook not in after)
+        )
         raise TaskError(
             f"{where(model, path)} has got or lost a hook during training ({changed or 'their order'}), which the "
             "next unit's would lack: register hooks in the constructor or in setup(), and keep them"

@@ -64,7 +64,11 @@ class Attributes:
         ``new`` were added since, and will be again."""
         tree = self._tree()
         for name, value in self._not_plain(tree).items():
-            if not changes_allowed and name.rpartition(".")[0] not in new and not _same(self._constants.get(name), value):
+            if (
+                not changes_allowed
+                and name.rpartition(".")[0] not in new
+                and not _same(self._constants.get(name), value)
+            ):
                 raise TaskError(
                     f"{type(self._owner).__name__}.{name} was set to a {type(value).__qualname__} during "
                     "training, which cannot hop to another node: keep plain values and tensors, or give its "

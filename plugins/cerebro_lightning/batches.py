@@ -32,7 +32,12 @@ class EpochLoader:
     """As long as a whole epoch; yields a part of it."""
 
     def __init__(
-        self, length: int, batches: Callable[[], Iterator[Any]], *, rows: int = 0, batch_size: int | None = None
+        self,
+        length: int,
+        batches: Callable[[], Iterator[Any]],
+        *,
+        rows: int = 0,
+        batch_size: int | None = None,
     ) -> None:
         """``rows`` are those of the whole epoch."""
         self.batch_size = batch_size

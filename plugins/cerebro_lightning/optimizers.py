@@ -52,7 +52,10 @@ class NamedStateStrategy(SingleDeviceStrategy):
         if self._built is None:
             self._built = Structure(module, self._real_optimizers())
             if state is not None:
-                changes, named = state["cerebro"].get("structure", {}), filter(None, state["optimizer_states"])
+                changes, named = (
+                    state["cerebro"].get("structure", {}),
+                    filter(None, state["optimizer_states"]),
+                )
                 rebuild(module, self._real_optimizers(), self._built, changes, list(named))
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:

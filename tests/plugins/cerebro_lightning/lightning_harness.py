@@ -123,7 +123,7 @@ def ordinary_fit(case: Case) -> Outcome:
         callbacks={type(c).__name__: c.state_dict() for c in vars(trainer)["callbacks"] if c.state_dict()},
         rng=rng.capture(),
         epochs=len(watcher.seen),
-        records=[vars(owner).get("records") for owner in (module, *callbacks)],
+        records=[seen for owner in (module, *callbacks) if (seen := vars(owner).get("records"))],
     )
 
 
@@ -202,7 +202,7 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
         callbacks={name.partition("{")[0]: saved for name, saved in state["callbacks"].items()},
         rng=state["cerebro"]["rng"],
         epochs=len(ends),
-        records=[tree.get("records") for tree in attributes],
+        records=[seen for tree in attributes if (seen := tree.get("records"))],
     )
 
 

@@ -485,7 +485,9 @@ class Wrapped(Net):
         self.multi = wrappers.MultioutputWrapper(torchmetrics.MeanSquaredError(), 3)
         self.classwise = wrappers.ClasswiseWrapper(torchmetrics.Accuracy(**classes, average=None))
         self.running = wrappers.Running(torchmetrics.MeanMetric(), window=3)
-        self.tasks = wrappers.MultitaskWrapper({"a": torchmetrics.MeanMetric(), "b": torchmetrics.MeanMetric()})
+        self.tasks = wrappers.MultitaskWrapper(
+            {"a": torchmetrics.MeanMetric(), "b": torchmetrics.MeanMetric()}
+        )
         self.sum = torchmetrics.MeanMetric() + torchmetrics.SumMetric()
         self.cat = torchmetrics.CatMetric()
 
@@ -886,7 +888,10 @@ class Together(torch.optim.Optimizer):
 
     def __init__(self, params: Any) -> None:
         params = list(params)
-        self.parts = [torch.optim.SGD(params[:2], lr=0.1, momentum=0.9), torch.optim.Adam(params[2:], lr=0.02)]
+        self.parts = [
+            torch.optim.SGD(params[:2], lr=0.1, momentum=0.9),
+            torch.optim.Adam(params[2:], lr=0.02),
+        ]
         super().__init__(params, {"lr": 0.1})
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 

@@ -80,7 +80,8 @@ CASES = {
     "pruning by hand": case("PrunedByHand", orders=ORDERS),
     "pruning": Case("Net", callbacks=[prunes("pruning")]),
     "pruning that is not permanent": Case(
-        "Net", callbacks=[prunes("pruning", make_pruning_permanent=False, use_lottery_ticket_hypothesis=False)]
+        "Net",
+        callbacks=[prunes("pruning", make_pruning_permanent=False, use_lottery_ticket_hypothesis=False)],
     ),
     "pruning of rows": Case(
         "Net",
@@ -123,7 +124,10 @@ def test_units_in_parts_equal_one_ordinary_fit(case: Case) -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("AddedFunction", "block became a Block during training.*because of activation: make it in the construc"),
+        (
+            "AddedFunction",
+            "block became a Block during training.*because of activation: make it in the construc",
+        ),
         ("ParametrizedLater", r"net\.0 became a ParametrizedLinear during training"),
         ("NormedLater", r"net\.0 has got or lost a hook during training \(SpectralNorm\)"),
         ("Hooked", r"net\.0 has got or lost a hook during training"),
@@ -141,7 +145,9 @@ def test_callbacks_that_the_module_brings_are_refused_before_training() -> None:
     task("BringsCallbacks").check({})
 
 
-@pytest.mark.parametrize("module", ["Lazy", "LazyConv", "Buffers", "Growing", "Added", "PrunedByHand", "Wrapped"])
+@pytest.mark.parametrize(
+    "module", ["Lazy", "LazyConv", "Buffers", "Growing", "Added", "PrunedByHand", "Wrapped"]
+)
 def test_the_module_of_a_state_computes_what_it_did(module: str) -> None:
     *_, (unit, result) = units(case(module))
     loaded = task(module).load_module({}, hop(result.state), unit.seed)
@@ -154,7 +160,11 @@ def test_the_module_of_a_state_computes_what_it_did(module: str) -> None:
     ("module", "made", "message"),
     [
         ("lightning_zoo:Net", {"width": 5}, "the checkpoint does not fit Net: .*size mismatch"),
-        ("ordinary_zoo:Growing", {"width": 5}, r"made by a model with Growing\.head built as .*, here it is "),
+        (
+            "ordinary_zoo:Growing",
+            {"width": 5},
+            r"made by a model with Growing\.head built as .*, here it is ",
+        ),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(module: str, made: dict[str, int], message: str) -> None:
