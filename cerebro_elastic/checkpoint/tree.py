@@ -1,13 +1,13 @@
 """State trees as JSON and a flat dict of tensors; nothing is ever pickled or unpickled.
 
 What a state may hold: dict, OrderedDict (with its attributes, such as a state dict's ``_metadata``),
-defaultdict (of a plain type; with any other factory it comes back as dict), Counter (``MultiStepLR`` has one),
-list, tuple, deque, set, frozenset, str, bytes, bool, int, float, complex, ``None``, strided and sparse tensors,
-numpy arrays and scalars, ``torch.dtype``, ``torch.device``, ``torch.Size``; and ``DTensor``s that are divided by
-rows, of which a rank has its own.
-The round trip keeps types and bits, the order of dicts, and tensors' dense memory layouts
-(``channels_last`` stays so). Tensors that are the same memory with the same shape (tied weights) are
-stored once and stay tied; other sharing between objects is not kept. Tensors come back on the CPU.
+defaultdict (of a plain type; with any other factory it comes back as dict), Counter (``MultiStepLR`` has
+one), list, tuple, deque, set, frozenset, str, bytes, bool, int, float, complex, ``None``, strided and sparse
+tensors, numpy arrays and scalars, ``torch.dtype``, ``torch.device``, ``torch.Size``; and ``DTensor``s that
+are divided by rows, of which a rank has its own. The round trip keeps types and bits, the order of dicts, and
+tensors' dense memory layouts (``channels_last`` stays so). Tensors that are the same memory with the same
+shape (tied weights) are stored once and stay tied; other sharing between objects is not kept. Tensors come
+back on the CPU.
 
 In JSON, an object with one key that begins with ``$`` is a tagged value, any other object a dict.
 """
@@ -223,8 +223,12 @@ def _from_sparse(parts: list[Any]) -> Tensor:
     layout = getattr(torch, name)
     # Checked, for a checkpoint may be a stranger's: wrong indices would read other memory.
     if layout is torch.sparse_coo:
-        return torch.sparse_coo_tensor(*tensors, size=shape, is_coalesced=whole, check_invariants=True)
-    return torch.sparse_compressed_tensor(*tensors, size=shape, layout=layout, check_invariants=True)
+        return torch.sparse_coo_tensor(
+            tensors[0], tensors[1], size=shape, is_coalesced=whole, check_invariants=True
+        )
+    return torch.sparse_compressed_tensor(
+        tensors[0], tensors[1], tensors[2], size=shape, layout=layout, check_invariants=True
+    )
 
 
 def _name(path: Path) -> str:

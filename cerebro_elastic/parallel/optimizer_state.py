@@ -3,10 +3,9 @@
 ``torch.optim.Optimizer.state_dict`` numbers parameters in the order in which the optimizer got
 them. Names survive what numbers do not: another order, another parallelism, a look by a person.
 
-The state is read from the optimizer and put into it as it is, value by value. Its ``load_state_dict`` would change
-it: that makes a slot's dtype its parameter's, and of a string or an array something else. An optimizer that has a
-state dict of its own is asked for it as well.
-"""
+The state is read from the optimizer and put into it as it is, value by value. Its ``load_state_dict`` would
+change it: that makes a slot's dtype its parameter's, and of a string or an array something else. An optimizer
+that has a state dict of its own is asked for it as well."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from cerebro_elastic.errors import CheckpointError, TaskError
 NamedState = Mapping[str, Any]
 """``{"state": {name: {slot: value}}, "param_groups": [{"params": [name, ...], "lr": ..., ...}]}``
 
-Only where an optimizer has them: ``"others"``, the pairs of its state whose keys are no parameters; ``"inner"``, the
-states of optimizers that it has as attributes, by name; ``"own"``, what its own ``state_dict`` gives.
-"""
+Only where an optimizer has them: ``"others"``, the pairs of its state whose keys are no parameters;
+``"inner"``, the states of optimizers that it has as attributes, by name; ``"own"``, what its own
+``state_dict`` gives. """
 
 _OWN = ("params", "param_names")
 """What a group says of its parameters: always the live optimizer's, never the saved one's."""
@@ -115,15 +114,15 @@ def check_groups(live: Sequence[Sequence[str]], saved: Sequence[Mapping[str, Any
 
 
 def group_names(optimizer: Optimizer, model: nn.Module) -> list[list[str]]:
-    """The names of the parameters of each group, in the optimizer's order. Raises ``TaskError`` for a parameter
-    that is not ``model``'s."""
+    """The names of the parameters of each group, in the optimizer's order. Raises ``TaskError`` for a
+    parameter that is not ``model``'s."""
     name_of = _names(model)
     groups = [[name_of.get(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
     if any(name is None for names in groups for name in names):
         raise TaskError(
             f"{type(optimizer).__name__} optimizes a parameter that is not the model's, so it has no name: "
-            "make it a parameter of the model (self.x = nn.Parameter(...)), and tell the optimizer of each that "
-            "takes the place of another during training"
+            "make it a parameter of the model (self.x = nn.Parameter(...)), and tell the optimizer of each "
+            "that takes the place of another during training"
         )
     return [[name for name in names if name is not None] for names in groups]
 

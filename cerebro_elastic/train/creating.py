@@ -1,9 +1,9 @@
-"""New modules for a model that training has given more of: without unpickling, and without running a constructor.
+"""New modules for a model that training has given more of: without unpickling, and without running a
+constructor.
 
-A new module is a copy of one of its class that the model is built with, or an empty one of its class, filled with
-the new one's plain attributes. The class is one of torch's own layers, or is defined in a file that a class of the
-model is from: nothing else is made from a name in a checkpoint.
-"""
+A new module is a copy of one of its class that the model is built with, or an empty one of its class, filled
+with the new one's plain attributes. The class is one of torch's own layers, or is defined in a file that a
+class of the model is from: nothing else is made from a name in a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _LAYERS = "torch.nn.modules."
 
 
 class Creator:
-    """Says how the new modules of ``model`` can be created. ``kept`` are the paths of those that are as built."""
+    """Says how the new modules of ``model`` can be created. ``kept`` are the paths of those that are as
+    built."""
 
     def __init__(self, model: nn.Module, kept: Iterable[str]) -> None:
         self._model = model
@@ -45,14 +46,15 @@ class Creator:
                 return {"like": name, "attributes": plain}
         why = "hooks" if hooks else ", ".join(sorted(other)) or f"the class {name_of(type(module))}"
         raise TaskError(
-            f"{type(self._model).__name__}.{path} became a {type(module).__name__} during training, which cannot be "
-            f"made again in the next unit, because of {why}: make it in the constructor and begin to use it later, "
-            "or build it of torch's layers and plain attributes"
+            f"{type(self._model).__name__}.{path} became a {type(module).__name__} during training, which "
+            f"cannot be made again in the next unit, because of {why}: make it in the constructor and begin "
+            "to use it later, or build it of torch's layers and plain attributes"
         )
 
 
 def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module]) -> nn.Module:
-    """A module of the class named ``kind`` without tensors and modules, to be put beside those that are ``built``."""
+    """A module of the class named ``kind`` without tensors and modules, to be put beside those that are
+    ``built``."""
     if recipe["like"] is not None:
         like = built[recipe["like"]]
         inside = [*like._modules.values(), *like._parameters.values(), *like._buffers.values()]
@@ -87,7 +89,7 @@ def _classes(modules: Iterable[nn.Module]) -> dict[str, type[nn.Module]]:
 
 def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Plain ones, and others."""
-    plain, other = {}, {}
+    plain, other = dict[str, Any](), dict[str, Any]()
     for name, value in _kept_by(module).items():
         if name not in _OWN:
             (plain if _is_plain(value) else other)[name] = value
@@ -99,7 +101,7 @@ def _kept_by(module: nn.Module) -> Mapping[str, Any]:
     if type(module).__getstate__ is object.__getstate__:
         return vars(module)
     try:
-        state = module.__getstate__()
+        state = module.__getstate__()  # type: ignore[no-untyped-call]
     except Exception:  # some refuse, such as parametrized ones
         return vars(module)
     return state if isinstance(state, dict) else vars(module)

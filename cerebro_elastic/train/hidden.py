@@ -1,4 +1,5 @@
-"""Buffers that no state dict has (``persistent=False``), of a plain model: what training writes to them hops, too."""
+"""Buffers that no state dict has (``persistent=False``), of a plain model: what training writes to them hops,
+too."""
 
 from __future__ import annotations
 

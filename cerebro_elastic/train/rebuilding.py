@@ -26,8 +26,8 @@ def rebuild(
     named: Sequence[Mapping[str, Any]],
 ) -> None:
     """Give ``model`` and ``optimizers``, which are as ``built``, the ``changes`` that training has made; the
-    optimizers' states are ``named``. Values are to be loaded. Raises ``CheckpointError`` if the changes were made
-    to a model that was built as another."""
+    optimizers' states are ``named``. Values are to be loaded. Raises ``CheckpointError`` if the changes were
+    made to a model that was built as another."""
     if "parts" in changes:
         _Rebuilding(model, built, changes["parts"]).do()
     if "groups" in changes:
@@ -41,7 +41,7 @@ def become_real(model: nn.Module) -> None:
     """Have the lazy modules of ``model`` that have values do what they do behind their first forward."""
     for module in model.modules():
         if isinstance(module, LazyModuleMixin) and "_initialize_hook" in vars(module):
-            if module.has_uninitialized_params():  # type: ignore[misc]
+            if module.has_uninitialized_params():
                 continue
             for name in ("_initialize_hook", "_load_hook"):
                 getattr(module, name).remove()
@@ -99,13 +99,13 @@ class _Rebuilding:
             tables[kind][name] = own if specs.get(name) == spec else self._tensor(own, specs.get(name), spec)
             if spec[0] == "hidden":
                 hidden.add(name)
-            vars(module).pop(name, None)
+            module.__dict__.pop(name, None)
         _refill(module._parameters, tables["parameter"])
         _refill(module._buffers, tables["buffer"])
         module._non_persistent_buffers_set = hidden
         inside = {name: None if at is None else self._modules[at] for name, at in now.modules}
         for name in inside:
-            vars(module).pop(name, None)
+            module.__dict__.pop(name, None)
         _refill(module._modules, inside)
         if was is not None and becomes_real(was, now):
             become_real(module)
@@ -115,9 +115,9 @@ class _Rebuilding:
             return None
         if LAZY in now:
             return own
-        kind, dtype, shape, strides, layout, grad = now
+        kind, dtype, shape, strides, _layout, grad = now
         if own is not None and is_lazy(own):
-            own.materialize(shape, dtype=dtype)  # type: ignore[attr-defined]
+            own.materialize(shape, dtype=dtype)
             return own.requires_grad_(grad) if kind == "parameter" else own
         fresh = _empty(dtype, shape, strides, self._device)
         if kind != "parameter":
@@ -167,6 +167,6 @@ def _prune(module: nn.Module, specs: dict[str, Spec], name: str, pruned: bool) -
 
 def _otherwise(what: str, was: Any, now: Any) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint was made by a model with {what} built as {was}, here it is {now}: build the same model in "
-        "every unit, from hyper-parameters alone"
+        f"the checkpoint was made by a model with {what} built as {was}, here it is {now}: build the same "
+        "model in every unit, from hyper-parameters alone"
     )

@@ -1,10 +1,9 @@
 """What a model consists of, and what training has changed of that.
 
 Every unit builds its model anew, while in an ordinary fit one model lives on: lazy layers become real ones,
-buffers get another shape or type, parameters and layers come and go. What a unit's model consists of when it is
-built is compared with what it consists of in the end; the difference hops, and ``rebuilding`` makes it again in
-the next unit's model, before that gets its values.
-"""
+buffers get another shape or type, parameters and layers come and go. What a unit's model consists of when it
+is built is compared with what it consists of in the end; the difference hops, and ``rebuilding`` makes it
+again in the next unit's model, before that gets its values."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from cerebro_elastic.parallel.optimizer_state import group_names
 from cerebro_elastic.train import creating
 
 Spec: TypeAlias = tuple[Any, ...]
-"""A tensor: what it is (``parameter``, ``buffer``, or ``hidden`` for a buffer that no state dict has), and its
-dtype, shape, strides, layout and whether it has gradients; or only its name elsewhere in the model, if it is tied,
-or ``lazy``, or nothing if it is ``None``."""
+"""A tensor: what it is (``parameter``, ``buffer``, or ``hidden`` for a buffer that no state dict has), and
+its dtype, shape, strides, layout and whether it has gradients; or only its name elsewhere in the model, if it
+is tied, or ``lazy``, or nothing if it is ``None``."""
 
 LAZY = "lazy"
 PRUNED = "pruned:"
@@ -33,8 +32,8 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 
 class Part(NamedTuple):
-    """A module of a model: its class, the modules in it by name and by where they are first met, its tensors by
-    name, and its hooks."""
+    """A module of a model: its class, the modules in it by name and by where they are first met, its tensors
+    by name, and its hooks."""
 
     kind: str
     modules: tuple[tuple[str, str | None], ...]
@@ -58,7 +57,8 @@ class Structure:
         self._kinds = [type(optimizer) for optimizer in optimizers]
 
     def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-        """What training has changed: nothing, as a rule. Raises ``TaskError`` for what cannot be built again."""
+        """What training has changed: nothing, as a rule. Raises ``TaskError`` for what cannot be built
+        again."""
         if [type(optimizer) for optimizer in optimizers] != self._kinds:
             raise TaskError(
                 f"{type(model).__name__} had the optimizers {_kinds(self._kinds)} and has "
@@ -76,7 +76,7 @@ class Structure:
         paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
         kept = {path: part for path, part in self.outline.items() if path not in paths}
         creator = creating.Creator(model, kept)
-        parts = {}
+        parts: dict[str, Change] = {}
         for path in paths:
             was, is_now = self.outline.get(path), now.get(path)
             change: dict[str, Any] = {"was": was and tuple(was), "now": is_now and tuple(is_now)}
@@ -172,8 +172,8 @@ def _check_hooks(model: nn.Module, path: str, was: Part, now: Part) -> None:
             dict.fromkeys(hook for hook in [*before, *after] if hook not in before or hook not in after)
         )
         raise TaskError(
-            f"{where(model, path)} has got or lost a hook during training ({changed or 'their order'}), which the "
-            "next unit's would lack: register hooks in the constructor or in setup(), and keep them"
+            f"{where(model, path)} has got or lost a hook during training ({changed or 'their order'}), "
+            "which the next unit's would lack: register hooks in the constructor or in setup(), and keep them"
         )
 
 

@@ -40,13 +40,12 @@ def never(_done: int) -> bool:
 class UnitJob:
     """All that a unit's result may depend on (purity, invariant 7).
 
-    ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is
-    the number of rows of training partition ``j``, so that the length of the whole epoch is
-    known; ``validation`` has the validation partitions if validation belongs to the epoch's last unit, else it
-    is empty. Only a unit that ``validates`` reads them; in the others they are fetched if somebody looks into
-    them. ``state`` is ``None`` for a config's first unit; it is given away, so that the unit may train in its
-    very tensors.
-    If ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
+    ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is the number of
+    rows of training partition ``j``, so that the length of the whole epoch is known; ``validation`` has the
+    validation partitions if validation belongs to the epoch's last unit, else it is empty. Only a unit that
+    ``validates`` reads them; in the others they are fetched if somebody looks into them. ``state`` is
+    ``None`` for a config's first unit; it is given away, so that the unit may train in its very tensors. If
+    ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
     have set in it (learning rates, say) is set anew by ``hparams``, and all else is inherited
     (``train/inheriting.py``). ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
     ``choice`` says by which parallelism the unit is trained, and on how many ranks.

@@ -60,8 +60,8 @@ class Attributes:
 
     def carry(self, changes_allowed: bool = False, new: Collection[str] = ()) -> Tree:
         """The attributes' tree. Raises ``TaskError`` if a value that is not plain was assigned since
-        ``watch``, unless ``changes_allowed``: after a config's last unit nothing hops. The parts with the paths
-        ``new`` were added since, and will be again."""
+        ``watch``, unless ``changes_allowed``: after a config's last unit nothing hops. The parts with the
+        paths ``new`` were added since, and will be again."""
         tree = self._tree()
         for name, value in self._not_plain(tree).items():
             if (

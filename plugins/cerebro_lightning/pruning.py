@@ -1,4 +1,5 @@
-"""Lightning's ``ModelPruning`` between units: masks hop, and are not applied for good before the training's end."""
+"""Lightning's ``ModelPruning`` between units: masks hop, and are not applied for good before the training's
+end."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from torch import Tensor
 
 
 def made_in_setup(owner: object) -> frozenset[str]:
-    """Names of attributes that the callback's ``setup`` makes anew: copies of the layers as they are built."""
+    """Names of attributes that the callback's ``setup`` makes anew: copies of the layers as they are
+    built."""
     return frozenset({"_original_layers"}) if isinstance(owner, ModelPruning) else frozenset()
 
 
 @contextmanager
 def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
-    """A checkpoint that is made inside has the weights and their masks. By default ``ModelPruning`` would save
-    weights that are pruned for good."""
+    """A checkpoint that is made inside has the weights and their masks. By default ``ModelPruning`` would
+    save weights that are pruned for good."""
     permanent = [callback for callback in _pruning(callbacks) if callback._make_pruning_permanent]
     for callback in permanent:
         callback._make_pruning_permanent = False
@@ -30,8 +32,9 @@ def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
 
 
 def gone_on(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
-    """For each ``ModelPruning`` the numbers of the parameters whose first values are trained by now: Lightning
-    puts a parameter back to these by reference, so that from then on they are the parameter itself."""
+    """For each ``ModelPruning`` the numbers of the parameters whose first values are trained by now:
+    Lightning puts a parameter back to these by reference, so that from then on they are the parameter
+    itself."""
     return [
         [number for number, first, own in _first_values(callback) if first.data_ptr() == own.data_ptr()]
         for callback in _pruning(callbacks)

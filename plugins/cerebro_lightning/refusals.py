@@ -89,8 +89,9 @@ def refuse_lazy(module: pl.LightningModule, name: str) -> None:
     """The same for layers that have not seen a batch."""
     if lazy := [path for path, parameter in module.named_parameters() if is_lazy(parameter)]:
         raise TaskError(
-            f"{type(module).__name__}.{lazy[0]} is lazy, and {name} has to know its shape before the first batch: "
-            "call the layers once, on a batch of zeros, in the constructor or configure_model; or choose single"
+            f"{type(module).__name__}.{lazy[0]} is lazy, and {name} has to know its shape before the first "
+            "batch: call the layers once, on a batch of zeros, in the constructor or configure_model; or "
+            "choose single"
         )
 
 

@@ -123,9 +123,9 @@ class SeveralRanks(NamedStateStrategy):
                 return module.training_step(*args, **kwargs)
         if _flags(module) != self._trained:
             raise TaskError(
-                f"{type(module).__name__} has frozen, unfrozen, added or reshaped parameters during the training, "
-                "which on several ranks would have no effect until the next unit: train it with `parallelism: "
-                "single`"
+                f"{type(module).__name__} has frozen, unfrozen, added or reshaped parameters during the "
+                "training, which on several ranks would have no effect until the next unit: train it with "
+                "`parallelism: single`"
             )
         return model("training_step", *args, **kwargs)
 
@@ -240,8 +240,8 @@ class Sharded(SeveralRanks):
         assert self.lightning_module is not None
         if not allowed and _buffers(self.lightning_module) != self._whole_buffers:
             raise TaskError(
-                f"{type(self.lightning_module).__name__} has buffers that got another shape or type during the "
-                f"training, which {self._name} cannot hand on: choose single or ddp"
+                f"{type(self.lightning_module).__name__} has buffers that got another shape or type during "
+                f"the training, which {self._name} cannot hand on: choose single or ddp"
             )
         return {} if self._state is None else dict(self._state["cerebro"].get("structure", {}))
 

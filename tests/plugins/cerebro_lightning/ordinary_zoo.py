@@ -707,7 +707,7 @@ def _seen(trainer: Any) -> dict[str, Any]:
     num_devices device_ids num_nodes world_size local_rank node_rank global_rank is_global_zero precision
     accumulate_grad_batches gradient_clip_val gradient_clip_algorithm log_every_n_steps limit_train_batches
     limit_val_batches overfit_batches fast_dev_run reload_dataloaders_every_n_epochs interrupted
-    received_sigterm evaluating predicting ckpt_path enable_checkpointing num_sanity_val_steps""".split()
+    received_sigterm evaluating predicting ckpt_path enable_checkpointing num_sanity_val_steps""".split()  # noqa: SIM905
     return {
         **{name: getattr(trainer, name, None) for name in names},
         **{name: {key: float(value) for key, value in getattr(trainer, name).items()} for name in metrics},
