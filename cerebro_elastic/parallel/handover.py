@@ -41,8 +41,8 @@ def load_values(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
     except RuntimeError as exc:
         story = " ".join(str(exc).split())
         raise CheckpointError(
-            f"the checkpoint does not fit {type(model).__name__}: {story}; build the same model in every unit, "
-            "from hyper-parameters alone"
+            f"the checkpoint does not fit {type(model).__name__}: {story}; build the same model in every "
+            "unit, from hyper-parameters alone"
         ) from exc
 
 

@@ -321,7 +321,7 @@ class SubEpoch:
 
     def _set_up_validation(self, seen: Mapping[int, int] | None) -> None:
         """Now and not at the epoch's end, if it was: it resets the count of validation batches."""
-        if seen is None:
+        if seen is None or not self._trainer.enable_validation:
             return
         self._trainer.validating = True
         self._validation.setup_data()
