@@ -1,12 +1,13 @@
 """State trees as JSON and a flat dict of tensors; nothing is ever pickled or unpickled.
 
 What a state may hold: dict, OrderedDict (with its attributes, such as a state dict's ``_metadata``),
-defaultdict (comes back as dict), Counter (``MultiStepLR`` has one), list, tuple, set, frozenset,
-str, bytes, bool, int, float, complex, ``None``, strided tensors, numpy arrays and scalars, ``torch.dtype``,
-``torch.device``, ``torch.Size``; and ``DTensor``s that are divided by rows, of which a rank has its own.
-The round trip keeps types and bits, the order of dicts, and tensors' dense memory layouts
-(``channels_last`` stays so). Tensors that are the same memory with the same shape (tied weights) are
-stored once and stay tied; other sharing between objects is not kept. Tensors come back on the CPU.
+defaultdict (of a plain type; with any other factory it comes back as dict), Counter (``MultiStepLR`` has
+one), list, tuple, deque, set, frozenset, str, bytes, bool, int, float, complex, ``None``, strided and sparse
+tensors, numpy arrays and scalars, ``torch.dtype``, ``torch.device``, ``torch.Size``; and ``DTensor``s that
+are divided by rows, of which a rank has its own. The round trip keeps types and bits, the order of dicts, and
+tensors' dense memory layouts (``channels_last`` stays so). Tensors that are the same memory with the same
+shape (tied weights) are stored once and stay tied; other sharing between objects is not kept. Tensors come
+back on the CPU.
 
 In JSON, an object with one key that begins with ``$`` is a tagged value, any other object a dict.
 """
@@ -17,7 +18,7 @@ import base64
 import json
 import math
 import struct
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
@@ -31,6 +32,8 @@ Json: TypeAlias = Any
 Path: TypeAlias = tuple[Any, ...]
 
 _KEYS = {str, int, float, bool, type(None), tuple, bytes, frozenset}
+_FACTORIES: dict[str, type] = {kind.__name__: kind for kind in (list, dict, set, int, float, str)}
+"""What a defaultdict may make, and have again."""
 _NATIVE_INT = 1 << 63  # beyond it JSON readers of other languages, and Python's digit limit, give way
 
 
@@ -92,6 +95,8 @@ class _Encoder:
             return value
         if encode := _SCALARS.get(kind):
             return encode(value)
+        if kind is defaultdict and value.default_factory in _FACTORIES.values():
+            return {"$default": [value.default_factory.__name__, self._pairs(value, path)]}
         if kind in (dict, defaultdict):
             return self._dict(value, path)
         if kind is Counter:
@@ -103,6 +108,8 @@ class _Encoder:
             return self._items(value, path)
         if kind is tuple:
             return {"$tuple": self._items(value, path)}
+        if kind is deque:
+            return {"$deque": [self._items(value, path), value.maxlen]}
         if kind in (set, frozenset):  # hash order differs between processes, the digest must not
             return {f"${kind.__name__}": sorted(self._items(value, path), key=json.dumps)}
         if kind is Tensor:
@@ -133,11 +140,13 @@ class _Encoder:
         ]
 
     def _add_tensor(self, tensor: Tensor, path: Path) -> Json:
+        if tensor.requires_grad:
+            return _refuse(path, f"a tensor ({tensor.layout}) that requires grad", "detach() it")
+        if tensor.layout in _PARTS:
+            return self._add_sparse(tensor, path)
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
             kind = f"a tensor with layout {tensor.layout} on {tensor.device}"
             return _refuse(path, kind, "store a dense tensor")
-        if tensor.requires_grad:
-            return _refuse(path, "a tensor that requires grad", "detach() it")
         memory = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
         same = (*memory, tensor.dtype, tensor.is_conj(), tensor.is_neg())
         if not tensor.numel():
@@ -145,6 +154,14 @@ class _Encoder:
         if same not in self._tied:
             self._tied[same] = self._place(tensor.resolve_conj().resolve_neg(), path, "$tensor")
         return self._tied[same]
+
+    def _add_sparse(self, tensor: Tensor, path: Path) -> Json:
+        parts = [
+            self.encode(getattr(tensor, part)(), (*path, part.strip("_"))) for part in _PARTS[tensor.layout]
+        ]
+        whole = tensor.layout is not torch.sparse_coo or tensor.is_coalesced()
+        layout = str(tensor.layout).removeprefix("torch.")
+        return {"$sparse": [layout, list(tensor.shape), whole, *parts]}
 
     def _add_divided(self, tensor: Any, path: Path) -> Json:
         """Ties are seen by the object: an empty part has no memory."""
@@ -188,6 +205,30 @@ def _tensor(stored: Tensor, leaf: Mapping[str, Any]) -> Tensor:
     """``stored`` with its axes back in place; the memory stays as it is."""
     order = leaf.get("order")
     return stored if order is None else stored.permute(np.argsort(order).tolist())
+
+
+_COMPRESSED = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+
+_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _COMPRESSED[0]),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COMPRESSED[1]),
+}
+"""The dense tensors that a sparse one consists of."""
+
+
+def _from_sparse(parts: list[Any]) -> Tensor:
+    """What is not coalesced stays so: gradients that are added up later add up in the same order."""
+    name, shape, whole, *tensors = parts
+    layout = getattr(torch, name)
+    # Checked, for a checkpoint may be a stranger's: wrong indices would read other memory.
+    if layout is torch.sparse_coo:
+        return torch.sparse_coo_tensor(
+            tensors[0], tensors[1], size=shape, is_coalesced=whole, check_invariants=True
+        )
+    return torch.sparse_compressed_tensor(
+        tensors[0], tensors[1], tensors[2], size=shape, layout=layout, check_invariants=True
+    )
 
 
 def _name(path: Path) -> str:
@@ -250,6 +291,9 @@ _DECODE: dict[str, Callable[[Any], Any]] = {
     "$dict": lambda pairs: {key: item for key, item in pairs},  # noqa: C416 - pairs are lists
     "$counter": _from_counter,
     "$ordered": _from_ordered,
+    "$default": lambda parts: defaultdict(_FACTORIES[parts[0]], ((key, item) for key, item in parts[1])),
+    "$deque": lambda parts: deque(parts[0], parts[1]),
+    "$sparse": _from_sparse,
     "$tuple": tuple,
     "$set": set,
     "$frozenset": frozenset,

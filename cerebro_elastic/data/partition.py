@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,29 @@ class Partition:
 def open_partition(index: int, rows: int, paths: Mapping[str, Path]) -> Partition:
     """The partition whose columns are these ``.npy`` files, memory-mapped."""
     return Partition(index, rows, {name: np.load(path, mmap_mode="r") for name, path in paths.items()})
+
+
+def unopened(index: int, rows: int, fetch: Callable[[], Partition]) -> Partition:
+    """The partition that ``fetch`` gives, which is not called before somebody asks for a column."""
+    return Partition(index, rows, _Unopened(fetch))
+
+
+class _Unopened(Mapping[str, NDArray[np.generic]]):
+    def __init__(self, fetch: Callable[[], Partition]) -> None:
+        self._fetch = fetch
+
+    @cached_property
+    def _columns(self) -> Mapping[str, NDArray[np.generic]]:
+        return self._fetch().columns
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
 
 
 def _path_or_content(column: NDArray[np.generic]) -> Path | NDArray[np.generic]:

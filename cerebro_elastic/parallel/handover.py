@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.parallel.construct import keeps_tensors
 
 
@@ -18,15 +21,48 @@ def hand_over(model: nn.Module, state: Mapping[str, Any]) -> None:
     live = {} if keeps_tensors(model) else model.state_dict(keep_vars=True)
     for name, own in live.items():
         value = given.get(name)
-        if isinstance(own, Tensor) and isinstance(value, Tensor) and _alike(own, value):
+        if isinstance(own, Tensor) and isinstance(value, Tensor) and not is_lazy(own) and _alike(own, value):
             own.data = value
             given[name] = own
-    model.load_state_dict(given)
+    load_values(model, given)
+
+
+def load_values(model: nn.Module, state: Mapping[str, Any], *, strict: bool = True) -> None:
+    """``model.load_state_dict``, for sparse tensors, too; what is lazy in ``model`` need not be in ``state``.
+    Raises ``CheckpointError`` if it does not fit."""
+    for name, value in state.items():
+        if isinstance(value, Tensor) and value.layout is not torch.strided:
+            _put_sparse(model, name, value)
+    lazy = {name for name, value in _tensors(model) if is_lazy(value)} - state.keys()
+    try:
+        keys = model.load_state_dict(state, strict=strict and not lazy)
+        if strict and lazy and (wrong := {*keys.missing_keys, *keys.unexpected_keys} - lazy):
+            raise RuntimeError(f"missing or unexpected: {', '.join(sorted(wrong))}")
+    except RuntimeError as exc:
+        story = " ".join(str(exc).split())
+        raise CheckpointError(
+            f"the checkpoint does not fit {type(model).__name__}: {story}; build the same model in every "
+            "unit, from hyper-parameters alone"
+        ) from exc
+
+
+def _put_sparse(model: nn.Module, name: str, value: Tensor) -> None:
+    """As it is: into a sparse tensor with other elements none can be copied."""
+    path, _, leaf = name.rpartition(".")
+    owner = model.get_submodule(path)
+    own = owner._buffers.get(leaf)
+    if own is not None:
+        owner._buffers[leaf] = value.to(own.device, copy=True)
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
 def _alike(own: Tensor, value: Tensor) -> bool:
     """Whether ``value`` can take the place of ``own``: in the same order, and with all of its memory."""
-    return (
+    return own.layout is value.layout is torch.strided and (
         (own.shape, own.dtype, own.device, own.stride())
         == (value.shape, value.dtype, value.device, value.stride())
         and type(value) is Tensor

@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
@@ -54,7 +55,7 @@ def check_room(parts: Parts, parallelism: Parallelism, ranks: int, device: torch
 
 def weight(parts: Parts) -> tuple[int, int, int]:
     """Bytes of all parameters, of their gradients, and of the optimizer's slots."""
-    everything = list(parts.model.parameters())
+    everything = [parameter for parameter in parts.model.parameters() if not is_lazy(parameter)]
     trained = sum(p.nbytes for p in everything if p.requires_grad)
     return sum(p.nbytes for p in everything), trained, round(trained * _slots(parts.optimizer))
 

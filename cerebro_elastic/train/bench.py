@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from cerebro_elastic.core.values import Choice, Config, Phase, Spec, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Split, read_manifest
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
@@ -81,9 +82,6 @@ class Bench:
     ) -> UnitJob:
         """The job that ``unit`` is for ``config`` as it stands: all of it, or the rest if it is begun."""
         rows = self._manifest.rows
-        last = len(config.visited) + 1 == self._plan.partitions
-        validates = unit.phase is Phase.TRAIN and last and not self._plan.evaluations
-        valid = range(len(self._manifest.valid)) if validates else ()
         return UnitJob(
             unit=unit,
             hparams=config.hparams,
@@ -92,7 +90,7 @@ class Bench:
             visited=config.visited,
             rows=rows,
             partition=self.fetch(unit.phase, unit.partition, beat),
-            validation=[self.fetch(Phase.EVALUATE, j, beat) for j in valid],
+            validation=self._validation(config, unit, beat),
             loader=self._loader,
             state=state,
             inherits=config.parent.hparams if config.parent and is_newborn(config) else None,
@@ -103,6 +101,22 @@ class Bench:
             stop=stop,
             room=room,
         )
+
+    def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
+        """Fetched for the unit that validates; the others know its size, and fetch what they look into."""
+        if unit.phase is Phase.EVALUATE or self._plan.evaluations:
+            return []
+        last = len(config.visited) + 1 == self._plan.partitions
+
+        def fetch(index: int) -> Partition:
+            return self.fetch(Phase.EVALUATE, index, beat)
+
+        return [
+            fetch(index)
+            if last and unit.phase is Phase.TRAIN
+            else unopened(index, rows, partial(fetch, index))
+            for index, rows in enumerate(files.rows for files in self._manifest.valid)
+        ]
 
     def perform(self, job: UnitJob) -> UnitResult:
         """Train, perhaps as a trial, or evaluate, as the unit says."""

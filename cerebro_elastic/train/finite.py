@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 
 def not_finite(metrics: Mapping[str, float], parameters: Iterable[tuple[str, Tensor]] = ()) -> str | None:
@@ -17,7 +18,7 @@ def not_finite(metrics: Mapping[str, float], parameters: Iterable[tuple[str, Ten
     for name, value in metrics.items():
         if "loss" in name.lower() and not math.isfinite(value):
             return f"the metric {name} is {value}"
-    trained = {name: _real(p) for name, p in parameters if p.requires_grad and p.numel()}
+    trained = {n: _real(p) for n, p in parameters if p.requires_grad and not is_lazy(p) and p.numel()}
     # The extremes of a tensor are NaN or infinite if anything in it is; a sum could overflow.
     extremes = [extreme for p in trained.values() for extreme in torch.aminmax(p)]
     if not extremes or torch.stack(extremes).isfinite().all():

@@ -29,13 +29,19 @@ from cerebro_elastic.parallel.weight import check_room
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed, rng
 from cerebro_elastic.train.finite import not_finite
+from cerebro_elastic.train.hidden import HiddenBuffers
 from cerebro_elastic.train.inheriting import options, set_anew
 from cerebro_elastic.train.ready_made import Mean, evaluation_pass, train_pass
+from cerebro_elastic.train.rebuilding import rebuild
+from cerebro_elastic.train.structure import Structure, dense
 from cerebro_elastic.train.task import State, Stopped, UnitJob
 from cerebro_elastic.train.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
 """The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
+
+_WHOLE = ("single", "ddp")
+"""The parallelisms under which a rank has the model as the user has made it."""
 
 
 @dataclass
@@ -82,6 +88,8 @@ class FunctionUnit:
         self._device = torch.device(job.device)
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
+        self._model: nn.Module
+        self._built: Structure
         self._check_passes()
         if job.room is not None:
             self._check_room(job.room)
@@ -89,6 +97,7 @@ class FunctionUnit:
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
         self._options = options(self._parts.optimizer)
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
+        self._hidden = HiddenBuffers(self._model, self._carried("hidden") if self._whole else {})
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
@@ -158,6 +167,7 @@ class FunctionUnit:
             "model": model,
             "optimizer": optimizer,
             "options": self._options,
+            **self._structure(),
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
@@ -167,11 +177,28 @@ class FunctionUnit:
             "others": others,
         }
 
+    @property
+    def _whole(self) -> bool:
+        return self._job.choice.parallelism in _WHOLE
+
+    def _carried(self, key: str) -> Mapping[str, Any]:
+        state = self._job.state
+        carried: Mapping[str, Any] = {} if state is None else state.get(key, {})
+        return carried
+
+    def _structure(self) -> dict[str, Any]:
+        """What training has changed of what the model consists of, and buffers that no state dict has."""
+        if not self._whole:
+            return {key: self._carried(key) for key in ("structure", "hidden")}
+        changes = self._built.changes(self._model, [self._parts.optimizer])
+        return {"structure": changes, "hidden": self._hidden.changed()}
+
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """On several ranks, shards stay where they are: the next unit may want just these."""
         if isinstance(self._parallelism, Sharding) and ranks()[1] > 1:
             return self._parallelism.export_shards(self._parts)
-        return self._parallelism.export(self._parts)
+        model, optimizer = self._parallelism.export(self._parts)
+        return dense(model), optimizer
 
     def not_finite(self, metrics: Mapping[str, float], state: State) -> str | None:
         """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
@@ -193,6 +220,10 @@ class FunctionUnit:
         asked = job.state is None or job.room is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.choice.label}: {refusal}")
+        self._model, optimizers = parts.model, [parts.optimizer]
+        self._built = Structure(parts.model, optimizers)
+        if job.state is not None and (changes := self._carried("structure")):
+            rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
         return parts
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from cerebro_elastic.core.values import Choice, HParams, Unit
+from cerebro_elastic.core.values import Choice, HParams, Phase, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 
@@ -40,12 +40,12 @@ def never(_done: int) -> bool:
 class UnitJob:
     """All that a unit's result may depend on (purity, invariant 7).
 
-    ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is
-    the number of rows of training partition ``j``, so that the length of the whole epoch is
-    known; ``validation`` has the validation partitions if this is the epoch's last unit and
-    validation belongs to it, else it is empty. ``state`` is ``None`` for a config's first unit; it
-    is given away, so that the unit may train in its very tensors.
-    If ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
+    ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is the number of
+    rows of training partition ``j``, so that the length of the whole epoch is known; ``validation`` has the
+    validation partitions if validation belongs to the epoch's last unit, else it is empty. Only a unit that
+    ``validates`` reads them; in the others they are fetched if somebody looks into them. ``state`` is
+    ``None`` for a config's first unit; it is given away, so that the unit may train in its very tensors. If
+    ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
     have set in it (learning rates, say) is set anew by ``hparams``, and all else is inherited
     (``train/inheriting.py``). ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
     ``choice`` says by which parallelism the unit is trained, and on how many ranks.
@@ -87,6 +87,11 @@ class UnitJob:
     def last(self) -> bool:
         """Whether this unit ends the epoch (if it is not stopped before its end)."""
         return len(self.visited) + 1 == len(self.rows)
+
+    @property
+    def validates(self) -> bool:
+        """Whether the unit ends with the epoch's validation (if it is not stopped before its end)."""
+        return bool(self.validation) and self.last and self.unit.phase is Phase.TRAIN
 
 
 @dataclass(frozen=True)

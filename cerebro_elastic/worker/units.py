@@ -160,7 +160,8 @@ class Units:
         """The job, which from now on stops when one of its ranks is to leave and what is left does not fit:
         all ranks at the same batch."""
         size = feed.loader_settings(job).batch_size
-        total = feed.unit_batches(job) + sum(-(-part.rows // size) for part in job.validation)
+        validation = job.validation if job.validates else ()
+        total = feed.unit_batches(job) + sum(-(-part.rows // size) for part in validation)
 
         def save_seconds() -> float:
             # Before the first save, a load says best what one takes.

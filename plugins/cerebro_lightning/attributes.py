@@ -7,7 +7,7 @@ assigning another such value during training is refused, because it would be los
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from types import MethodType
 from typing import Any
@@ -58,12 +58,17 @@ class Attributes:
         """Remember what is not plain, for ``carry`` to compare with."""
         self._constants = self._not_plain(self._tree())
 
-    def carry(self, changes_allowed: bool = False) -> Tree:
+    def carry(self, changes_allowed: bool = False, new: Collection[str] = ()) -> Tree:
         """The attributes' tree. Raises ``TaskError`` if a value that is not plain was assigned since
-        ``watch``, unless ``changes_allowed``: after a config's last unit nothing hops."""
+        ``watch``, unless ``changes_allowed``: after a config's last unit nothing hops. The parts with the
+        paths ``new`` were added since, and will be again."""
         tree = self._tree()
         for name, value in self._not_plain(tree).items():
-            if not changes_allowed and not _same(self._constants.get(name), value):
+            if (
+                not changes_allowed
+                and name.rpartition(".")[0] not in new
+                and not _same(self._constants.get(name), value)
+            ):
                 raise TaskError(
                     f"{type(self._owner).__name__}.{name} was set to a {type(value).__qualname__} during "
                     "training, which cannot hop to another node: keep plain values and tensors, or give its "

@@ -18,10 +18,30 @@ from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.several import SeveralRanks
 
 
+class Rows:
+    """What a loader has of a dataset: its size, for losses that weigh by it."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+
 class EpochLoader:
     """As long as a whole epoch; yields a part of it."""
 
-    def __init__(self, length: int, batches: Callable[[], Iterator[Any]]) -> None:
+    def __init__(
+        self,
+        length: int,
+        batches: Callable[[], Iterator[Any]],
+        *,
+        rows: int = 0,
+        batch_size: int | None = None,
+    ) -> None:
+        """``rows`` are those of the whole epoch."""
+        self.batch_size = batch_size
+        self.dataset = Rows(rows)
         self._length = length
         self._batches = batches
 
@@ -42,14 +62,19 @@ class Batches:
     def training(self) -> EpochLoader:
         """As long as the epoch, of which a trial does not come to the end."""
         trial = self._job.unit.phase is Phase.TRIAL
-        return EpochLoader(feed.epoch_batches(self._job) + trial, self._training)
+        return self._loader(feed.epoch_batches(self._job) + trial, self._training, sum(self._job.rows))
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | None:
-        """All validation partitions in their natural order; none if the module does not validate."""
+        """All validation partitions in their natural order; none if the module does not validate. Units in
+        the middle of an epoch have it, too, for whoever asks for its length, and read nothing of it."""
         job = self._job
         if not job.validation or not is_overridden("validation_step", module):
             return None
-        return EpochLoader(len(list(feed.batch_rows(job, job.validation))), self._validation)
+        length = sum(1 for _ in feed.batch_rows(job, job.validation))
+        return self._loader(length, self._validation, sum(part.rows for part in job.validation))
+
+    def _loader(self, length: int, batches: Callable[[], Iterator[Any]], rows: int) -> EpochLoader:
+        return EpochLoader(length, batches, rows=rows, batch_size=feed.loader_settings(self._job).batch_size)
 
     def _training(self) -> Iterator[Any]:
         job = self._job

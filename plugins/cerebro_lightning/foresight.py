@@ -30,6 +30,7 @@ def refuse(build: Callable[[], pl.LightningModule], by: Stepwise, name: str, ran
             optimizer = _optimizer(module)
         except Exception:  # whatever the user's code needs
             return
+    refusals.refuse_lazy(module, name)
     refusals.refuse_module(module, by, name)
     if isinstance(optimizer, _MockOptimizer):
         raise refusals.without_optimizer(module)

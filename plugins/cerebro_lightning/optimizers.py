@@ -9,13 +9,18 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
+from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import Parallelism, Parts
+from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.parallel.weight import check_room
+from cerebro_elastic.train.rebuilding import rebuild
+from cerebro_elastic.train.structure import Structure, dense
+from cerebro_elastic.train.task import State
 from cerebro_lightning.plain import cloned
 
 
@@ -30,6 +35,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         """``room``: how many bytes a rank may take, if the module is to be weighed before it is trained."""
         super().__init__(device)
         self._room = room
+        self._built: Structure | None = None
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -37,6 +43,43 @@ class NamedStateStrategy(SingleDeviceStrategy):
             assert self.lightning_module is not None
             parts = Parts(self.lightning_module, self.optimizers[0])
             check_room(parts, self.by, self.world_size, self.root_device, self._room)
+
+    def build(self, state: State | None) -> None:
+        """Have the module and its optimizers consist of what they consisted of when ``state`` was taken. What
+        they do before is what they are built as."""
+        module = self.lightning_module
+        assert module is not None
+        if self._built is None:
+            self._built = Structure(module, self._real_optimizers())
+            if state is not None:
+                changes, named = (
+                    state["cerebro"].get("structure", {}),
+                    filter(None, state["optimizer_states"]),
+                )
+                rebuild(module, self._real_optimizers(), self._built, changes, list(named))
+
+    def changes(self, *, allowed: bool) -> dict[str, Any]:
+        """What training has changed of what they are built as. Raises ``TaskError`` for what cannot be built
+        again, unless it is ``allowed``."""
+        module = self.lightning_module
+        assert module is not None
+        assert self._built is not None
+        try:
+            return self._built.changes(module, self._real_optimizers())
+        except TaskError:
+            if not allowed:
+                raise
+            return {}
+
+    def _real_optimizers(self) -> list[Optimizer]:
+        return [optimizer for optimizer in self.optimizers if not isinstance(optimizer, _MockOptimizer)]
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        return dict(dense(super().lightning_module_state_dict()))
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        assert self.lightning_module is not None
+        load_values(self.lightning_module, checkpoint["state_dict"], strict=strict)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         assert self.lightning_module is not None
@@ -47,7 +90,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         assert module is not None
         for optimizer, named in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if named:
-                load_named(optimizer, module, named)
+                take(optimizer, module, cloned(named))
 
     def gradients(self) -> dict[str, Tensor]:
         """Those that there are, by the names of their parameters; every rank asks for them."""
@@ -68,15 +111,3 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     def close(self) -> None:
         """Nothing was taken."""
-
-
-def load_named(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
-    """Give a freshly built optimizer a copy of the state ``named`` (see ``parallel/optimizer_state.py``)."""
-    add_groups(optimizer, module, named)
-    take(optimizer, module, cloned(named))
-
-
-def add_groups(optimizer: Optimizer, module: nn.Module, named: Mapping[str, Any]) -> None:
-    """Parameter groups that were added during training (by unfreezing, for example)."""
-    for group in named["param_groups"][len(optimizer.param_groups) :]:
-        optimizer.add_param_group({"params": [module.get_parameter(name) for name in group["params"]]})

@@ -75,7 +75,7 @@ class Carrier:
         kind = type(value)
         if kind in _LEAVES:
             return value
-        if kind is Tensor and value.layout is torch.strided:
+        if kind is Tensor:
             tensor = value.detach()
             return tensor if tensor.device.type == "cpu" else {_TAG: _ON_ACCELERATOR, "value": tensor}
         if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biufc":
@@ -178,7 +178,7 @@ def restore_module(
     """Put back what ``Carrier.module`` took, after the state dict. Raises ``NotPlain``."""
     trained = set(tree["trained"])
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name in trained)
+        parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
     for path, buffers in tree["buffers"].items():
         for name, buffer in buffers.items():
             module.get_submodule(path)._buffers[name] = None if buffer is None else buffer.to(device)

@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 from lightning.pytorch import callbacks as stock
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import Parallelism, Stepwise
@@ -82,6 +83,16 @@ def refuse_module(module: pl.LightningModule, by: Stepwise, name: str) -> None:
                 raise TaskError(
                     f"{kind} overrides {method}, which under {name} is not asked: choose single or ddp"
                 )
+
+
+def refuse_lazy(module: pl.LightningModule, name: str) -> None:
+    """The same for layers that have not seen a batch."""
+    if lazy := [path for path, parameter in module.named_parameters() if is_lazy(parameter)]:
+        raise TaskError(
+            f"{type(module).__name__}.{lazy[0]} is lazy, and {name} has to know its shape before the first "
+            "batch: call the layers once, on a batch of zeros, in the constructor or configure_model; or "
+            "choose single"
+        )
 
 
 def without_optimizer(module: pl.LightningModule) -> TaskError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers.logger import DummyLogger, Logger
@@ -24,6 +25,13 @@ class RowLogger(Logger):
     @property
     def version(self) -> int:
         return 0
+
+    @property
+    def save_dir(self) -> str:
+        """Where the process runs, so that there is a ``trainer.log_dir``: a place on the unit's node."""
+        return str(Path.cwd())
+
+    log_dir = root_dir = save_dir
 
     @property
     def experiment(self) -> Any:

@@ -29,7 +29,7 @@ from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.share import averaged_gradients
 from cerebro_elastic.train.task import State
 from cerebro_lightning import refusals
-from cerebro_lightning.optimizers import NamedStateStrategy, add_groups
+from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.precision import RanksPrecision
 from cerebro_lightning.root import Root
 
@@ -57,7 +57,7 @@ class SeveralRanks(NamedStateStrategy):
         self.by = by
         self._state = state
         self._parts: Parts
-        self._trained: tuple[bool, ...] = ()
+        self._trained: tuple[Any, ...] = ()
 
     def portion(self, rows: int) -> Portion:
         """This rank's part of a batch with so many rows."""
@@ -95,6 +95,8 @@ class SeveralRanks(NamedStateStrategy):
         self.setup_optimizers(trainer)
         if any(isinstance(optimizer, _MockOptimizer) for optimizer in self.optimizers):
             raise refusals.without_optimizer(module)
+        self.build(self._state)
+        refusals.refuse_lazy(module, self._name)
         if self._state is not None:
             self._take_up(module, self._state)
         parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])
@@ -121,8 +123,9 @@ class SeveralRanks(NamedStateStrategy):
                 return module.training_step(*args, **kwargs)
         if _flags(module) != self._trained:
             raise TaskError(
-                f"{type(module).__name__} has frozen or unfrozen parameters during the training, which on "
-                "several ranks would have no effect until the next unit: train it with `parallelism: single`"
+                f"{type(module).__name__} has frozen, unfrozen, added or reshaped parameters during the "
+                "training, which on several ranks would have no effect until the next unit: train it with "
+                "`parallelism: single`"
             )
         return model("training_step", *args, **kwargs)
 
@@ -178,12 +181,10 @@ class SeveralRanks(NamedStateStrategy):
         self.by.close()
 
     def _take_up(self, module: pl.LightningModule, state: State) -> None:
-        """What is trained, and by which groups, before it is spread."""
+        """What is trained, before it is spread."""
         trained = set(state["cerebro"]["attributes"][0]["trained"])
         for name, parameter in module.named_parameters():
-            parameter.requires_grad_(name in trained)
-        for optimizer, named in zip(self.optimizers, state["optimizer_states"], strict=True):
-            add_groups(optimizer, module, named)
+            parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
 
     @contextmanager
     def _marks_hidden(self, module: pl.LightningModule) -> Iterator[None]:
@@ -201,8 +202,14 @@ class Sharded(SeveralRanks):
         self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
     ) -> None:
         super().__init__(device, name, by, state, room)
+        self._whole_buffers: list[tuple[str, torch.Size, torch.dtype]] = []
         self._model_state: Mapping[str, Any] = {}
         self._optimizer_state: dict[str, Any] = {}
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        super().setup(trainer)
+        assert self.lightning_module is not None
+        self._whole_buffers = _buffers(self.lightning_module)
 
     @property
     def _loaded(self) -> bool:
@@ -227,6 +234,16 @@ class Sharded(SeveralRanks):
         (named,) = checkpoint["optimizer_states"]
         self.by.load(self._parts, self._model_state, named)
         self._model_state = {}
+
+    def changes(self, *, allowed: bool) -> dict[str, Any]:
+        """None: neither the parallelism nor who loads its state knows of any."""
+        assert self.lightning_module is not None
+        if not allowed and _buffers(self.lightning_module) != self._whole_buffers:
+            raise TaskError(
+                f"{type(self.lightning_module).__name__} has buffers that got another shape or type during "
+                f"the training, which {self._name} cannot hand on: choose single or ddp"
+            )
+        return {} if self._state is None else dict(self._state["cerebro"].get("structure", {}))
 
     def gradients(self) -> dict[str, Tensor]:
         return {
@@ -255,8 +272,12 @@ def _rows(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def _flags(module: nn.Module) -> tuple[bool, ...]:
-    return tuple(parameter.requires_grad for parameter in module.parameters())
+def _flags(module: nn.Module) -> tuple[Any, ...]:
+    return tuple((parameter.requires_grad, parameter.shape) for parameter in module.parameters())
+
+
+def _buffers(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype]]:
+    return [(name, buffer.shape, buffer.dtype) for name, buffer in module.named_buffers()]
 
 
 def _place(module: nn.Module, device: torch.device) -> None:

@@ -36,11 +36,14 @@ from torch import Tensor
 from cerebro_elastic.errors import MissingExtra, TaskError
 from cerebro_elastic.parallel import agree
 from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.inheriting import Options, options
+from cerebro_elastic.train.rebuilding import become_real, rebuild
+from cerebro_elastic.train.structure import Structure
 from cerebro_elastic.train.task import State
-from cerebro_lightning import metrics
+from cerebro_lightning import metrics, pruning
 from cerebro_lightning.agreed import AgreedConnector, AgreedResults
 from cerebro_lightning.attributes import Attributes
 from cerebro_lightning.batches import EpochLoader
@@ -180,12 +183,16 @@ class SubEpoch:
         trainer = self._trainer
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
+        self._options = [options(optimizer) for optimizer in trainer.optimizers]
+        self._strategy.build(self.state)
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
         apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
         marks = self._strategy.marks
-        self._attributes = [Attributes(owner, apart, marks) for owner in (self._module, *callbacks)]
-        self._options = [options(optimizer) for optimizer in trainer.optimizers]
+        self._attributes = [
+            Attributes(owner, apart, marks | pruning.made_in_setup(owner))
+            for owner in (self._module, *callbacks)
+        ]
         if self.state is not None:
             self._restore(self.state)
         for attributes in self._attributes:
@@ -232,7 +239,8 @@ class SubEpoch:
 
     def _take_state(self, generators: State, *others: State) -> None:
         trainer = self._trainer
-        state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        with pruning.masks_kept(vars(trainer)["callbacks"]):
+            state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         for key in _REBUILT:
             state.pop(key, None)
         carrier = Carrier()
@@ -240,17 +248,21 @@ class SubEpoch:
         state["lr_schedulers"] = [_scheduler_tree(carrier, scheduler) for scheduler in schedulers]
         ours = {
             "loops": trainer.fit_loop.state_dict(),
-            "seen": dict(self._validation._seen_batches_per_dataloader),
+            "validation": self._validation_set_up(),
             "trainer": {name: getattr(trainer, name) for name in _TRAINER},
             "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
             "results": results_tree(trainer.fit_loop.epoch_loop._results),
             "grads": self._grads(),
             "options": self._options,
+            "pruning": pruning.gone_on(vars(trainer)["callbacks"]),
         }
         if others and self.stopped_after is not None:
             ours["others"] = others
-        attributes = [part.carry(changes_allowed=self.ended) for part in self._attributes]
-        state[OURS] = {**carrier.tree(ours), "attributes": attributes, "rng": generators}
+        structure = self._strategy.changes(allowed=self.ended)
+        new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
+        attributes = [part.carry(changes_allowed=self.ended, new=new) for part in self._attributes]
+        tree = carrier.tree(ours)
+        state[OURS] = {**tree, "structure": structure, "attributes": attributes, "rng": generators}
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
@@ -284,30 +296,37 @@ class SubEpoch:
         metrics.keep_to_first(self._module)
         carried = {
             key: restored(None, ours[key], self._device)
-            for key in ours.keys() - {"attributes", "rng", "others"}
+            for key in ours.keys() - {"attributes", "rng", "others", "structure"}
         }
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
             loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
-        self._set_up_validation()
-        self._validation._seen_batches_per_dataloader.update(carried["seen"])
+        self._set_up_validation(carried.get("validation"))
         for name, value in carried["trainer"].items():
             setattr(trainer, name, value)
         for name, value in carried["connector"].items():
             setattr(trainer._logger_connector, name, value)
         put_results(trainer.fit_loop.epoch_loop._results, carried["results"], self._module, trainer)
         self._strategy.put_gradients(carried["grads"])
+        pruning.go_on(vars(trainer)["callbacks"], carried.get("pruning", ()))
 
     @property
     def _validation(self) -> _EvaluationLoop:
         return self._trainer.fit_loop.epoch_loop.val_loop
 
-    def _set_up_validation(self) -> None:
-        """Now and not at the epoch's end: it resets the count of validation batches."""
-        if self._trainer.enable_validation:
-            self._trainer.validating = True
-            self._validation.setup_data()
-            self._trainer.training = True
+    def _validation_set_up(self) -> dict[int, int] | None:
+        """The batches seen, if an ordinary fit had looked at the validation's loaders by now."""
+        loop = self._validation
+        return None if loop._combined_loader is None else dict(loop._seen_batches_per_dataloader)
+
+    def _set_up_validation(self, seen: Mapping[int, int] | None) -> None:
+        """Now and not at the epoch's end, if it was: it resets the count of validation batches."""
+        if seen is None or not self._trainer.enable_validation:
+            return
+        self._trainer.validating = True
+        self._validation.setup_data()
+        self._trainer.training = True
+        self._validation._seen_batches_per_dataloader.update(seen)
 
     def _grads(self) -> dict[str, Tensor]:
         """Gradients that the next batch adds to. Automatic optimization zeroes the others."""
@@ -341,7 +360,10 @@ def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
     checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
     if is_overridden("configure_model", module):
         module.configure_model()
+    if parts := state[OURS].get("structure", {}).get("parts"):
+        rebuild(module, (), Structure(module, ()), {"parts": parts}, ())
     module.on_load_checkpoint(checkpoint)
-    module.load_state_dict(checkpoint["state_dict"], strict=module.strict_loading)
+    load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
+    become_real(module)
     Attributes(module).restore(state[OURS]["attributes"][0], torch.device("cpu"))
     return module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,12 @@ from cerebro_lightning.heritage import with_own_attributes
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.rows import RowLogger
-from cerebro_lightning.section import LightningSection, check_trainer_settings, make_callbacks
+from cerebro_lightning.section import (
+    LightningSection,
+    check_trainer_settings,
+    make_callbacks,
+    refuse_callbacks,
+)
 from cerebro_lightning.several import SeveralRanks, Sharded
 from cerebro_lightning.subepoch import OURS, SubEpoch, load_state, make_trainer
 
@@ -56,6 +61,19 @@ class LightningTask:
                     f"L.Trainer does not take task.trainer {dict(self._section.trainer)} with task.callbacks "
                     f"{list(self._section.callbacks)}: {exc}"
                 ) from exc
+
+        self._check_own_callbacks(hparams)
+
+    def _check_own_callbacks(self, hparams: HParams) -> None:
+        """Those that the module brings, seen by one without values; none if that cannot be made."""
+        if self._class.configure_callbacks is pl.LightningModule.configure_callbacks:
+            return
+        with unit_process(torch.device("cpu")), torch.device("meta"):
+            try:
+                own = self._build(hparams, seed=0).configure_callbacks()
+            except Exception:  # whatever the user's code needs
+                return
+        refuse_callbacks(own if isinstance(own, Sequence) else [own])
 
     def refusal(self, hparams: HParams, choice: Choice) -> str | None:
         """Seen by the settings, the callbacks, and a module without values; nothing of the last if its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
 import numpy as np
@@ -167,8 +167,32 @@ def test_names_are_the_paths_and_never_clash() -> None:
     assert list(tensors) == ["a/b", "a/1", "a/b~", "__metadata__~", "a/1~"]
 
 
-def test_a_defaultdict_becomes_a_dict() -> None:
-    assert same(trip({"slots": defaultdict(list, {1: [2]})}), {"slots": {1: [2]}})
+def test_a_defaultdict_goes_on_to_make_what_is_plain() -> None:
+    assert trip({"slots": defaultdict(list, {1: [2]})})["slots"][3] == []
+    assert same(trip({"slots": defaultdict(lambda: 1, {1: [2]})}), {"slots": {1: [2]}})
+
+
+def test_a_deque_stays_one() -> None:
+    back = trip({"recent": deque([torch.ones(2), 1], maxlen=3)})["recent"]
+    assert type(back) is deque
+    assert back.maxlen == 3
+    assert same(list(back), [torch.ones(2), 1])
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
+def test_a_sparse_tensor_stays_as_it_is(layout: str) -> None:
+    tensor = getattr(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), layout)()
+    back = trip({"x": tensor})["x"]
+    assert back.layout is tensor.layout
+    assert torch.equal(back.to_dense(), tensor.to_dense())
+
+
+def test_a_sparse_gradient_stays_in_the_order_in_which_it_came() -> None:
+    gradient = torch.sparse_coo_tensor(torch.tensor([[2, 0, 2]]), torch.tensor([1.0, 2.0, 3.0]), (4,))
+    back = trip({"x": gradient})["x"]
+    assert not back.is_coalesced()
+    assert same(back._indices(), gradient._indices())
+    assert trip({"x": gradient.coalesce()})["x"].is_coalesced()
 
 
 def test_a_counter_stays_one() -> None:
@@ -199,7 +223,7 @@ class Colour(enum.IntEnum):
         (print, "builtin_function", "plain values"),
         (torch.nn.Parameter(torch.ones(1)), "Parameter", "detach"),
         (torch.ones(1, requires_grad=True), "requires grad", "detach"),
-        (torch.eye(2).to_sparse(), "sparse", "dense"),
+        (torch.eye(2).to_sparse().requires_grad_(), "sparse", "detach"),
         (torch.empty(1, device="meta"), "meta", "dense"),
         (np.array([object()]), "dtype object", "numeric"),
         (np.array(["text"]), "dtype <U4", "numeric"),

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cerebro_elastic.errors import CheckpointError, TaskError
-from cerebro_elastic.parallel.optimizer_state import from_names, to_names
+from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.testing.same import assert_same
 
 
@@ -73,7 +73,7 @@ def test_training_on_from_names_is_training_on(name: str) -> None:
     hopped = Tied()
     hopped.load_state_dict(whole.state_dict())
     resumed = make(hopped)
-    resumed.load_state_dict(from_names(named, resumed, hopped))
+    take(resumed, hopped, named)
     steps(whole, optimizer, range(3, 6))
     steps(hopped, resumed, range(3, 6))
 
@@ -90,7 +90,7 @@ def test_names_are_independent_of_the_order_of_parameters() -> None:
     assert "frozen.weight" not in named["state"]
 
     backwards = torch.optim.AdamW(list(model.parameters())[::-1])
-    backwards.load_state_dict(from_names(named, backwards, model))
+    take(backwards, model, named)
     expected = optimizer.state[model.first.bias]["exp_avg"]
     assert torch.equal(backwards.state[model.first.bias]["exp_avg"], expected)
 
@@ -105,4 +105,4 @@ def test_other_groups_are_refused() -> None:
     model = Tied()
     named = to_names(OPTIMIZERS["groups"](model), model)
     with pytest.raises(CheckpointError, match="has the parameter groups"):
-        from_names(named, OPTIMIZERS["adamw"](model), model)
+        take(OPTIMIZERS["adamw"](model), model, named)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.testing.parts import in_parts
@@ -63,7 +64,8 @@ class Case:
     def section(self) -> Section:
         trainer = {"log_every_n_steps": 2, **self.trainer}
         callbacks = ("lightning_zoo:HookOrder", *self.callbacks)
-        return Section(module=f"lightning_zoo:{self.module}", args={}, trainer=trainer, callbacks=callbacks)
+        module = self.module if ":" in self.module else f"lightning_zoo:{self.module}"
+        return Section(module=module, args={}, trainer=trainer, callbacks=callbacks)
 
     @property
     def epochs(self) -> int:
@@ -85,6 +87,8 @@ class Outcome:
     callbacks: dict[str, Any]
     rng: Any
     epochs: int
+    records: list[Any]
+    """What modules and callbacks that watch their trainer have seen of it."""
 
 
 def ordinary_fit(case: Case) -> Outcome:
@@ -116,9 +120,10 @@ def ordinary_fit(case: Case) -> Outcome:
         epoch_metrics=watcher.seen,
         rows=logger.rows,
         calls=callbacks[0].calls,
-        callbacks={type(c).__name__: c.state_dict() for c in callbacks if c.state_dict()},
+        callbacks={type(c).__name__: c.state_dict() for c in vars(trainer)["callbacks"] if c.state_dict()},
         rng=rng.capture(),
         epochs=len(watcher.seen),
+        records=[seen for owner in (module, *callbacks) if (seen := vars(owner).get("records"))],
     )
 
 
@@ -157,10 +162,19 @@ def job(case: Case, epoch: int, position: int, state: State | None) -> UnitJob:
         visited=order[:position],
         rows=tuple(partition.rows for partition in TRAINING),
         partition=TRAINING[order[position]],
-        validation=VALIDATION if ends_epoch and case.validates else (),
+        validation=[_read_at_the_end(part, ends_epoch) for part in VALIDATION] if case.validates else (),
         loader=LOADER,
         state=state,
     )
+
+
+def _read_at_the_end(partition: Partition, ends_epoch: bool) -> Partition:
+    """As a node has it: read by the unit that validates, and by no other."""
+
+    def fetch() -> Partition:
+        raise AssertionError("a unit in the middle of an epoch has read the validation data")
+
+    return partition if ends_epoch else unopened(partition.index, partition.rows, fetch)
 
 
 def hop(state: State) -> State:
@@ -174,7 +188,8 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
     last = done[-1][1]
     state = last.state
     ends = [result for unit, result in done if unit.last and result.whole]
-    recorder = state["cerebro"]["attributes"][1]["plain"]
+    module, *callbacks = state["cerebro"]["attributes"]
+    attributes = [module["attributes"][""]["plain"], *(tree["plain"] for tree in callbacks)]
     return Outcome(
         weights=dict(state.get("current_model_state", state["state_dict"])),
         optimizers=list(state["optimizer_states"]),
@@ -183,10 +198,11 @@ def outcome(done: Sequence[tuple[UnitJob, UnitResult]]) -> Outcome:
         current_epoch=state["epoch"],
         epoch_metrics=[dict(result.metrics) for result in ends],
         rows=[dict(row) for _, result in done for row in result.log],
-        calls=recorder["calls"],
+        calls=attributes[1]["calls"],
         callbacks={name.partition("{")[0]: saved for name, saved in state["callbacks"].items()},
         rng=state["cerebro"]["rng"],
         epochs=len(ends),
+        records=[seen for tree in attributes if (seen := tree.get("records"))],
     )
 
 
@@ -258,6 +274,8 @@ class Rows(CSVLogger):
 def differences(left: Any, right: Any, path: str = "") -> list[str]:
     """Where two trees differ in the least bit; the types of containers do not matter."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        if left.layout is not torch.strided and left.layout is right.layout:
+            left, right = left.to_dense(), right.to_dense()
         alike = left.dtype == right.dtype and torch.equal(left.nan_to_num(), right.nan_to_num())
         return [] if alike else [f"{path}: {left} != {right}"]
     if isinstance(left, np.ndarray):
@@ -266,7 +284,7 @@ def differences(left: Any, right: Any, path: str = "") -> list[str]:
         if left.keys() != right.keys():
             return [f"{path}: keys {sorted(map(str, left))} != {sorted(map(str, right))}"]
         return [d for key in left for d in differences(left[key], right[key], f"{path}[{key!r}]")]
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+    if isinstance(left, list | tuple | deque) and isinstance(right, list | tuple | deque):
         if len(left) != len(right):
             return [f"{path}: {len(left)} items {left} != {len(right)} items {right}"]
         return [d for at in range(len(left)) for d in differences(left[at], right[at], f"{path}[{at}]")]

@@ -172,7 +172,6 @@ def _itself() -> list[Any]:
         {"a": {Colour.RED}},
         {Colour.RED: 1},
         np.array(["text"]),
-        torch.eye(2).to_sparse(),
         (x for x in ()),
         _itself(),
         Meter.__init__,

@@ -1,0 +1,937 @@
+"""What works in an ordinary fit: modules whose parts, tensors, gradients and optimizers are no fixed set of
+dense tensors, and what a module sees of its trainer. One trait each."""
+# ruff: noqa: ARG002 - hooks have the parameters that Lightning gives them
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import torchmetrics
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    BaseFinetuning,
+    Callback,
+    EarlyStopping,
+    LearningRateMonitor,
+    ModelPruning,
+    StochasticWeightAveraging,
+)
+from lightning_zoo import Net
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations, parametrize, prune
+from torchmetrics import wrappers
+
+
+class Lazy(Net):
+    """Made whole by the first batch; one part by the second epoch's first."""
+
+    def body(self, width: int) -> nn.Module:
+        self.late = nn.LazyLinear(3)
+        return nn.Sequential(nn.LazyLinear(width), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(3))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss + self.late(batch[0]).square().mean() if self.current_epoch else loss
+
+
+class LazyConv(Net):
+    """Convolutions and layers that adapt, in ``configure_model``, seen to by a dry forward in ``setup``."""
+
+    def body(self, width: int) -> nn.Module:
+        return nn.Sequential()
+
+    def configure_model(self) -> None:
+        self.net = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.LazyConv1d(4, 3), nn.Flatten(), nn.LazyLinear(3))
+
+    def setup(self, stage: str) -> None:
+        self.net(torch.zeros(2, 6))
+
+
+class LazyDry(Net):
+    def body(self, width: int) -> nn.Module:
+        net = nn.Sequential(nn.LazyLinear(width), nn.ReLU(), nn.LazyLinear(3))
+        net(torch.zeros(2, 6))
+        return net
+
+
+class OwnLazy(nn.modules.lazy.LazyModuleMixin, nn.Module):
+    """A user's own, with a buffer, which stays what it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.UninitializedParameter()
+        self.register_buffer("mean", nn.UninitializedBuffer())
+
+    def initialize_parameters(self, x: Tensor) -> None:
+        if self.has_uninitialized_params():
+            with torch.no_grad():
+                self.scale.materialize((x.shape[1],))
+                self.mean.materialize((x.shape[1],))
+                self.scale.fill_(1.0)
+                self.mean.copy_(x.mean(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) * self.scale
+
+
+class LazyOwn(Net):
+    def body(self, width: int) -> nn.Module:
+        return nn.Sequential(OwnLazy(), nn.Linear(6, 3))
+
+
+class Buffers(Net):
+    """Buffers that are none at first, grow, shrink, change their type, come and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", None)
+        self.register_buffer("bank", torch.zeros(0, 3))
+        self.register_buffer("hidden", torch.zeros(0), persistent=False)
+        self.register_buffer("window", torch.zeros(8))
+        self.register_buffer("mask", torch.zeros(3))
+        self.register_buffer("gone", torch.ones(2))
+        self.register_buffer("nothing", None, persistent=False)
+        self.register_buffer("adjacency", torch.eye(3).to_sparse())
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        logits = self.net(batch[0]).detach()
+        self.mean = logits.mean(0) if self.mean is None else self.mean * 0.9 + logits.mean(0)
+        self.bank = torch.cat([self.bank, logits])[-20:]
+        self.hidden = torch.cat([self.hidden, logits[0]])
+        if len(self.window) > 2:
+            self.window = self.window[:-1] + 1
+        self.mask = self.mask > 0 if self.mask.dtype == torch.float32 else ~self.mask
+        self.adjacency = (self.adjacency + torch.eye(3).to_sparse()).coalesce()
+        if self.gone is not None and batch_idx == 2:
+            self.gone = None
+        if self.current_epoch == 1 and batch_idx == 0:
+            self.register_buffer("fresh", torch.full((2,), 0.5))
+            del self.nothing
+        fresh = self.fresh.sum() if hasattr(self, "fresh") else 0.0
+        extra = self.bank.mean() + self.hidden.sum() + self.window.sum() + self.mask.sum() + fresh
+        return loss * (1 + 0.001 * (extra + torch.sparse.mm(self.adjacency, torch.ones(3, 1)).sum()))
+
+
+class Growing(Net):
+    """A head that gets more outputs, in a group of its own from then on."""
+
+    def body(self, width: int) -> nn.Module:
+        self.head = nn.Linear(width, 3)
+        self.scales = nn.ParameterList([nn.Parameter(torch.ones(3))])
+        self.named = nn.ParameterDict({"a": nn.Parameter(torch.ones(3))})
+        return nn.Sequential(nn.Linear(6, width), nn.ReLU(), self.head)
+
+    def on_train_epoch_start(self) -> None:
+        epoch = self.current_epoch
+        optimizer = self.trainer.optimizers[0]
+        if epoch == 1:
+            old = self.head.weight
+            self.scales.append(nn.Parameter(torch.full((3,), 0.5)))
+            self.named[f"b{epoch}"] = nn.Parameter(torch.full((3,), 0.25))
+            self.extra = nn.Parameter(torch.randn(2, 3) * 0.1)
+            optimizer.add_param_group({"params": [self.scales[-1], self.extra], "lr": 0.02})
+            optimizer.param_groups[0]["params"].append(self.named[f"b{epoch}"])
+            with torch.no_grad():
+                old.data = torch.cat([old.data, torch.randn(2, old.shape[1]) * 0.1])
+                self.head.bias.data = torch.cat([self.head.bias.data, torch.zeros(2)])
+            self.head.out_features = 5
+            for parameter in (old, self.head.bias):
+                optimizer.state.pop(parameter, None)
+                parameter.grad = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        logits = self.net(x)
+        if logits.shape[1] == 5:
+            logits = logits[:, :3] + logits[:, 3:] @ self.extra
+        for scale in [*self.scales, *self.named.values()]:
+            logits = logits * scale
+        loss = F.cross_entropy(logits, y)
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", F.cross_entropy(self.net(batch[0])[:, :3], batch[1]))
+
+
+class Replaced(Net):
+    """Another parameter in place of one, told to the optimizer in place and as another optimizer's."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 0:
+            return
+        optimizer = self.trainer.optimizers[0]
+        old, self.net[2].bias = self.net[2].bias, None
+        optimizer.state.pop(old, None)
+        if self.current_epoch == 1:
+            new = nn.Parameter(torch.randn(4, 6))
+            params = optimizer.param_groups[0]["params"]
+            self.net[0].weight = new
+            params[:] = [new, self.net[0].bias, self.net[2].weight]
+            self.net[2].weight.data = torch.randn(3, 4)
+            self.net[0].bias.data = torch.zeros(4)
+            optimizer.state.clear()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if self.current_epoch and batch_idx == 3 and self.net[2].bias is None:
+            self.net[2].bias = nn.Parameter(torch.ones(3))
+            self.trainer.optimizers[0].add_param_group({"params": [self.net[2].bias], "lr": 0.5})
+        return super().training_step(batch, batch_idx)
+
+    def on_train_epoch_end(self) -> None:
+        optimizer = self.trainer.optimizers[0]
+        if len(optimizer.param_groups) > 1:
+            optimizer.param_groups.pop()
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, activation: Any = torch.tanh) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.linear(x))
+
+
+class Added(Net):
+    """New layers in new epochs: torch's own, and the user's; one is taken away."""
+
+    def body(self, width: int) -> nn.Module:
+        self.blocks = nn.ModuleList([Block(6)])
+        self.gone = nn.Linear(2, 2)
+        return super().body(width)
+
+    def on_train_epoch_start(self) -> None:
+        optimizer = self.trainer.optimizers[0]
+        if self.current_epoch == 1:
+            self.blocks.append(Block(6))
+            self.add_module("extra", nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.2), nn.BatchNorm1d(6)))
+            new = [*self.blocks[-1].parameters(), *self.extra.parameters()]
+            optimizer.add_param_group({"params": new, "lr": 0.05})
+            gone = list(self.gone.parameters())
+            group = optimizer.param_groups[0]
+            group["params"] = [p for p in group["params"] if all(p is not other for other in gone)]
+            del self.gone
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        for block in self.blocks:
+            x = block(x)
+        return super().training_step((self.extra(x) if hasattr(self, "extra") else x, y), batch_idx)
+
+
+class AddedFunction(Net):
+    """A new layer with something that no other has."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 0:
+            self.block = Block(6, lambda x: x + 1)
+
+
+class Swapped(Net):
+    """A layer of another class takes a place."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[1] = nn.PReLU()
+            self.trainer.optimizers[0].add_param_group({"params": self.net[1].parameters()})
+
+
+class Sparse(L.LightningModule):
+    """Sparse gradients: accumulated by hand over the borders of units, and never zeroed in one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.table = nn.Embedding(7, 3, sparse=True)
+        self.other = nn.EmbeddingBag(7, 3, sparse=True)
+        self.head = nn.Linear(6, 3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        sparse, dense = self.optimizers()
+        logits = self.head(x) + self.table(y) + self.other((x.abs() * 3).long().clamp(max=6))
+        loss = F.cross_entropy(logits, y)
+        self.manual_backward(loss)
+        if (batch_idx + 1) % 3 == 0:
+            sparse.step()
+            sparse.zero_grad()
+        dense.step()
+        dense.zero_grad(set_to_none=False)
+        self.log("loss", loss, on_epoch=True)
+
+    def configure_optimizers(self) -> Any:
+        tables = [*self.table.parameters(), *self.other.parameters()]
+        return [torch.optim.SparseAdam(tables, lr=0.05), torch.optim.SGD(self.head.parameters(), lr=0.1)]
+
+
+class SparseAutomatic(Net):
+    def body(self, width: int) -> nn.Module:
+        self.table = nn.Embedding(3, 3, sparse=True)
+        return super().body(width)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) + self.table(batch[1]).square().mean()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+class OddOptimizer(torch.optim.Optimizer):
+    """Its state has keys and values of all kinds."""
+
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr, "note": "plain", "none": None, "pair": (1, 2), "list": [1.0]})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        with torch.enable_grad():
+            loss = closure() if closure is not None else None
+        common = self.state["common"]
+        common["steps"] = common.get("steps", 0) + 1
+        self.state["count"] = self.state.get("count") or 0
+        self.state["count"] += 1
+        self.state[3] = {"three": [common["steps"]]}
+        for group in self.param_groups:
+            group["list"].append(float(common["steps"]))
+            for number, p in enumerate(group["params"]):
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                state.setdefault("step", 0)
+                state.setdefault("none", None)
+                state.setdefault("name", "odd")
+                state.setdefault("sizes", {"shape": p.shape, "flags": {1, 2}, "pair": (1, None)})
+                state.setdefault("array", np.zeros(2))
+                state.setdefault("history", deque(maxlen=3))
+                state.setdefault("matrices", [torch.eye(n, dtype=torch.float64) for n in p.shape])
+                state.setdefault("counts", defaultdict(int))
+                state["step"] += 1
+                state["array"] += 1.0
+                state["counts"][number] += 1
+                state["history"].append(p.grad.clone())
+                for at, matrix in enumerate(state["matrices"]):
+                    matrix.mul_(0.99).diagonal().add_(float(p.grad.sum()) * 0.01 * (at + 1))
+                size = sum(float(m.trace()) for m in state["matrices"]) / (1 + state["step"])
+                mean = torch.stack(list(state["history"])).mean(0)
+                p.add_(mean, alpha=-group["lr"] * (1 + 0.01 * size))
+        return loss
+
+
+class Odd(Net):
+    def configure_optimizers(self) -> Any:
+        return OddOptimizer(self.parameters(), lr=0.05)
+
+
+class Lbfgs(Net):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=4, line_search_fn="strong_wolfe")
+
+
+class Sam(torch.optim.Optimizer):
+    """As people copy it: the momentum is kept by an optimizer inside."""
+
+    def __init__(self, params: Any, base: Any, rho: float = 0.05, **kwargs: Any) -> None:
+        super().__init__(params, {"rho": rho, **kwargs})
+        self.base_optimizer = base(self.param_groups, **kwargs)
+        self.param_groups = self.base_optimizer.param_groups
+        self.defaults.update(self.base_optimizer.defaults)
+
+    @torch.no_grad()
+    def first_step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.state[p]["old"] = p.data.clone()
+                    p.add_(p.grad * group["rho"])
+
+    @torch.no_grad()
+    def second_step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.data = self.state[p]["old"]
+        self.base_optimizer.step()
+
+    def step(self, closure: Any = None) -> Any:
+        with torch.enable_grad():
+            loss = closure()
+        self.first_step()
+        with torch.enable_grad():
+            closure()
+        self.second_step()
+        return loss
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        super().load_state_dict(state_dict)
+        self.base_optimizer.param_groups = self.param_groups
+
+
+class SharpnessAware(Net):
+    def configure_optimizers(self) -> Any:
+        optimizer = Sam(self.parameters(), torch.optim.SGD, lr=self.lr, momentum=0.9)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+
+
+class Lookahead(torch.optim.Optimizer):
+    """As people copy it: with a state dict of its own, slow weights in its own state."""
+
+    def __init__(self, optimizer: Any, k: int = 2, alpha: float = 0.5) -> None:
+        self.optimizer, self.k, self.alpha = optimizer, k, alpha
+        self.param_groups = optimizer.param_groups
+        self.state = defaultdict(dict)
+        self.fast_state = optimizer.state
+        self.defaults = optimizer.defaults
+        self._optimizer_step_pre_hooks: dict[Any, Any] = {}
+        self._optimizer_step_post_hooks: dict[Any, Any] = {}
+        for group in self.param_groups:
+            group["counter"] = 0
+
+    def step(self, closure: Any = None) -> Any:
+        loss = self.optimizer.step(closure)
+        for group in self.param_groups:
+            if group["counter"] == 0:
+                for p in group["params"]:
+                    slots = self.state[p]
+                    if "slow" not in slots:
+                        slots["slow"] = p.data.clone()
+                    slots["slow"] += (p.data - slots["slow"]) * self.alpha
+                    p.data.copy_(slots["slow"])
+            group["counter"] = (group["counter"] + 1) % self.k
+        return loss
+
+    def state_dict(self) -> Any:
+        fast = self.optimizer.state_dict()
+        slow = {(id(k) if isinstance(k, Tensor) else k): v for k, v in self.state.items()}
+        return {"fast_state": fast["state"], "slow_state": slow, "param_groups": fast["param_groups"]}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.optimizer.load_state_dict({"state": state["fast_state"], "param_groups": state["param_groups"]})
+        self.fast_state = self.optimizer.state
+
+
+class LooksAhead(Net):
+    def configure_optimizers(self) -> Any:
+        return Lookahead(torch.optim.Adam(self.parameters(), lr=0.02))
+
+
+class Counting(torch.optim.SGD):
+    """Keeps something beside the state, in a state dict of its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._beside = {"factor": torch.ones(1)}
+
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        self._beside["factor"] *= 0.9
+        for group in self.param_groups:
+            group["lr"] = 0.1 * float(self._beside["factor"])
+        return loss
+
+    def state_dict(self) -> Any:
+        return {**super().state_dict(), "beside": self._beside}
+
+    def load_state_dict(self, state: Any) -> None:
+        state = dict(state)
+        self._beside = {key: value.clone() for key, value in state.pop("beside").items()}
+        super().load_state_dict(state)
+
+
+class CountsBeside(Net):
+    def configure_optimizers(self) -> Any:
+        return Counting(self.parameters(), lr=0.1, momentum=0.9)
+
+
+class TensorRates(Net):
+    """A rate that is a tensor, and slots of half the precision."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), lr=torch.tensor(0.05), amsgrad=True)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+
+class Wrapped(Net):
+    """torchmetrics' wrappers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        classes = {"task": "multiclass", "num_classes": 3}
+        self.tracker = wrappers.MetricTracker(torchmetrics.Accuracy(**classes))
+        self.several = wrappers.MetricTracker(
+            torchmetrics.MetricCollection(
+                [torchmetrics.Precision(**classes, average="macro"), torchmetrics.Recall(**classes)]
+            ),
+            maximize=[True, True],
+        )
+        self.groups = torchmetrics.MetricCollection(
+            {
+                "f1": torchmetrics.F1Score(**classes, average="macro"),
+                "precision": torchmetrics.Precision(**classes, average="macro"),
+                "auroc": torchmetrics.AUROC(**classes),
+                "auprc": torchmetrics.AveragePrecision(**classes),
+            },
+            compute_groups=True,
+        )
+        self.boot = wrappers.BootStrapper(torchmetrics.Accuracy(**classes), num_bootstraps=3)
+        self.extremes = wrappers.MinMaxMetric(torchmetrics.Accuracy(**classes))
+        self.multi = wrappers.MultioutputWrapper(torchmetrics.MeanSquaredError(), 3)
+        self.classwise = wrappers.ClasswiseWrapper(torchmetrics.Accuracy(**classes, average=None))
+        self.running = wrappers.Running(torchmetrics.MeanMetric(), window=3)
+        self.tasks = wrappers.MultitaskWrapper(
+            {"a": torchmetrics.MeanMetric(), "b": torchmetrics.MeanMetric()}
+        )
+        self.sum = torchmetrics.MeanMetric() + torchmetrics.SumMetric()
+        self.cat = torchmetrics.CatMetric()
+
+    def on_train_epoch_start(self) -> None:
+        self.tracker.increment()
+        self.several.increment()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        logits = self.net(x)
+        loss = F.cross_entropy(logits, y)
+        for metric in (self.tracker, self.several, self.groups, self.boot, self.extremes, self.classwise):
+            metric.update(logits.detach().softmax(1), y)
+        self.multi.update(logits.detach(), F.one_hot(y, 3).float())
+        self.tasks.update({"a": loss.detach(), "b": loss.detach()}, {"a": 1.0, "b": 1.0})
+        for metric in (self.running, self.sum, self.cat):
+            metric.update(loss.detach())
+        self.log("running", self.running.compute())
+        self.log("by_class", float(self.classwise.compute()["multiclassaccuracy_0"]))
+        self.log("loss", loss)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("best", float(self.tracker.best_metric()))
+        self.log_dict({f"all_{k}": float(v) for k, v in self.several.compute().items()})
+        self.log_dict(self.groups.compute())
+        self.log_dict({f"boot_{k}": v for k, v in self.boot.compute().items()})
+        self.log_dict({f"range_{k}": v for k, v in self.extremes.compute().items()})
+        self.log("multi", self.multi.compute().sum())
+        self.log("tasks", self.tasks.compute()["a"])
+        self.log("sum", self.sum.compute())
+        self.log("cat", self.cat.compute().sum())
+        for metric in (self.groups, self.boot, self.extremes, self.multi, self.classwise, self.cat, self.sum):
+            metric.reset()
+
+
+class LoggedMetrics(Net):
+    """A collection with groups, logged as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        classes = {"task": "multiclass", "num_classes": 3}
+        self.train_metrics = torchmetrics.MetricCollection(
+            [torchmetrics.Accuracy(**classes), torchmetrics.AUROC(**classes)], prefix="train_"
+        )
+        self.valid_metrics = self.train_metrics.clone(prefix="val_")
+        self.by_name = nn.ModuleDict({"mean": torchmetrics.MeanMetric()})
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.train_metrics(self.net(batch[0]).detach().softmax(1), batch[1])
+        self.log_dict(self.train_metrics, on_step=False, on_epoch=True)
+        self.by_name["mean"](loss.detach())
+        self.log("named", self.by_name["mean"], on_step=True, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step(batch, batch_idx)
+        self.valid_metrics(self.net(batch[0]).softmax(1), batch[1])
+        self.log_dict(self.valid_metrics)
+
+
+class Normed(Net):
+    """Parametrizations of all kinds, made by the constructor."""
+
+    def body(self, width: int) -> nn.Module:
+        first = nn.utils.weight_norm(nn.Linear(6, width))
+        second = parametrizations.weight_norm(nn.Linear(width, width))
+        third = parametrizations.spectral_norm(nn.Linear(width, width))
+        fourth = parametrizations.orthogonal(nn.Linear(width, width))
+        fifth = nn.utils.spectral_norm(nn.Linear(width, 3))
+        return nn.Sequential(first, nn.ReLU(), second, third, fourth, fifth)
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class ParametrizedLater(Net):
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            parametrize.register_parametrization(self.net[0], "weight", Doubled())
+
+
+class NormedLater(Net):
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            nn.utils.spectral_norm(self.net[0])
+
+
+class Quantized(Net):
+    """Quantization-aware: observers whose buffers grow with what they see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        net = nn.Sequential(torch.ao.quantization.QuantStub(), *self.net, torch.ao.quantization.DeQuantStub())
+        net.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
+        self.net = torch.ao.quantization.prepare_qat(net.train())
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 2:
+            self.net.apply(torch.ao.quantization.disable_observer)
+
+
+class Compiled(Net):
+    def body(self, width: int) -> nn.Module:
+        return torch.compile(super().body(width), backend="eager")
+
+
+class ComplexWeights(Net):
+    def body(self, width: int) -> nn.Module:
+        self.mix = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))
+        self.register_buffer("phase", torch.zeros(6, dtype=torch.complex64))
+        return super().body(width)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        mixed = torch.fft.ifft(torch.fft.fft(batch[0]) @ self.mix + self.phase).real
+        self.phase = self.phase + 0.01j
+        return super().training_step((mixed, batch[1]), batch_idx)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=0.02)
+
+
+class Tied(Net):
+    """Weights that several parts share, one tied on the way, and a buffer that two have."""
+
+    def body(self, width: int) -> nn.Module:
+        first, second, third = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+        second.weight = first.weight
+        for part in (first, second):
+            part.register_buffer("seen", torch.zeros(1))
+        second.seen = first.seen
+        return nn.Sequential(first, second, third, nn.Linear(6, 3))
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            optimizer = self.trainer.optimizers[0]
+            params = optimizer.param_groups[0]["params"]
+            optimizer.state.pop(self.net[2].weight, None)
+            params[:] = [p for p in params if p is not self.net[2].weight]
+            self.net[2].weight = self.net[0].weight
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.net[0].seen += 1
+        return super().training_step(batch, batch_idx) * (1 + 0.01 * self.net[1].seen.sum())
+
+
+class PrunedByHand(Net):
+    def on_train_epoch_end(self) -> None:
+        prune.l1_unstructured(self.net[0], "weight", amount=0.2)
+        if self.current_epoch == 1:
+            prune.ln_structured(self.net[2], "weight", amount=0.3, n=2, dim=0)
+
+
+class Finetuned(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.head = nn.Linear(8, 3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = F.cross_entropy(self.head(self.backbone(batch[0])), batch[1])
+        self.log("loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", F.cross_entropy(self.head(self.backbone(batch[0])), batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        trained = [p for p in self.parameters() if p.requires_grad]
+        optimizer = torch.optim.Adam(trained, lr=0.05)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)]
+
+
+class ByLayers(BaseFinetuning):
+    def freeze_before_training(self, pl_module: Any) -> None:
+        self.freeze(pl_module.backbone)
+
+    def finetune_function(self, pl_module: Any, epoch: int, optimizer: Any) -> None:
+        if epoch:
+            part = pl_module.backbone[0] if epoch == 1 else pl_module.backbone[1]
+            self.unfreeze_and_add_param_group(part, optimizer, lr=0.01)
+
+
+class BringsCallbacks(Finetuned):
+    def configure_callbacks(self) -> Any:
+        return [
+            EarlyStopping("val_loss", patience=0, min_delta=0.001),
+            BackboneFinetuning(1, backbone_initial_lr=0.01, verbose=False),
+            LearningRateMonitor("step", log_momentum=True, log_weight_decay=True),
+        ]
+
+
+class BringsAveraging(Net):
+    def configure_callbacks(self) -> Any:
+        return StochasticWeightAveraging(swa_lrs=0.1)
+
+
+def pruning(**settings: Any) -> ModelPruning:
+    return ModelPruning("l1_unstructured", amount=0.2, **settings)
+
+
+def random_pruning(**settings: Any) -> ModelPruning:
+    settings |= {"use_global_unstructured": False, "pruning_dim": 0, "parameter_names": ["weight"]}
+    return ModelPruning("random_structured", amount=0.3, **settings)
+
+
+def _seen(trainer: Any) -> dict[str, Any]:
+    """What a module may ask its trainer for, in comparable form."""
+    loop, epoch_loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
+    metrics = ("callback_metrics", "logged_metrics", "progress_bar_metrics")
+    names = """num_training_batches num_val_batches num_sanity_val_batches num_test_batches enable_validation
+    is_last_batch val_check_batch val_check_interval check_val_every_n_epoch max_epochs max_steps min_epochs
+    min_steps max_time current_epoch global_step sanity_checking training validating testing should_stop
+    num_devices device_ids num_nodes world_size local_rank node_rank global_rank is_global_zero precision
+    accumulate_grad_batches gradient_clip_val gradient_clip_algorithm log_every_n_steps limit_train_batches
+    limit_val_batches overfit_batches fast_dev_run reload_dataloaders_every_n_epochs interrupted
+    received_sigterm evaluating predicting ckpt_path enable_checkpointing num_sanity_val_steps""".split()  # noqa: SIM905
+    return {
+        **{name: getattr(trainer, name, None) for name in names},
+        **{name: {key: float(value) for key, value in getattr(trainer, name).items()} for name in metrics},
+        "steps": trainer.estimated_stepping_batches if trainer.train_dataloader is not None else None,
+        "state": (str(trainer.state.fn), str(trainer.state.stage), str(trainer.state.status)),
+        "loaders": [_lengths(trainer.train_dataloader), _lengths(trainer.val_dataloaders)],
+        "loggers": len(trainer.loggers),
+        "callbacks": [type(callback).__name__ for callback in trainer.callbacks if not _is_ours(callback)],
+        "stoppers": [len(trainer.early_stopping_callbacks), len(trainer.checkpoint_callbacks)],
+        "stopper": type(trainer.early_stopping_callback).__name__,
+        "checkpoint": (trainer.checkpoint_callback, trainer.progress_bar_callback, trainer.datamodule),
+        "optimizers": [type(optimizer).__name__ for optimizer in trainer.optimizers],
+        "rates": [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups],
+        "schedulers": [config.interval for config in trainer.lr_scheduler_configs],
+        "loop": [loop.batch_idx, loop.total_batch_idx, loop.restarting, loop.min_epochs, loop.max_epochs],
+        "restarts": [loop.is_resuming, epoch_loop.restarting, epoch_loop.val_loop.restarting],
+        "progress": [repr(loop.epoch_progress), repr(epoch_loop.batch_progress)],
+        "stages": [repr(epoch_loop.scheduler_progress), repr(epoch_loop.val_loop.batch_progress)],
+        "steps_done": [repr(epoch_loop.automatic_optimization.optim_progress), epoch_loop.global_step],
+        "max_batches": [loop.max_batches, epoch_loop.val_loop.max_batches],
+        "folder": [type(trainer.log_dir).__name__, trainer.default_root_dir],
+    }
+
+
+def _lengths(loaders: Any) -> Any:
+    if isinstance(loaders, list):
+        return [len(loader) for loader in loaders]
+    return None if loaders is None else len(loaders)
+
+
+def _is_ours(callback: Any) -> bool:
+    return type(callback).__name__ == "EpochMetrics"
+
+
+_STEPS = """on_train_start on_train_epoch_start on_train_batch_start on_before_zero_grad on_before_backward
+on_after_backward on_before_optimizer_step on_train_batch_end on_validation_start on_validation_epoch_start
+on_validation_batch_start on_validation_batch_end on_validation_epoch_end on_validation_end
+on_train_epoch_end on_validation_model_zero_grad on_validation_model_eval on_validation_model_train"""
+
+
+class Watching(Net):
+    """Writes down all that it sees of its trainer, in every hook and step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[str] = []
+
+    def note(self, where: str) -> None:
+        self.records.append(f"{where}: {_seen(self.trainer)}")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.note("training_step")
+        return super().training_step(batch, batch_idx) * (1 + 0.01 * len(self.trainer.num_val_batches))
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.note("validation_step")
+        super().validation_step(batch, batch_idx)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2)]
+
+
+def _noting(name: str) -> Any:
+    def hook(self: Watching, *args: Any, **kwargs: Any) -> Any:
+        self.note(name)
+        return getattr(Net, name)(self, *args, **kwargs)
+
+    return hook
+
+
+for _name in _STEPS.split():
+    setattr(Watching, _name, _noting(_name))
+
+
+class Watcher(Callback):
+    """The same from a callback."""
+
+    def __init__(self) -> None:
+        self.records: list[str] = []
+
+
+def _noted(name: str) -> Any:
+    def hook(self: Watcher, trainer: Any, *_: Any, **__: Any) -> None:
+        self.records.append(f"{name}: {_seen(trainer)}")
+
+    return hook
+
+
+for _name in _STEPS.split()[:15]:
+    setattr(Watcher, _name, _noted(_name))
+
+
+class OptimizerAnew(Net):
+    """A new head, and an optimizer set up again for it."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[2] = nn.Linear(8, 3)
+            self.trainer.strategy.setup_optimizers(self.trainer)
+
+
+class OtherOptimizer(Net):
+    def configure_optimizers(self) -> Any:
+        return (torch.optim.Adam if self.current_epoch else torch.optim.SGD)(self.parameters(), lr=0.1)
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.trainer.strategy.setup_optimizers(self.trainer)
+
+
+class Shifted(Net):
+    """A new layer before the others, all of which get another name; recurrent and attending ones beside."""
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch != 1:
+            return
+        first = nn.Linear(6, 6)
+        self.net = nn.Sequential(first, *self.net)
+        self.recurrent = nn.LSTM(6, 6, batch_first=True)
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        new = [*first.parameters(), *self.recurrent.parameters(), *self.attention.parameters()]
+        self.trainer.optimizers[0].add_param_group({"params": new})
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        if hasattr(self, "recurrent"):
+            x = self.recurrent(x[:, None])[0]
+            x = self.attention(x, x, x)[0][:, 0]
+        return super().training_step((x, y), batch_idx)
+
+
+class BecomesBuffer(Net):
+    """Plain attributes become a buffer and a parameter; a layer gets a second name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = None
+        self.extra = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if self.extra is None:
+            del self.running, self.extra
+            self.register_buffer("running", torch.zeros(3))
+            self.extra = nn.Parameter(torch.ones(3))
+            self.trainer.optimizers[0].add_param_group({"params": [self.extra]})
+        if self.current_epoch == 1 and batch_idx == 0:
+            self.again = nn.ModuleDict({"x": nn.ModuleList([self.net[0]])})
+        self.running = self.running + 1
+        loss = super().training_step(batch, batch_idx) * (1 + 0.01 * (self.running.sum() * self.extra.sum()))
+        return loss + self.again["x"][0](batch[0]).mean() if self.current_epoch else loss
+
+
+class Widened(Net):
+    """Another precision on the way, for weights and slots, and other strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turned", torch.zeros(2, 3))
+
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net.double()
+            self.turned = torch.randn(3, 2).double().t()
+            for slots in self.trainer.optimizers[0].state.values():
+                slots.update({name: value.double() for name, value in slots.items()})
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step((batch[0].to(self.net[0].weight.dtype), batch[1]), batch_idx)
+        return loss * (1 + (self.turned @ self.turned.t()).sum() * 0.01)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step((batch[0].to(self.net[0].weight.dtype), batch[1]), batch_idx)
+
+
+class Together(torch.optim.Optimizer):
+    """Two optimizers as one."""
+
+    def __init__(self, params: Any) -> None:
+        params = list(params)
+        self.parts = [
+            torch.optim.SGD(params[:2], lr=0.1, momentum=0.9),
+            torch.optim.Adam(params[2:], lr=0.02),
+        ]
+        super().__init__(params, {"lr": 0.1})
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def step(self, closure: Any = None) -> Any:
+        loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+
+class Combined(Net):
+    def configure_optimizers(self) -> Any:
+        return Together(self.parameters())
+
+
+class FewerGroups(Net):
+    """A group less, and a parameter."""
+
+    def body(self, width: int) -> nn.Module:
+        self.factor = nn.Parameter(torch.ones(3))
+        return super().body(width)
+
+    def configure_optimizers(self) -> Any:
+        groups = [{"params": self.net[0].parameters()}, {"params": [*self.net[2].parameters(), self.factor]}]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    def on_train_epoch_end(self) -> None:
+        if self.current_epoch == 0:
+            optimizer, factor = self.trainer.optimizers[0], self.factor
+            optimizer.param_groups.pop(0)
+            optimizer.param_groups[0]["params"] = list(self.net[2].parameters())
+            optimizer.state.pop(factor)
+            del self.factor
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * self.factor.mean() if hasattr(self, "factor") else loss
+
+
+class Hooked(Net):
+    def on_train_epoch_start(self) -> None:
+        if self.current_epoch == 1:
+            self.net[0].register_forward_hook(lambda *_: None)
