@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, people, results
+from cerebro_elastic.cli.check import check
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
@@ -160,6 +161,7 @@ def drain(
     typer.echo(f"{node} leaves run {run} when its unit is done{given}")
 
 
+app.command()(check)
 app.command()(prepare)
 
 
@@ -197,11 +199,11 @@ def verify(
     Its decisions are made again, for some seconds: what a run decides follows from its record alone.
     """
     from cerebro_elastic.runs.replay import decided_again
-    from cerebro_elastic.runs.replay import verify as check
+    from cerebro_elastic.runs.replay import verify as violations_of
     from cerebro_elastic.runs.result import open_run
 
     result = open_run(run, home=home, store=store_of(etcd))
-    violations = check(result)
+    violations = violations_of(result)
     again = decided_again(result, _DECIDING_SECONDS)
     visits = sum(isinstance(event, UnitCommitted) for event in result.events)
     if as_json:
