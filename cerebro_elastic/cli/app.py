@@ -26,9 +26,11 @@ from cerebro_elastic.report.progress import progress_view
 from cerebro_elastic.report.tables import brief, leaderboard_table, unit_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.agents import GRACE
+from cerebro_elastic.runs.beside import known
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.sim import Redecided
 from cerebro_elastic.words import counted
 
@@ -87,7 +89,14 @@ def run(
         raise typer.Exit(130) from None
     if as_json:
         typer.echo(json_text(outcome_json(result)))
-        return
+    else:
+        _show_outcome(result)
+    rows = result.leaderboard
+    if all(row.status == "failed" for row in rows) or all(row.best is None for row in rows):
+        raise typer.Exit(1)
+
+
+def _show_outcome(result: RunResult) -> None:
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
     failed = [row for row in result.leaderboard if row.status == "failed"]
@@ -104,8 +113,9 @@ def run(
     console.print(f"report: {result.folder.report}", soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
-    if failed and len(failed) == len(result.leaderboard):
-        raise typer.Exit(1)
+    for each in known(result.folder):
+        if not each.exactness.outcome.good:
+            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
 
 
 @app.command()

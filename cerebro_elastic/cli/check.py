@@ -15,7 +15,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.tables import hparams_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.check import check as begin
-from cerebro_elastic.runs.checked import Checked, hopeless
+from cerebro_elastic.runs.checked import Checked, unlogged, untrainable
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.words import counted
 
@@ -32,7 +32,7 @@ def check(
     checked = load_recipe(recipe)
     with begin(checked, home) as (points, answers):
         all_of = list(answers)
-    wrong = hopeless(checked, all_of)
+    wrong = untrainable(all_of) or unlogged(checked, all_of)
     if as_json:
         told = {"configs": len(points), "checked": [each.as_json() for each in all_of], "wrong": wrong}
         typer.echo(json_text(told))
@@ -50,11 +50,12 @@ def _show(recipe: Recipe, configs: int, all_of: list[Checked], wrong: str | None
     if wrong is not None:
         console.print(f"error: {wrong}\n", soft_wrap=True, style="red")
     console.print(_table(all_of))
-    console.print(
-        f"\n{len(all_of)} of {counted(configs, 'config')} checked, which have all values that may make another "
-        "model: as units, and as one ordinary fit over the same batches",
-        soft_wrap=True,
+    kinds = dict.fromkeys(kind for each in all_of for kind in each.exactness.compared)
+    told = (
+        f"{len(all_of)} of {counted(configs, 'config')} checked: the first, and those that may make another "
+        "model. Two tiny epochs were trained as units, and as one ordinary fit over the same batches"
     )
+    console.print(f"\n{told}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
     if any(choice != Choice() for choice in choices(recipe)):
         console.print("on one rank: on several, sums are added up in another order (docs/exactness.md)")
 
@@ -65,6 +66,6 @@ def _table(all_of: list[Checked]) -> Table:
         table.add_column(name)
     for each in all_of:
         found = each.exactness
-        counts = ", ".join(f"{count} {kind}" for kind, count in found.compared.items())
-        table.add_row(hparams_text(each.hparams), found.outcome.value, counts, f"{found.seconds:.1f}")
+        values = f"{sum(found.compared.values()):,}" if found.compared else "-"
+        table.add_row(hparams_text(each.hparams), found.outcome.value, values, f"{found.seconds:.1f}")
     return table

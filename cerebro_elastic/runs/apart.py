@@ -29,7 +29,8 @@ def ask(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Asked:
-    """``module`` at work as a program, which may answer more than once; it ends with the context."""
+    """``module`` at work as a program, which may answer more than once; it ends with the context. When it has
+    ``ended`` by itself there are no further answers."""
 
     def __init__(self, module: str, what: str, request: Mapping[str, Any]) -> None:
         self._what = what
@@ -43,7 +44,7 @@ class Asked:
         )
         self._lines: list[bytes] = []
         self._rest = b""
-        self._ended = False
+        self.ended = False
         assert self._process.stdin is not None
         with self._process.stdin as pipe, suppress(BrokenPipeError):
             pipe.write(json.dumps(request).encode())
@@ -67,7 +68,7 @@ class Asked:
         """Further answers: all that will come, or those that are there. Raises as ``ask``."""
         while self._read(wait=wait):
             yield self.answer()
-        if self._ended and self._process.wait():
+        if self.ended and self._process.wait():
             raise self._died()
 
     def wait(self) -> None:
@@ -96,7 +97,7 @@ class Asked:
         while not self._lines and (wait or select.select([pipe], [], [], 0)[0]):
             data = os.read(pipe.fileno(), 1 << 16)
             if not data:
-                self._ended = True
+                self.ended = True
                 return False
             *self._lines, self._rest = (self._rest + data).split(b"\n")
         return bool(self._lines)

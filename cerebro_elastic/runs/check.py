@@ -17,7 +17,7 @@ from cerebro_elastic.runs.preflight import preflight_and_check
 from cerebro_elastic.runs.warm import written_out
 
 _BATCHES = 3
-_CONFIGS = 16
+_CONFIGS = 6
 _SECONDS = 600.0
 
 

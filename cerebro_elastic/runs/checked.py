@@ -76,22 +76,23 @@ _SAID = {
 }
 
 
-def hopeless(recipe: Recipe, all_of: Sequence[Checked]) -> str | None:
-    """Why the recipe's run would come to nothing, if it surely would: no config that was tried can be
-    trained, or none logs the objective."""
-    if not all_of:
-        return None
-    first = all_of[0].exactness
-    if all(each.exactness.outcome in (Outcome.FAILED, Outcome.REFUSED) for each in all_of):
-        return first.story
+def untrainable(all_of: Sequence[Checked]) -> str | None:
+    """Why no config can be trained, if none of those that were tried can."""
+    bad = (Outcome.FAILED, Outcome.REFUSED)
+    if all_of and all(each.exactness.outcome in bad for each in all_of):
+        return all_of[0].exactness.story
+    return None
+
+
+def unlogged(recipe: Recipe, all_of: Sequence[Checked]) -> str | None:
+    """Which objective no config logs, and what they log."""
     trained = [each.exactness for each in all_of if each.exactness.compared]
     logged = {name for each in trained for name in each.logged}
     missing = [metric for metric in _objectives(recipe) if metric not in logged]
-    if trained and missing and _validates_soon(recipe):
-        where = recipe.source.where(("objective", "metric"))
-        known = did_you_mean(missing[0], logged)
-        return f"{where}: {missing[0]!r} is not logged by the end of an epoch; {known}"
-    return None
+    if not trained or not missing or not _validates_soon(recipe):
+        return None
+    where = recipe.source.where(("objective", "metric"))
+    return f"{where}: {missing[0]!r} is not logged in any epoch; {did_you_mean(missing[0], logged)}"
 
 
 def _objectives(recipe: Recipe) -> list[str]:

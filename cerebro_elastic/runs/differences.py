@@ -8,6 +8,8 @@ from itertools import zip_longest
 
 from cerebro_elastic.words import counted
 
+DIGEST = "#"
+"""Begins what stands for a value that is too large to be shown."""
 _COURSE = "course"
 _KINDS = (
     _COURSE,
@@ -15,11 +17,11 @@ _KINDS = (
     "callback",
     "counter",
     "hooks",
-    "optimizer",
-    "scheduler",
     "generator",
-    "buffer",
+    "scheduler",
     "weight",
+    "buffer",
+    "optimizer",
     "logged",
     "metric",
 )
@@ -123,7 +125,7 @@ def _value(difference: Difference) -> str:
         return f"an ordinary fit is {values[0] or 'over'} when units are {values[1] or 'over'}"
     if difference.name == "hooks":
         return f"the hooks called are [{values[0]}] in an ordinary fit and [{values[1]}] in units"
-    if any(value is not None and len(value) > 40 for value in values) or difference.kind == "weight":
+    if any(value is not None and DIGEST in value for value in values):
         return f"{difference.name} differs"
     shown = ["absent" if value is None else value for value in values]
     return f"{difference.name} is {shown[0]} in an ordinary fit and {shown[1]} in units"
@@ -140,13 +142,13 @@ def _besides(others: Sequence[Difference]) -> str:
 def _advice(at: Moment) -> str:
     if at.hops == 0 and at.parts == 0:
         return (
-            "This is before the first hop: the module, or a callback, sees that it is trained in a unit. Does "
-            "it decide by something of the trainer's (its logger, strategy, loaders or numbers of batches)?"
+            "This is before the first hop: the module, or a callback, sees that it is trained in a unit. "
+            "Does it decide by something of the trainer's (logger, strategy, loaders, numbers of batches)?"
         )
-    since = "another process went on in the middle of the unit" if at.parts else "the config hopped"
+    since = "another process went on inside the unit" if at.parts else "the config hopped"
     return (
-        f"Before, all was equal; then {since}. Something is kept where it does not hop: in a global variable, "
-        "in the class, in a closure, or in an object that hides its state. Keep it in an attribute of the "
-        "module as plain values or tensors, register a buffer, or give the object's class state_dict and "
-        "load_state_dict"
+        f"Before, all was equal; then {since}. Something is kept where it does not hop: in a global "
+        "variable, in the class, in a closure, or in an object that hides its state. Keep it in an attribute "
+        "of the module as plain values or tensors, register a buffer, or give the object's class state_dict "
+        "and load_state_dict"
     )

@@ -218,7 +218,8 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
 def _training(answer: Mapping[str, Any]) -> _Training:
     if answer["error"] is not None:
         return _Training(error=answer["error"])
-    return _Training(*([Moment(**m) for m in answer[each]] for each in ("moments", "logged", "metrics")))
+    moments = {each: [Moment(**m) for m in answer[each]] for each in ("moments", "logged", "metrics")}
+    return _Training(moments["moments"], moments["logged"], moments["metrics"])
 
 
 def _counts(moments: Iterable[Moment]) -> dict[str, int]:

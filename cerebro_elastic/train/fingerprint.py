@@ -121,4 +121,4 @@ def _short(text: str) -> str:
 
 
 def _digest(data: bytes | memoryview) -> str:
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
+    return f"#{hashlib.blake2b(data, digest_size=8).hexdigest()}"
