@@ -19,6 +19,7 @@ from s3fs import S3FileSystem
 
 from cerebro_elastic.parallel.team import Ranks
 from cerebro_elastic.runs.agents import TORCHRUN_LOGS
+from cerebro_elastic.runs.beside import VARIABLE as CHECK
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.testing.proxy import BadProxy
 
@@ -36,6 +37,14 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Where agents that no run of ours starts leave the folders that torchrun makes each time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TORCHRUN_LOGS, str(tmp_path_factory.mktemp("torchrun")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_check_beside_runs() -> Iterator[None]:
+    """It trains what a test plants, too, and would find it or not, as time allows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CHECK, "off")
         yield
 
 

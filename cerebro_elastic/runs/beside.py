@@ -35,7 +35,7 @@ class Beside:
         self._say = say
         self._stack = ExitStack()
         self._asked: Asked | None = None
-        self._recipe: Recipe | None = None
+        self.recipe: Recipe | None = None
         self._found: list[Checked] = []
 
     def __enter__(self) -> Self:
@@ -43,6 +43,11 @@ class Beside:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more may be found out."""
+        return self._asked is not None and not self._asked.ended
 
     def preflight(
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
@@ -59,14 +64,14 @@ class Beside:
             "beside": True,
         }
         found, asked = preflight_and_check(recipe, hparams, data, prepare=prepare, extent=extent)
-        self._recipe, self._asked = recipe, self._stack.enter_context(asked)
+        self.recipe, self._asked = recipe, self._stack.enter_context(asked)
         return found
 
     def look(self, state: State) -> None:
         """Tell what was found out meanwhile. Raises ``TaskError`` for what ends the run: no config can be
         trained, none logs the objective, or units do not equal an ordinary fit and the recipe says
         ``stop``."""
-        if self._asked is None or self._asked.ended:
+        if self._asked is None or not self.goes_on:
             return
         try:
             for answer in self._asked.answers(wait=False):
@@ -74,8 +79,8 @@ class Beside:
         except RunError as died:
             self._say(f"note: whether units equal an ordinary fit was not found out: {died}")
             return
-        if self._asked.ended:
-            self._judge(state)
+        if not self.goes_on:
+            self.judge(state)
 
     def _take(self, checked: Checked) -> None:
         self._found.append(checked)
@@ -83,12 +88,13 @@ class Beside:
         if not checked.exactness.outcome.good:
             self._say(f"check of {checked.text}")
 
-    def _judge(self, state: State) -> None:
-        assert self._recipe is not None
+    def judge(self, state: State) -> None:
+        """End the run by ``TaskError`` if it is to end, now that all is found out."""
+        assert self.recipe is not None
         differs = [each for each in self._found if each.exactness.outcome is Outcome.DIFFERS]
-        if differs and _policy(self._recipe) == "stop":
+        if differs and _policy(self.recipe) == "stop":
             raise TaskError(f"stopped, for the recipe says check: stop. {differs[0].text}")
-        wrong = self._hopeless(self._recipe, state)
+        wrong = self._hopeless(self.recipe, state)
         if wrong is not None and visible_devices():
             self._say(f"note: in the check, which is done on the CPU: {wrong}")
         elif wrong is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -38,7 +37,6 @@ def check_configs(recipe: Recipe, points: Sequence[HParams], data: str, extent: 
     if extent.beside:
         _make_way()
     torch.set_num_threads(1)  # a pool of threads would not be there in children
-    importlib.import_module("torch._dynamo")  # which the first optimizer imports, so each child would
     task = make_task(recipe)
     device = "cpu" if extent.beside else _device()
     for point in one_of_each_shape(points, extent.most):

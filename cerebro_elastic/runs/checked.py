@@ -92,7 +92,8 @@ def unlogged(recipe: Recipe, all_of: Sequence[Checked]) -> str | None:
     if not trained or not missing or not _validates_soon(recipe):
         return None
     where = recipe.source.where(("objective", "metric"))
-    return f"{where}: {missing[0]!r} is not logged in any epoch; {did_you_mean(missing[0], logged)}"
+    known = did_you_mean(missing[0], logged)
+    return f"{where}: the objective's metric is {missing[0]!r}, which is not logged in any epoch; {known}"
 
 
 def _objectives(recipe: Recipe) -> list[str]:

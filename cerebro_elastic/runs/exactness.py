@@ -7,6 +7,7 @@ as absent after a hop as it is on another node.
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -61,6 +62,7 @@ def check_exactness(
         return Exactness(
             Outcome.UNKNOWN, f"a {type(task).__name__} has no ordinary_fit to compare units with"
         )
+    importlib.import_module("torch._dynamo")  # the first optimizer imports it, for seconds: each child would
     with TemporaryDirectory(dir=folder) as states:
         trainer = _Trainer(task, task, jobs, root, states, began + seconds)
         try:

@@ -86,7 +86,7 @@ class FunctionTask:
 
     def train(self, job: UnitJob) -> UnitResult:
         with begun(self._section, self._user, job) as unit:
-            row, validation, done = _trained(unit, job)
+            row, validation, done = self._trained(unit, job)
             whole = done == feed.unit_batches(job)
             state = unit.state(whole=whole)
             return UnitResult(
@@ -102,28 +102,36 @@ class FunctionTask:
     @contextmanager
     def observed(self, observe: Observe) -> Iterator[None]:
         """Each batch is shown before it is trained, and each unit when it is over."""
-        functions = ObservedFunctions(self._section, self._root, observe)
-        plain, self._user = self._user, functions
+        plain, self._user = self._user, ObservedFunctions(self._section, self._root, observe)
         try:
             yield
-            functions.at_end()
         finally:
             self._user = plain
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
         """One model that trains all units, and is never taken apart."""
-        functions = ObservedFunctions(self._section, self._root, observe)
         rows: list[MetricRow] = []
         metrics = []
-        with begun(self._section, functions, jobs[0]) as unit:
+        with self.observed(observe), begun(self._section, self._user, jobs[0]) as unit:
             for job in jobs:
                 unit.take_up(job)
-                row, validation, _ = _trained(unit, job)
+                row, validation, _ = self._trained(unit, job)
                 rows.append(row)
-                functions.at_end()
                 if job.last:
                     metrics.append({**unit.progress.means(), **validation})
         return OrdinaryFit(rows, metrics)
+
+    def _trained(self, unit: FunctionUnit, job: UnitJob) -> tuple[MetricRow, dict[str, float], int]:
+        """The row that the unit logs, what its validation found, and how many batches of its partition are
+        trained."""
+        metrics, done = unit.train()
+        unit.progress.step += done - job.skip
+        validation = {}
+        if done == feed.unit_batches(job):
+            validation = unit.end(metrics)
+            self._user.at_end()
+        row = {"step": unit.progress.step, "epoch": job.unit.epoch, **metrics, **validation}
+        return row, validation, done
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         if not self.evaluates or job.state is None:
@@ -143,16 +151,6 @@ class FunctionTask:
         taken = self._user.model_arguments(hparams, {"epochs": epochs, "steps": epochs * batches})
         module, _, name = self._section.model_fn.partition(":")
         return Exported(state["model"], _LOAD.format(module=module, name=name, arguments=taken))
-
-
-def _trained(unit: FunctionUnit, job: UnitJob) -> tuple[MetricRow, dict[str, float], int]:
-    """The row that the unit logs, what its validation found, and how many batches of its partition are
-    trained."""
-    metrics, done = unit.train()
-    unit.progress.step += done - job.skip
-    validation = unit.end(metrics) if done == feed.unit_batches(job) else {}
-    row = {"step": unit.progress.step, "epoch": job.unit.epoch, **metrics, **validation}
-    return row, validation, done
 
 
 _LOAD = """\

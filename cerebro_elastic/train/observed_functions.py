@@ -18,7 +18,7 @@ from cerebro_elastic.train.user_functions import UserFunctions
 
 
 class ObservedFunctions(UserFunctions):
-    """Shows ``observe`` all of a config before each batch, and ``at_end``."""
+    """Shows ``observe`` all of a config before each batch, and at its units' ends."""
 
     def __init__(self, section: TorchSection, root: Path, observe: Observe) -> None:
         super().__init__(section, root)
@@ -30,14 +30,15 @@ class ObservedFunctions(UserFunctions):
         return self._parts
 
     def prepare(self, batch: Any, hparams: HParams) -> Any:
-        assert self._parts is not None
-        self._observe("before", {**_consists_of(self._parts), "generator": rng.capture()})
+        self._show("before")
         return super().prepare(batch, hparams)
 
     def at_end(self) -> None:
-        """A unit is over, and its generators are put away."""
+        self._show("after")
+
+    def _show(self, when: str) -> None:
         assert self._parts is not None
-        self._observe("after", _consists_of(self._parts))
+        self._observe(when, _consists_of(self._parts))
 
 
 def _consists_of(parts: Parts) -> dict[str, Any]:
@@ -47,6 +48,7 @@ def _consists_of(parts: Parts) -> dict[str, Any]:
         "buffer": dict(model.named_buffers()),
         "optimizer": to_names(parts.optimizer, model),
         "scheduler": parts.scheduler.state_dict() if parts.scheduler is not None else {},
+        "generator": rng.capture(),
         "attribute": {
             f"{path}.{name}".lstrip("."): value
             for path, module in model.named_modules()

@@ -98,14 +98,13 @@ def _consists_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, A
         },
         "generator": rng.capture(trainer.strategy.root_device),
         "buffer": dict(module.named_buffers()),
-        "weight": {
-            name: (parameter, parameter.requires_grad) for name, parameter in module.named_parameters()
-        },
+        "weight": dict(module.named_parameters()),
     }
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
-    return {
+    trained = {f"{name}.requires_grad": p.requires_grad for name, p in module.named_parameters()}
+    return trained | {
         f"{path}.{name}".lstrip("."): value
         for path, part in module.named_modules()
         for name, value in own_attributes(part).items()
