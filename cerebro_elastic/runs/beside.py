@@ -55,7 +55,7 @@ class Beside:
         """What the preflight finds; its process goes on, unless the recipe does not want it to."""
         if _policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare)
-        states = self._stack.enter_context(TemporaryDirectory(prefix="cerebro-check-"))
+        states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
         extent = {
             "batches": _BATCHES,
             "most": _CONFIGS,
@@ -105,9 +105,7 @@ class Beside:
         configs = state.configs.values()
         if (why := untrainable(self._found)) and not any(c.epoch or c.visited for c in configs):
             return why
-        if (why := unlogged(recipe, self._found)) and not any(c.epoch for c in configs):
-            return why
-        return None
+        return unlogged(recipe, self._found, {name for config in configs for name in config.metrics})
 
 
 def known(folder: RunFolder) -> list[Checked]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -84,16 +84,17 @@ def untrainable(all_of: Sequence[Checked]) -> str | None:
     return None
 
 
-def unlogged(recipe: Recipe, all_of: Sequence[Checked]) -> str | None:
-    """Which objective no config logs, and what they log."""
+def unlogged(recipe: Recipe, all_of: Sequence[Checked], known: Collection[str] = ()) -> str | None:
+    """Which objective no config logs, and what they log; metrics that are ``known`` from elsewhere count,
+    too."""
     trained = [each.exactness for each in all_of if each.exactness.compared]
-    logged = {name for each in trained for name in each.logged}
+    logged = {name for each in trained for name in each.logged}.union(known)
     missing = [metric for metric in _objectives(recipe) if metric not in logged]
     if not trained or not missing or not _validates_soon(recipe):
         return None
     where = recipe.source.where(("objective", "metric"))
-    known = did_you_mean(missing[0], logged)
-    return f"{where}: the objective's metric is {missing[0]!r}, which is not logged in any epoch; {known}"
+    near = did_you_mean(missing[0], logged)
+    return f"{where}: the objective's metric is {missing[0]!r}, which is not logged in any epoch; {near}"
 
 
 def _objectives(recipe: Recipe) -> list[str]:

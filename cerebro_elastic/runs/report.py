@@ -17,6 +17,7 @@ from cerebro_elastic.report.page.page import Subject, render
 from cerebro_elastic.report.picture import picture
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.runs.beside import known
 from cerebro_elastic.runs.result import RunResult
 
 _PACKAGES = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
@@ -28,10 +29,13 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     where it is then."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
-    return write_page(result.spec, result.events, result.recipe.objective, where)
+    notes = [f"check of {each.text}" for each in known(folder) if not each.exactness.outcome.good]
+    return write_page(result.spec, result.events, result.recipe.objective, where, notes)
 
 
-def write_page(spec: Spec, events: Sequence[Event], objective: Objective, output: str | Path) -> str:
+def write_page(
+    spec: Spec, events: Sequence[Event], objective: Objective, output: str | Path, notes: Sequence[str] = ()
+) -> str:
     """Write the report of the run with this history to a file or URL; where it is then."""
     where = str(output)
     page = render(
@@ -43,6 +47,7 @@ def write_page(spec: Spec, events: Sequence[Event], objective: Objective, output
             manifest=_manifest(spec.data),
             versions=_versions(),
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            notes=notes,
         )
     )
     with translated(RunError, f"cannot write the report {where}"):

@@ -29,7 +29,8 @@ _MOST_MARKS = 300
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What a report is about: the run's spec and history, the objective, its dataset's manifest if it is in
-    reach, the versions of what it ran on, and when the report is written, for people."""
+    reach, the versions of what it ran on, when the report is written, for people, and what there is to say of
+    the run besides, in ``notes``."""
 
     spec: Spec
     events: Sequence[Event]
@@ -38,6 +39,7 @@ class Subject:
     manifest: Manifest | None
     versions: Mapping[str, str]
     written: str
+    notes: Sequence[str] = ()
 
 
 def render(subject: Subject) -> str:
