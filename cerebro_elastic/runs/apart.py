@@ -57,12 +57,15 @@ class Asked:
 
     def answer(self) -> dict[str, Any]:
         """The next answer, waited for. Raises as ``ask``."""
-        if not self._read(wait=True):
-            raise self._died()
-        answer: dict[str, Any] = json.loads(self._lines.pop(0))
-        if "error" in answer:
-            raise getattr(errors, answer["kind"], RunError)(answer["error"])
-        return answer
+        while self._read(wait=True):
+            line = self._lines.pop(0)
+            if not line.startswith(b"{"):  # what was printed before the answers had stdout to themselves
+                continue
+            answer: dict[str, Any] = json.loads(line)
+            if "error" in answer:
+                raise getattr(errors, answer["kind"], RunError)(answer["error"])
+            return answer
+        raise self._died()
 
     def answers(self, *, wait: bool) -> Iterator[dict[str, Any]]:
         """Further answers: all that will come, or those that are there. Raises as ``ask``."""

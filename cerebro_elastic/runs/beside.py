@@ -84,7 +84,9 @@ class Beside:
 
     def _take(self, checked: Checked) -> None:
         self._found.append(checked)
-        self._folder.check.write_text(json.dumps([each.as_json() for each in self._found]))
+        temporary = self._folder.check.with_suffix(".tmp")
+        temporary.write_text(json.dumps([each.as_json() for each in self._found]))
+        temporary.replace(self._folder.check)
         if not checked.exactness.outcome.good:
             self._say(f"check of {checked.text}")
 

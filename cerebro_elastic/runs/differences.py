@@ -78,7 +78,7 @@ def _at(one: Moment | None, other: Moment | None) -> Iterator[Difference]:
     if one is None or other is None or one.when != other.when:
         at = other or one
         assert at is not None
-        yield Difference(_COURSE, one.place if one else None, other.place if other else None, at)
+        yield Difference(_COURSE, one.when if one else None, other.when if other else None, at)
         return
     for name in {**one.values, **other.values}:
         values = one.values.get(name), other.values.get(name)
@@ -122,7 +122,8 @@ def _value(difference: Difference) -> str:
     """Only short values tell people anything."""
     values = (difference.first, difference.second)
     if difference.name == _COURSE:
-        return f"an ordinary fit is {values[0] or 'over'} when units are {values[1] or 'over'}"
+        first, second = (f"{value} a batch" if value else "over" for value in values)
+        return f"an ordinary fit is {first} when units are {second}"
     if difference.name == "hooks":
         return f"the hooks called are [{values[0]}] in an ordinary fit and [{values[1]}] in units"
     if any(value is not None and DIGEST in value for value in values):
