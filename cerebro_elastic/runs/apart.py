@@ -34,7 +34,7 @@ class Asked:
 
     def __init__(self, module: str, what: str, request: Mapping[str, Any]) -> None:
         self._what = what
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
             stdin=subprocess.PIPE,

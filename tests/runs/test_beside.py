@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[
     with folder.locked(), Beside(folder, lines.append) as beside:
         found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
         assert found.partitions == 2
-        with pytest.raises(TaskError, match="metric is 'val_los', which is not.*did you mean 'val_loss'"):
+        with pytest.raises(TaskError, match=r"metric is 'val_los', which is not.*did you mean 'val_loss'"):
             ended(beside, State())
         assert [each.exactness.outcome for each in known(folder)] == [Outcome.EQUAL, Outcome.DIFFERS]
         (line,) = lines
