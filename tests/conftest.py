@@ -21,6 +21,7 @@ from s3fs import S3FileSystem
 from cerebro_elastic.parallel.team import Ranks
 from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.agents import TORCHRUN_LOGS
+from cerebro_elastic.runs.beside import VARIABLE as CHECK
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.testing.proxy import BadProxy
 
@@ -49,10 +50,12 @@ def _torchruns_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _the_runs_key() -> Iterator[None]:
-    """All runs in the shared etcd, which anybody may write to, are signed with one key."""
+def _runs() -> Iterator[None]:
+    """All runs in the shared etcd, which anybody may write to, are signed with one key. The check beside runs
+    trains what a test plants, too, and would find it or not, as time allows: it is off."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, secrets.token_hex(32))
+        patch.setenv(CHECK, "off")
         yield
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import checking, hosts, people, results
+from cerebro_elastic.cli.check import check
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, echo, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
@@ -24,9 +25,11 @@ from cerebro_elastic.report.progress import progress_view
 from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.agents import GRACE
+from cerebro_elastic.runs.beside import known
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.result import RunResult
 
 app = typer.Typer(
     name="cerebro",
@@ -81,7 +84,14 @@ def run(
         raise typer.Exit(130) from None
     if as_json:
         echo(json_text(outcome_json(result)))
-        return
+    else:
+        _show_outcome(result)
+    rows = result.leaderboard
+    if all(row.status == "failed" for row in rows) or all(row.best is None for row in rows):
+        raise typer.Exit(1)
+
+
+def _show_outcome(result: RunResult) -> None:
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
     failed = [row for row in result.leaderboard if row.status == "failed"]
@@ -100,8 +110,9 @@ def run(
         console.print(head_text(result.head), soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
-    if failed and len(failed) == len(result.leaderboard):
-        raise typer.Exit(1)
+    for each in known(result.folder):
+        if not each.exactness.outcome.good:
+            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
 
 
 @app.command()
@@ -157,6 +168,7 @@ def drain(
     echo(f"{node} leaves run {run} when its unit is done{given}")
 
 
+app.command()(check)
 app.command()(prepare)
 
 

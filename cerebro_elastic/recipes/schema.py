@@ -190,6 +190,7 @@ class Recipe(Section):
     parallelism: Parallelisms = Field(default="single", validate_default=True)
     checkpoints: Url | None = None
     validation: Literal["epoch", "evaluate"] = "epoch"
+    check: Literal["warn", "stop", "off"] = "warn"
     loggers: Annotated[tuple[Callback, ...] | None, Field(strict=False)] = None
 
     @field_validator("gang")

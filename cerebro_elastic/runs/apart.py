@@ -5,42 +5,126 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Self
 
 from cerebro_elastic import errors
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.process import die_with_parent
 
 
 def ask(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """What ``module``, run as a program, answers. Raises the error that it ended with; ``RunError`` if it
     died, of which ``what`` names its work."""
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError) as exc:
-        tail = "\n".join(done.stderr.splitlines()[-15:])
-        raise RunError(f"{what} died with status {done.returncode}:\n{tail}") from exc
-    if "error" in answer:
-        raise getattr(errors, answer["kind"], RunError)(answer["error"])
-    return answer
+    with Asked(module, what, request) as asked:
+        answer = asked.answer()
+        asked.wait()
+        return answer
 
 
-def serve(work: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-    """In such a module's ``__main__``: do the ``work`` that is asked for."""
-    # Users' modules may print; the answer alone goes to the real stdout.
+class Asked:
+    """``module`` at work as a program, which may answer more than once; it ends with the context. When it has
+    ``ended`` by itself there are no further answers."""
+
+    def __init__(self, module: str, what: str, request: Mapping[str, Any]) -> None:
+        self._what = what
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            process_group=0,  # it ends with its children
+        )
+        self._lines: list[bytes] = []
+        self._rest = b""
+        self.ended = False
+        assert self._process.stdin is not None
+        with self._process.stdin as pipe, suppress(BrokenPipeError):
+            pipe.write(json.dumps(request).encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def answer(self) -> dict[str, Any]:
+        """The next answer, waited for. Raises as ``ask``."""
+        while self._read(wait=True):
+            line = self._lines.pop(0)
+            if not line.startswith(b"{"):  # what was printed before the answers had stdout to themselves
+                continue
+            answer: dict[str, Any] = json.loads(line)
+            if "error" in answer:
+                raise getattr(errors, answer["kind"], RunError)(answer["error"])
+            return answer
+        raise self._died()
+
+    def answers(self, *, wait: bool) -> Iterator[dict[str, Any]]:
+        """Further answers: all that will come, or those that are there. Raises as ``ask``."""
+        while self._read(wait=wait):
+            yield self.answer()
+        if self.ended and self._process.wait():
+            raise self._died()
+
+    def wait(self) -> None:
+        """Until it has ended by itself."""
+        self._process.wait()
+
+    def end(self) -> None:
+        """End it, with all its children, if it has not ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _died(self) -> RunError:
+        status = self._process.wait()
+        self._errors.seek(0)
+        tail = b"\n".join(self._errors.read().splitlines()[-15:]).decode(errors="replace")
+        return RunError(f"{self._what} died with status {status}:\n{tail}")
+
+    def _read(self, *, wait: bool) -> bool:
+        """Whether there is a line."""
+        pipe = self._process.stdout
+        assert pipe is not None
+        while not self._lines and (wait or select.select([pipe], [], [], 0)[0]):
+            data = os.read(pipe.fileno(), 1 << 16)
+            if not data:
+                self.ended = True
+                return False
+            *self._lines, self._rest = (self._rest + data).split(b"\n")
+        return bool(self._lines)
+
+
+def serve(
+    work: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    then: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
+) -> None:
+    """In such a module's ``__main__``: do the ``work`` that is asked for, and answer; ``then`` has further
+    answers."""
+    die_with_parent(os.getppid())
+    # Users' modules may print; the answers alone go to the real stdout.
     answer_to = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    request = json.load(sys.stdin)
+
+    def answers() -> Iterator[Mapping[str, Any]]:
+        yield work(request)
+        if then is not None:
+            yield from then(request)
+
     try:
-        answer = work(json.load(sys.stdin))
+        for answer in answers():
+            print(json.dumps(answer), file=answer_to, flush=True)
     except CerebroError as error:
-        answer = {"error": str(error), "kind": type(error).__name__}
-    print(json.dumps(answer), file=answer_to, flush=True)
+        print(json.dumps({"error": str(error), "kind": type(error).__name__}), file=answer_to, flush=True)

@@ -76,6 +76,11 @@ class RunFolder:
         return self.path / "report.html"
 
     @property
+    def check(self) -> Path:
+        """What came of the check whether units equal one ordinary fit."""
+        return self.path / "check.json"
+
+    @property
     def tensorboard(self) -> Path:
         """TensorBoard's files."""
         return self.path / "tensorboard"

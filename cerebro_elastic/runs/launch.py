@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.events import RunEnded, StateRead
+from cerebro_elastic.core.events import Event, RunEnded, StateRead
+from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -19,6 +20,7 @@ from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import GRACE, LocalAgents
 from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.runs.beside import Beside
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.judge import Judge
 from cerebro_elastic.runs.loggers import Loggers
@@ -77,8 +79,10 @@ def run(
                 check_store(store, folder.run, known=spec is not None)
             if fresh:
                 folder.throw_away()
-            spec = spec or new_spec(folder, checked, watcher)
-            _go_on(folder, load_recipe(spec.recipe, root=checked.root), spec, store, grace, watcher)
+            with Beside(folder, watcher.say) as beside:
+                spec = spec or new_spec(folder, checked, watcher, beside.preflight)
+                again = load_recipe(spec.recipe, root=checked.root)
+                _go_on(folder, again, spec, store, grace, watcher, beside)
             if study is not None:
                 tell(study, RunResult(folder).study())
         result = RunResult(folder)
@@ -94,6 +98,7 @@ def _go_on(
     store: StoreSettings | None,
     grace: float,
     watcher: Watcher,
+    beside: Beside,
 ) -> None:
     """Open the run in its store, if it is not, and take part in it to its end."""
     journal = Journal(folder.history)
@@ -111,7 +116,7 @@ def _go_on(
             nodes = counted(recipe.nodes.min, "node")
             watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
         else:
-            spec = check_again(spec, recipe, ledger.state(), watcher)
+            spec = check_again(spec, recipe, ledger.state(), watcher, beside.preflight)
             ledger.renew(spec)
             keep_spec(folder, spec)
             ledger.forgive()
@@ -129,7 +134,13 @@ def _go_on(
             say=watcher.say,
         )
         loggers = Loggers(recipe, spec, folder)
-        take_part(ledger, recipe, journal, agents, loggers, watcher, Judge(agents))
+        judge = Judge(agents)
+
+        def judged(events: list[Event], state: State) -> None:
+            beside.look(state)
+            judge(events, state)
+
+        take_part(ledger, recipe, journal, agents, loggers, watcher, judged)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
@@ -18,11 +20,19 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.preflight import preflight
+from cerebro_elastic.runs.preflight import Findings, preflight
 from cerebro_elastic.runs.warm import changes, start_of, written_out
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.ledger import Ledger
+
+
+class Preflight(Protocol):
+    """``preflight``, or what does it and goes on to find out more."""
+
+    def __call__(
+        self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
+    ) -> Findings: ...
 
 
 def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
@@ -38,7 +48,7 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
     return spec
 
 
-def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher) -> Spec:
+def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:
     """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
     folder holds a run."""
     watcher.say("checking the recipe, the module and the data")
@@ -112,7 +122,9 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
             )
 
 
-def check_again(spec: Spec, recipe: Recipe, state: State, watcher: Watcher) -> Spec:
+def check_again(
+    spec: Spec, recipe: Recipe, state: State, watcher: Watcher, preflight: Preflight = preflight
+) -> Spec:
     """The spec with which a run can go on: the same data, and the code as it is now. (A checkpoint that was
     damaged meanwhile, the node that needs it makes again.)"""
     watcher.say("checking the module and the data")

@@ -2,14 +2,15 @@
 
 ``python -m cerebro_elastic.runs.preflight`` does it in a process of its own, because it imports
 torch and the user's modules, and the process that leads a run imports neither. It reads a request
-and writes an answer, both one JSON object.
+and writes an answer, both one JSON object. If it is asked to, it then goes on to check whether units equal an
+ordinary fit (``check_configs.py``).
 """
 
 from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translat
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.admission import content_digest
-from cerebro_elastic.runs.apart import ask, serve
+from cerebro_elastic.runs.apart import Asked, ask, serve
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.first_batch import check_start
 from cerebro_elastic.runs.prepare import import_sources, prepare_recipe
@@ -51,14 +52,41 @@ def preflight(
 ) -> Findings:
     """Check the task against every config and the dataset at ``data``, which is made first if
     ``prepare``. Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
-    request = {
+    return Findings(**ask(__name__, _WHAT, _request(recipe, hparams, data, prepare)))
+
+
+def preflight_and_check(
+    recipe: Recipe,
+    hparams: Sequence[Mapping[str, Any]],
+    data: str,
+    *,
+    prepare: bool,
+    extent: Mapping[str, Any],
+) -> tuple[Findings, Asked]:
+    """The same, and the process, which goes on and checks whether units equal an ordinary fit: to such an
+    ``extent`` (``check_configs.Extent``). Each further answer is a ``Checked``."""
+    request = {**_request(recipe, hparams, data, prepare), "extent": extent}
+    asked = Asked(__name__, _WHAT, request)
+    try:
+        return Findings(**asked.answer()), asked
+    except BaseException:
+        asked.end()
+        raise
+
+
+_WHAT = "the check of recipe and data"
+
+
+def _request(
+    recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, prepare: bool
+) -> dict[str, Any]:
+    return {
         "recipe": recipe.resolved(),
         "root": str(recipe.root),
         "hparams": list(map(dict, hparams)),
         "data": data,
         "prepare": prepare,
     }
-    return Findings(**ask(__name__, "the check of recipe and data", request))
 
 
 def check(
@@ -159,5 +187,15 @@ def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
     return asdict(found)
 
 
+def _then(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if (extent := request.get("extent")) is None:
+        return
+    from cerebro_elastic.runs.check_configs import Extent, check_configs
+
+    recipe = load_recipe(request["recipe"], root=request["root"])
+    for checked in check_configs(recipe, request["hparams"], request["data"], Extent(**extent)):
+        yield checked.as_json()
+
+
 if __name__ == "__main__":
-    serve(_asked)
+    serve(_asked, _then)

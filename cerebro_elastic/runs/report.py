@@ -17,6 +17,7 @@ from cerebro_elastic.report.page.page import Colophon, Subject, render
 from cerebro_elastic.report.picture import picture
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.runs.beside import known
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.versions import TRAINING, installed
 
@@ -27,7 +28,8 @@ def write_report(result: RunResult, output: str | Path | None = None) -> str:
     where it is then."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
-    return write_page(result.spec, result.events, result.recipe.objective, where, result.head)
+    notes = [f"check of {each.text}" for each in known(folder) if not each.exactness.outcome.good]
+    return write_page(result.spec, result.events, result.recipe.objective, where, result.head, notes)
 
 
 def write_page(
@@ -36,9 +38,10 @@ def write_page(
     objective: Objective,
     output: str | Path,
     record: RecordHead | None = None,
+    notes: Sequence[str] = (),
 ) -> str:
-    """Write the report of the run with this history, whose ``record`` ends so, to a file or URL; where it is
-    then."""
+    """Write the report of the run with this history, whose ``record`` ends so, to a file or URL, with these
+    ``notes``; where it is then."""
     where = str(output)
     manifest = manifest_of(spec)
     colophon = Colophon(
@@ -51,6 +54,7 @@ def write_page(
         },
         dataset=manifest is not None,
         record=record,
+        notes=tuple(notes),
     )
     page = render(Subject(spec, events, objective.metric, objective.mode, manifest, colophon))
     with translated(RunError, f"cannot write the report {where}"):

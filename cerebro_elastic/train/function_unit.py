@@ -124,6 +124,12 @@ class FunctionUnit:
             done = stopped.batches
         return {"train_loss": loss.value}, done
 
+    def take_up(self, job: UnitJob) -> None:
+        """Go on with the next unit of the config in the very same parts, as one ordinary fit does."""
+        self._job = job
+        if not job.visited:
+            self.progress = Progress(step=self.progress.step)
+
     def end(self, unit: Mapping[str, float]) -> dict[str, float]:
         """What is due when the partition is used up; the validation's metrics."""
         job = self._job

@@ -28,7 +28,8 @@ What they return is averaged over the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -39,8 +40,18 @@ from cerebro_elastic.parallel import choose
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.finite import not_finite
-from cerebro_elastic.train.function_unit import begun
-from cerebro_elastic.train.task import GENERATORS, Exported, State, UnitJob, UnitResult
+from cerebro_elastic.train.function_unit import FunctionUnit, begun
+from cerebro_elastic.train.observed_functions import ObservedFunctions
+from cerebro_elastic.train.task import (
+    GENERATORS,
+    Exported,
+    MetricRow,
+    Observe,
+    OrdinaryFit,
+    State,
+    UnitJob,
+    UnitResult,
+)
 from cerebro_elastic.train.user_functions import UserFunctions
 
 
@@ -49,6 +60,7 @@ class FunctionTask:
 
     def __init__(self, section: TorchSection, root: Path) -> None:
         self._section = section
+        self._root = root
         self._user = UserFunctions(section, root)
 
     def check(self, hparams: HParams) -> None:
@@ -75,12 +87,9 @@ class FunctionTask:
 
     def train(self, job: UnitJob) -> UnitResult:
         with begun(self._section, self._user, job) as unit:
-            metrics, done = unit.train()
-            unit.progress.step += done - job.skip
+            row, validation, done = self._trained(unit, job)
             whole = done == feed.unit_batches(job)
-            validation = unit.end(metrics) if whole else {}
             state = unit.state(whole=whole)
-            row = {"step": unit.progress.step, "epoch": job.unit.epoch, **metrics, **validation}
             return UnitResult(
                 state=state,
                 samples=feed.rows_until(job, done),
@@ -90,6 +99,40 @@ class FunctionTask:
                 whole=whole,
                 not_finite=unit.not_finite(row, state) if whole else None,
             )
+
+    @contextmanager
+    def observed(self, observe: Observe) -> Iterator[None]:
+        """Each batch is shown before it is trained, and each unit when it is over."""
+        plain, self._user = self._user, ObservedFunctions(self._section, self._root, observe)
+        try:
+            yield
+        finally:
+            self._user = plain
+
+    def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
+        """One model that trains all units, and is never taken apart."""
+        rows: list[MetricRow] = []
+        metrics = []
+        with self.observed(observe), begun(self._section, self._user, jobs[0]) as unit:
+            for job in jobs:
+                unit.take_up(job)
+                row, validation, _ = self._trained(unit, job)
+                rows.append(row)
+                if job.last:
+                    metrics.append({**unit.progress.means(), **validation})
+        return OrdinaryFit(rows, metrics)
+
+    def _trained(self, unit: FunctionUnit, job: UnitJob) -> tuple[MetricRow, dict[str, float], int]:
+        """The row that the unit logs, what its validation found, and how many batches of its partition are
+        trained."""
+        metrics, done = unit.train()
+        unit.progress.step += done - job.skip
+        validation = {}
+        if done == feed.unit_batches(job):
+            validation = unit.end(metrics)
+            self._user.at_end()
+        row = {"step": unit.progress.step, "epoch": job.unit.epoch, **metrics, **validation}
+        return row, validation, done
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         if not self.evaluates or job.state is None:

@@ -13,6 +13,7 @@ schedulers, loop counters, RNG, callbacks. It is parallelism-neutral: full tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -25,6 +26,9 @@ from cerebro_elastic.data.partition import Partition
 State: TypeAlias = Mapping[str, Any]
 MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
+Observe: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Takes note of a moment of training, named in words ("after", "before" a batch, ...), and of all that the
+training consists of then: by kind ("weight", "optimizer", "attribute", ...), trees of values."""
 
 
 def nothing() -> None:
@@ -158,6 +162,27 @@ class Foreseeing(Protocol):
 
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
 """What no exported model carries."""
+
+
+@dataclass(frozen=True)
+class OrdinaryFit:
+    """What an ordinary fit has logged: all rows in order, and each epoch's metrics."""
+
+    log: Sequence[MetricRow]
+    metrics: Sequence[Mapping[str, float]]
+
+
+@runtime_checkable
+class SupportsCheck(Protocol):
+    """A task that can also train as a program without units does, so that ``cerebro check`` can compare."""
+
+    def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
+        """Train the batches of ``jobs``, all units of a config in their order, in one go: nothing is taken
+        apart and put together again between two of them. ``observe`` is shown the moments that it is shown in
+        units."""
+
+    def observed(self, observe: Observe) -> AbstractContextManager[None]:
+        """Within it, ``train`` shows ``observe`` the same moments, in the same order."""
 
 
 @dataclass(frozen=True)

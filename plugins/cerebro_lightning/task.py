@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import feed
-from cerebro_elastic.train.task import Exported, State, UnitJob, UnitResult
+from cerebro_elastic.train.task import Exported, Observe, OrdinaryFit, State, UnitJob, UnitResult
 from cerebro_lightning import foresight, refusals
 from cerebro_lightning.batches import Batches
 from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.heritage import with_own_attributes
+from cerebro_lightning.observed import observed
 from cerebro_lightning.optimizers import NamedStateStrategy
+from cerebro_lightning.ordinary_fit import ordinary_fit
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import (
@@ -123,6 +125,16 @@ class LightningTask:
             whole=done == end,
             not_finite=unit.not_finite,
         )
+
+    def observed(self, observe: Observe) -> AbstractContextManager[None]:
+        return observed(observe)
+
+    def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
+        first = jobs[0]
+        with unit_process(torch.device(first.device)):
+            module = self._build(first.hparams, first.seed)
+            callbacks = make_callbacks(self._section.callbacks, self._root)
+            return ordinary_fit(module, self._section.trainer, callbacks, jobs, observe)
 
     def evaluate(self, job: UnitJob) -> UnitResult:
         raise TaskError(

@@ -1,0 +1,155 @@
+"""Two trainings of a config, moment by moment: where they differ, and what that means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from cerebro_elastic.words import counted
+
+DIGEST = "#"
+"""Begins what stands for a value that is too large to be shown."""
+_COURSE = "course"
+_KINDS = (
+    _COURSE,
+    "attribute",
+    "callback",
+    "counter",
+    "hooks",
+    "generator",
+    "scheduler",
+    "weight",
+    "buffer",
+    "optimizer",
+    "logged",
+    "metric",
+)
+"""What training consists of. Of what differs at a moment, the kinds that come first are rather the cause."""
+_MAY_VARY = ("attribute", "callback", "logged", "metric")
+"""Where a clock that a module reads is harmless. Anywhere else the training itself is not deterministic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a training consists of at one moment, by kind and name: equal texts, equal bits. ``when`` names
+    the moment among those around it, ``place`` tells people where it is. The config has hopped so many times,
+    and then the unit was left and taken up again so many times (``parts``)."""
+
+    when: str
+    place: str
+    hops: int
+    parts: int
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first moment at which something differs: its kind and name, and the two values, ``None`` if there
+    is none. ``at`` is the moment of the second training, the first one's if that goes on longer."""
+
+    name: str
+    first: str | None
+    second: str | None
+    at: Moment
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.name)
+
+
+def kind_of(name: str) -> str:
+    """``weight`` of ``weight layers.0.bias``."""
+    return name.partition(" ")[0]
+
+
+def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[Difference]:
+    """What differs, each once: in the order of moments, and within one by kinds."""
+    found: dict[str, Difference] = {}
+    for one, other in zip_longest(first, second):
+        for difference in sorted(_at(one, other), key=lambda d: _KINDS.index(d.kind)):
+            found.setdefault(difference.name, difference)
+        if one is None or other is None or one.when != other.when:
+            break  # from here on they are not the same moments
+    return list(found.values())
+
+
+def _at(one: Moment | None, other: Moment | None) -> Iterator[Difference]:
+    if one is None or other is None or one.when != other.when:
+        at = other or one
+        assert at is not None
+        yield Difference(_COURSE, one.when if one else None, other.when if other else None, at)
+        return
+    for name in {**one.values, **other.values}:
+        values = one.values.get(name), other.values.get(name)
+        if values[0] != values[1]:
+            yield Difference(name, *values, other)
+
+
+def steady(found: Sequence[Difference], varying: Collection[str]) -> list[Difference]:
+    """Those of ``found`` that are no business of chance: the names ``varying`` differ each time."""
+    return [difference for difference in found if difference.name not in varying]
+
+
+def is_chance(varying: Collection[str]) -> bool:
+    """Whether the training itself differs each time, and not only what it notes of a clock, say."""
+    return any(kind_of(name) not in _MAY_VARY for name in varying)
+
+
+def story(found: Sequence[Difference]) -> str:
+    """What differs between an ordinary fit and units, and what to do about it."""
+    first = found[0]
+    return f"{_value(first)}, {first.at.place}{_besides(found[1:])}.\n{_advice(first.at)}"
+
+
+def story_of_chance(varying: Sequence[str]) -> str:
+    """What to do about a module that is not deterministic by itself."""
+    return (
+        f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
+        "hopping: the module is not deterministic.\nDoes it read a clock, a process id or a file that "
+        "changes, or draw from a generator that is not seeded? For operations that are not deterministic, as "
+        "some on GPUs, set task: {trainer: {deterministic: true}}"
+    )
+
+
+def names_text(names: Sequence[str], most: int = 4) -> str:
+    """The first few of the ``names``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _value(difference: Difference) -> str:
+    """Only short values tell people anything."""
+    values = (difference.first, difference.second)
+    if difference.name == _COURSE:
+        first, second = (f"{value} a batch" if value else "over" for value in values)
+        return f"an ordinary fit is {first} when units are {second}"
+    if difference.name == "hooks":
+        return f"the hooks called are [{values[0]}] in an ordinary fit and [{values[1]}] in units"
+    if any(value is not None and DIGEST in value for value in values):
+        return f"{difference.name} differs"
+    shown = ["absent" if value is None else value for value in values]
+    return f"{difference.name} is {shown[0]} in an ordinary fit and {shown[1]} in units"
+
+
+def _besides(others: Sequence[Difference]) -> str:
+    counts: dict[str, int] = {}
+    for difference in others:
+        counts[difference.kind] = counts.get(difference.kind, 0) + 1
+    told = [f"{counted(count, 'value')} of {kind}" for kind, count in counts.items()]
+    return f"; then also {', '.join(told)}" if told else ""
+
+
+def _advice(at: Moment) -> str:
+    if at.hops == 0 and at.parts == 0:
+        return (
+            "This is before the first hop: the module, or a callback, sees that it is trained in a unit. "
+            "Does it decide by something of the trainer's (logger, strategy, loaders, numbers of batches)?"
+        )
+    since = "another process went on inside the unit" if at.parts else "the config hopped"
+    return (
+        f"Before, all was equal; then {since}. Something is kept where it does not hop: in a global "
+        "variable, in the class, in a closure, or in an object that hides its state. Keep it in an attribute "
+        "of the module as plain values or tensors, register a buffer, or give the object's class state_dict "
+        "and load_state_dict"
+    )

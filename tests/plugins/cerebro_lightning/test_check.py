@@ -1,0 +1,178 @@
+"""``cerebro check`` tells modules that hop exactly from those that cannot."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from lightning_harness import FOLDER, Case, job
+from lightning_zoo import Net
+from test_identity import CASES
+from torch import Tensor
+
+from cerebro_elastic.runs.checked import Exactness, Outcome
+from cerebro_elastic.runs.exactness import check_exactness
+from cerebro_lightning import LightningTask
+from cerebro_lightning.section import Section
+
+HERE = Path(__file__).parent
+SECONDS = 120.0
+
+
+def check(case: Case, folder: Path, section: Section | None = None) -> Exactness:
+    case = replace(case, orders=((0, 1), (1, 0)))
+    jobs = [replace(job(case, epoch, place, None), rows=(14, 10)) for epoch in range(2) for place in range(2)]
+    root = FOLDER if section is None else HERE
+    return check_exactness(LightningTask(section or case.section, root), jobs, root, str(folder), SECONDS)
+
+
+EXACT = ("dropout and noise", "two optimizers by hand", "torchmetrics")
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_modules_that_hop_exactly_pass(name: str, tmp_path: Path) -> None:
+    found = check(CASES[name], tmp_path)
+    assert found.outcome is Outcome.EQUAL, found.story
+    assert found.compared.keys() >= {"counter", "weight", "optimizer", "generator", "attribute", "logged"}
+    assert "loss" in found.logged
+    assert not list(tmp_path.iterdir())
+
+
+class Planted(Net):
+    """Its loss depends on something that is no part of the config's state."""
+
+    seen = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) * (1 + 0.01 * float(self.something()))
+
+    def something(self) -> float:
+        raise NotImplementedError
+
+
+COUNTER = itertools.count(1)
+
+
+class InAGlobal(Planted):
+    def something(self) -> float:
+        return next(COUNTER)
+
+
+class InTheClass(Planted):
+    def something(self) -> float:
+        Planted.seen += 1
+        return Planted.seen
+
+
+class InADefault(Planted):
+    def something(self, seen: list[int] = []) -> float:  # noqa: B006 - the trap itself
+        seen.append(1)
+        return len(seen)
+
+
+class OfTheTrainer(Planted):
+    def something(self) -> float:
+        return len(type(self.trainer.strategy).__name__)
+
+
+class OfTheProcess(Planted):
+    def something(self) -> float:
+        return os.getpid() % 1000
+
+
+class InAFile(Planted):
+    def something(self) -> float:
+        with Path(os.environ["PLANTED_FILE"]).open("a") as file:
+            file.write("x")
+            return file.tell()
+
+
+class LogsAClock(Net):
+    def on_train_epoch_end(self) -> None:
+        self.ended = time.monotonic()
+        self.log("seconds", time.monotonic() % 10)
+
+
+class RaisesInUnits(Net):
+    def on_train_batch_end(self, *_: Any) -> None:
+        if type(self.trainer.strategy).__name__ == "NamedStateStrategy":
+            self.made_late = SimpleNamespace(call=lambda: deque())
+
+
+class Raises(Net):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return super().training_step((batch[0][:, :3], batch[1]), batch_idx)
+
+
+class Dies(Net):
+    def on_train_batch_end(self, *_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def planted(module: type, folder: Path) -> Exactness:
+    case = Case("Net")
+    return check(case, folder, replace(case.section, module=f"{Path(__file__).stem}:{module.__name__}"))
+
+
+@pytest.fixture(autouse=True)
+def _file(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTED_FILE", str(tmp_path_factory.mktemp("planted") / "file"))
+
+
+@pytest.mark.parametrize("module", [InAGlobal, InTheClass, InADefault])
+def test_what_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
+    module: type, tmp_path: Path
+) -> None:
+    found = planted(module, tmp_path)
+    assert found.outcome is Outcome.DIFFERS
+    assert "after batch 1 of unit 2 (epoch 0, partition 1)" in found.story
+    assert "then the config hopped" in found.story
+
+
+def test_what_differs_from_the_first_batch_on_has_nothing_to_do_with_a_hop(tmp_path: Path) -> None:
+    found = planted(OfTheTrainer, tmp_path)
+    assert found.outcome is Outcome.DIFFERS
+    assert "after batch 1 of unit 1" in found.story
+    assert "before the first hop" in found.story
+
+
+@pytest.mark.parametrize("module", [OfTheProcess, InAFile])
+def test_a_module_that_differs_from_itself_is_no_fault_of_hopping(module: type, tmp_path: Path) -> None:
+    found = planted(module, tmp_path)
+    assert found.outcome is Outcome.NOT_DETERMINISTIC
+    assert "deterministic: true" in found.story
+
+
+def test_a_clock_that_is_only_noted_is_no_harm(tmp_path: Path) -> None:
+    found = planted(LogsAClock, tmp_path)
+    assert found.outcome is Outcome.VARIES
+    assert "seconds" in found.story
+
+
+def test_what_only_units_refuse_is_told(tmp_path: Path) -> None:
+    found = planted(RaisesInUnits, tmp_path)
+    assert found.outcome is Outcome.REFUSED
+    assert "made_late" in found.story
+
+
+def test_an_error_of_the_users_comes_with_her_own_lines_alone(tmp_path: Path) -> None:
+    found = planted(Raises, tmp_path)
+    assert found.outcome is Outcome.FAILED
+    first, *frames = found.story.splitlines()
+    assert first.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+    assert frames
+    assert all(frame.startswith(("  lightning_zoo.py:", "  test_check.py:")) for frame in frames)
+
+
+def test_a_process_that_dies_is_no_verdict(tmp_path: Path) -> None:
+    found = planted(Dies, tmp_path)
+    assert found.outcome is Outcome.UNKNOWN
+    assert "SIGKILL" in found.story

@@ -1,0 +1,107 @@
+"""The check beside the start of a run, without the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.state import State
+from cerebro_elastic.core.values import Config
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.beside import VARIABLE, Beside, known
+from cerebro_elastic.runs.checked import Checked, Exactness, Outcome, unlogged, untrainable
+from cerebro_elastic.runs.folder import run_folder
+
+NET = """
+import torch
+from torch import nn
+
+
+class Counting(nn.Linear):
+    calls = 0
+
+    def forward(self, input):
+        Counting.calls += 1
+        return super().forward(input) * (1 + 0.01 * Counting.calls)
+
+
+def model(kind):
+    return (Counting if kind == "counting" else nn.Linear)(4, 2)
+
+
+def load():
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(1))
+    return {"x": x.numpy(), "y": (x[:, 0] > 0).long().numpy()}
+"""
+
+RECIPE: Mapping[str, Any] = {
+    "name": "beside",
+    "task": {"kind": "torch", "model_fn": "a_net_beside:model", "loss": "cross_entropy", "optimizer": "SGD"},
+    "data": {"source": "a_net_beside:load", "partitions": 2, "batch_size": 5},
+    "search": {"space": {"kind": ["plain", "counting"]}},
+    "objective": {"metric": "val_los"},
+}
+POINTS = [{"kind": "plain"}, {"kind": "counting"}]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.delenv(VARIABLE)
+    return []
+
+
+def ended(beside: Beside, state: State) -> None:
+    deadline = time.monotonic() + 240.0
+    while beside.goes_on:
+        assert time.monotonic() < deadline
+        beside.look(state)
+        time.sleep(0.05)
+
+
+def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[str]) -> None:
+    (tmp_path / "a_net_beside.py").write_text(NET)
+    folder = run_folder("beside", tmp_path / "runs")
+    recipe = load_recipe(RECIPE, root=tmp_path)
+    with folder.locked(), Beside(folder, lines.append) as beside:
+        found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
+        assert found.partitions == 2
+        with pytest.raises(TaskError, match=r"metric is 'val_los', which is not.*did you mean 'val_loss'"):
+            ended(beside, State())
+        assert [each.exactness.outcome for each in known(folder)] == [Outcome.EQUAL, Outcome.DIFFERS]
+        (line,) = lines
+        assert line.startswith("check of kind=counting: units do not equal one ordinary fit")
+        # What the run has shown since goes before it, and a person may want to be stopped.
+        trained = State(configs={"c0": replace(Config("c0", {}), epoch=1, metrics={"val_los": 0.5})})
+        beside.judge(trained)
+        beside.recipe = load_recipe({**RECIPE, "check": "stop"}, root=tmp_path)
+        with pytest.raises(TaskError, match="check: stop"):
+            beside.judge(trained)
+
+
+def test_a_run_ends_for_nothing_less_than_all_configs() -> None:
+    bad = Checked({}, Exactness(Outcome.FAILED, "why"))
+    good = Checked({}, Exactness(Outcome.EQUAL, compared={"weight": 1}, logged=["val_loss"]))
+    assert untrainable([bad, bad]) == "why"
+    assert untrainable([bad, good]) is None
+    assert untrainable([]) is None
+    recipe = load_recipe({**RECIPE, "objective": {"metric": "val_loss"}})
+    assert unlogged(recipe, [bad, good]) is None
+    assert unlogged(recipe, [bad]) is None, "nothing is known"
+    assert "val_loss" in (unlogged(load_recipe(RECIPE), [good]) or "")
+    later = {
+        **RECIPE,
+        "task": {"kind": "lightning", "module": "a:B", "trainer": {"check_val_every_n_epoch": 5}},
+    }
+    assert unlogged(load_recipe(later), [good]) is None, "the check did not come to a validation"
+
+
+def test_json_and_back() -> None:
+    checked = Checked({"a": 1}, Exactness(Outcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5))
+    assert Checked.of_json(json.loads(json.dumps(checked.as_json()))) == checked
