@@ -166,9 +166,19 @@ def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
     for path in (Path(run), home / str(run)):
         if (path / "spec.json").is_file():
             return RunFolder(path.resolve())
+    refuse_recipe(str(run))
     known = [path.parent.name for path in home.glob("*/spec.json")]
     near = did_you_mean(str(run), known)
     raise RunError(
         f"there is no run {str(run)!r} in {home.resolve()}; {near}; one of other machines is found by "
         "its etcd: give --etcd"
     )
+
+
+def refuse_recipe(run: str) -> None:
+    """Raise ``RunError`` if a recipe is named where a run is meant."""
+    if run.endswith((".yaml", ".yml")):
+        raise RunError(
+            f"{run} is a recipe, and this command takes a run: its id is the recipe's `name`, by default "
+            f"{Path(run).stem!r}"
+        )

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.folder import refuse_recipe, run_folder
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -31,10 +31,11 @@ def serve(
     in ``<home>/<run>.etcd``, where the same command finds them again.
 
     Whoever reaches the port may read and write: it is for one machine, or a network that is trusted. Raises
-    ``RunError`` if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
+    ``RunError`` if ``run`` is no id, or if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
     """
     watcher = watcher or Watcher()
-    folder = Path(home or default_home()).resolve() / f"{run}.etcd"
+    refuse_recipe(run)
+    folder = run_folder(run, home).path.with_name(f"{run}.etcd")
     with (
         EmbeddedEtcd(folder / "data", port, listen) as etcd,
         closing(EtcdStore(etcd.settings)) as store,
