@@ -130,8 +130,8 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
         raise _too_deep(f"{label}:{node.start_mark.line + 1}")
     if len(places) > _MOST_VALUES:
         raise RecipeError(
-            f"{label}:{node.start_mark.line + 1}: the recipe has more than {_MOST_VALUES:,} values, aliases (*name) "
-            "written out: write fewer, or use a distribution such as {uniform: [0, 1]} instead of a long list"
+            f"{label}:{node.start_mark.line + 1}: over {_MOST_VALUES:,} values, with aliases "
+            "(*name) written out: write fewer, or use a distribution such as {uniform: [0, 1]} for a list"
         )
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
@@ -152,6 +152,6 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
 
 def _too_deep(place: str) -> RecipeError:
     return RecipeError(
-        f"{place}: lists and mappings are nested more than {_MOST_LEVELS} deep: look for an alias (*name) inside "
-        "what it stands for, and for brackets that do not close"
+        f"{place}: lists and mappings are nested more than {_MOST_LEVELS} deep: look for an alias (*name) "
+        "inside what it stands for, and for brackets that do not close"
     )

@@ -31,7 +31,8 @@ def serve(
     in ``<home>/<run>.etcd``, where the same command finds them again.
 
     Whoever reaches the port may read and write: it is for one machine, or a network that is trusted. Raises
-    ``RunError`` if ``run`` is no id, or if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
+    ``RunError`` if ``run`` is no id, or if they are gone and the run has not ended, ``StoreError`` if etcd
+    cannot be started.
     """
     watcher = watcher or Watcher()
     refuse_recipe(run)

@@ -43,8 +43,8 @@ class PopulationBasedTraining(Procedure):
         least, most = math.ceil(1 / section.quantile_fraction), recipe.limits.configs
         if section.num is not None and section.num > most:
             raise RecipeError(
-                f"{recipe.source.where(('search', 'num'))}: a population of {section.num} is more than {most} configs "
-                "(limits.configs); make it smaller or raise the limit"
+                f"{recipe.source.where(('search', 'num'))}: a population of {section.num} is over {most} "
+                "configs (limits.configs); make it smaller or raise the limit"
             )
         if section.num is not None and section.num < least:
             raise RecipeError(
