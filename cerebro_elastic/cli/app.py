@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, people, results
+from cerebro_elastic.cli.init import init
 from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
@@ -19,7 +20,7 @@ from cerebro_elastic.cli.shown import json_text, outcome_json, state_json
 from cerebro_elastic.cli.simulate import simulate
 from cerebro_elastic.cli.trials import trials
 from cerebro_elastic.core.events import UnitCommitted
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.report.progress import progress_view
 from cerebro_elastic.report.tables import brief, leaderboard_table, unit_text
@@ -44,7 +45,9 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
     ] = None,
@@ -65,6 +68,11 @@ def run(
 
     Ctrl-C or SIGTERM stops it cleanly; the same command goes on where it stood. Nodes may join at any time.
     """
+    if recipe is None:
+        raise RecipeError(
+            "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
+            "`cerebro init` lists others"
+        )
     from cerebro_elastic.runs.launch import run as launch
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
@@ -160,6 +168,7 @@ def drain(
     typer.echo(f"{node} leaves run {run} when its unit is done{given}")
 
 
+app.command()(init)
 app.command()(prepare)
 
 
