@@ -56,7 +56,8 @@ def test_the_next_command_is_said(cerebro: Cerebro, project: Path) -> None:
         (["torch", "a_users_net.py"], "cannot write into a_users_net.py"),
     ],
 )
-def test_what_cannot_be_written(words: list[str], message: str, cerebro: Cerebro, project: Path) -> None:
+@pytest.mark.usefixtures("project")
+def test_what_cannot_be_written(words: list[str], message: str, cerebro: Cerebro) -> None:
     said = cerebro("init", *words)
     assert said.code == 2
     assert message in said.err
