@@ -13,7 +13,7 @@ from rich.text import Text
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import hosts, people, results
 from cerebro_elastic.cli.init import init
-from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, Verbose, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import json_text, outcome_json, state_json
@@ -62,6 +62,7 @@ def run(
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe on this machine, or go on with an unfinished run of it.
@@ -77,7 +78,7 @@ def run(
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
     checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
-    view = LiveView(checked.objective, terminal(stderr=as_json))
+    view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
     try:
         with stopped_as_by_ctrl_c(), view:
             result = launch(
@@ -177,6 +178,7 @@ def status(
     run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
     home: Home = None,
     etcd: Etcd = None,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Show how a run stands, while it goes on or afterwards."""
@@ -191,7 +193,7 @@ def status(
     led = f", led by {state.leader}" if state.leader else ""
     console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
-    console.print(progress_view(state, objective, None))
+    console.print(progress_view(state, objective, None, verbose=verbose))
 
 
 @app.command()
