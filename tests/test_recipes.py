@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ MINIMAL: dict[str, Any] = {
     "data": {"source": "digits.npz"},
     "search": {"space": {"lr": [0.1, 0.01]}},
 }
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghi")
+)
+"""Nine lines that stand for 387 million values."""
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -155,7 +161,7 @@ limits: {tries: 0, not_finite: ignore, hang_factor: 0.5, hang_seconds: 0}
     assert len(lines) == 17
     for line, words in [
         (1, "unknown key 'epohs'; did you mean 'epochs'?"),
-        (2, "nodes is '8:1': nodes is a number of at least 1, or a range"),
+        (2, "nodes is '8:1': nodes is a number from 1 to 1000, or a range"),
         (5, "task.module is 'digits': expected 'module:name'"),
         (6, "unknown key 'task.trainr'; did you mean 'trainer'?"),
         (9, "data.batch_size is '32': expected a whole number, without quotes"),
@@ -185,6 +191,13 @@ limits: {tries: 0, not_finite: ignore, hang_factor: 0.5, hang_seconds: 0}
         ("data: {x: 1, x: 1}", "'x' is there twice"),
         ("3: 1", "a key must be a string, got '3'"),
         ("a: !!python/object:os.system x", "not valid YAML"),
+        ("a: \x00", "digits.yaml: not valid YAML: unacceptable character"),
+        ("a: 1\nb: " + "9" * 5000, "digits.yaml:2: not valid YAML: a number of 5000 digits"),
+        (BOMB, "digits.yaml:1: over 100,000 values, with aliases (*name) written out"),
+        ("a: &a [*a]", "digits.yaml:1: lists and mappings are nested more than 100 deep"),
+        ("a: &a {b: *a}", "digits.yaml:1: lists and mappings are nested more than 100 deep"),
+        ("[" * 3000, "digits.yaml: lists and mappings are nested more than 100 deep"),
+        ("[" * 200 + "]" * 200, "digits.yaml:1: lists and mappings are nested more than 100 deep"),
     ],
 )
 def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) -> None:
@@ -257,6 +270,41 @@ def test_bad_yaml_is_one_clear_message(tmp_path: Path, text: str, words: str) ->
 )
 def test_rules_between_values(change: dict[str, Any], words: str) -> None:
     assert words in complaint({**MINIMAL, **change})
+
+
+HUGE = 10**30
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epochs": HUGE}, "epochs is 1000000000000000000000000000000: input should be less"),
+        ({"epochs": 100_000}, "less than or equal to 99999"),
+        ({"nodes": HUGE}, "nodes is a number from 1 to 1000"),
+        ({"nodes": "1:" + "9" * 5000}, "nodes is a number from 1 to 1000"),
+        ({"gang": HUGE}, "gang is"),
+        ({"replicas": HUGE}, "replicas is"),
+        ({"seed": HUGE}, "seed is"),
+        ({"node": {"threads": HUGE}}, "node.threads is"),
+        ({"node": {"ranks": HUGE}}, "node.ranks is"),
+        ({"limits": {"tries": HUGE}}, "limits.tries is"),
+        ({"limits": {"configs": HUGE}}, "limits.configs is"),
+        ({"limits": {"hang_seconds": 1e308}}, "limits.hang_seconds is"),
+        ({"limits": {"hang_factor": 1e308}}, "limits.hang_factor is"),
+        ({"data": {"partitions": HUGE}}, "data.partitions is"),
+        ({"data": {"batch_size": HUGE}}, "data.batch_size is"),
+        ({"data": {"workers": HUGE}}, "data.workers is"),
+        ({"search": {"max_epochs": HUGE}}, "max_epochs is"),
+        ({"search": {"concurrency": HUGE}}, "search.concurrency is"),
+        ({"search": {"budget": {"timeout": 1e308}}}, "search.budget.timeout is"),
+        ({"search": {"budget": {"units": HUGE}}}, "search.budget.units is"),
+        ({"search": {"space": {"width": {"int": [0, HUGE]}}}}, "bounds lie within"),
+        ({"search": {"space": {"lr": {"uniform": [-1e308, 1e308]}}}}, "bounds lie within"),
+        ({"search": {"space": {"lr": {"loguniform": [1e-320, 1]}}}}, "a lower bound of at least 1e-300"),
+    ],
+)
+def test_numbers_have_limits(change: dict[str, Any], words: str) -> None:
+    assert words in complaint(MINIMAL, **change)
 
 
 def test_what_is_not_installed_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,11 @@ from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import Task
 
 pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
-COLUMNS = {"tiny_gpt:load": {"text"}}
+COLUMNS = {
+    "tiny_gpt:load": {"text"},
+    "my_lightning:load": {"x", "y"},
+    "my_torch:load": {"x", "y"},
+}
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 
 

@@ -13,13 +13,23 @@ from rich.text import Text
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import checking, hosts, people, results
 from cerebro_elastic.cli.check import check
-from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, echo, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.init import init
+from cerebro_elastic.cli.options import (
+    Etcd,
+    Grace,
+    Home,
+    Json,
+    Verbose,
+    echo,
+    stopped_as_by_ctrl_c,
+    store_of,
+)
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
 from cerebro_elastic.cli.shown import head_text, json_text, outcome_json, state_json
 from cerebro_elastic.cli.simulate import simulate
 from cerebro_elastic.cli.trials import trials
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.report.progress import progress_view
 from cerebro_elastic.report.tables import leaderboard_table
@@ -42,7 +52,9 @@ app = typer.Typer(
 
 @app.command()
 def run(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
     ] = None,
@@ -57,17 +69,23 @@ def run(
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe on this machine, or go on with an unfinished run of it.
 
     Ctrl-C or SIGTERM stops it cleanly; the same command goes on where it stood. Nodes may join at any time.
     """
+    if recipe is None:
+        raise RecipeError(
+            "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
+            "`cerebro init` lists others"
+        )
     from cerebro_elastic.runs.launch import run as launch
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
     checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
-    view = LiveView(checked.objective, terminal(stderr=as_json))
+    view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
     try:
         with stopped_as_by_ctrl_c(), view:
             result = launch(
@@ -169,6 +187,7 @@ def drain(
 
 
 app.command()(check)
+app.command()(init)
 app.command()(prepare)
 
 
@@ -177,6 +196,7 @@ def status(
     run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
     home: Home = None,
     etcd: Etcd = None,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Show how a run stands, while it goes on or afterwards."""
@@ -194,7 +214,7 @@ def status(
     led = f", led by {state.leader}" if state.leader else ""
     console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
-    console.print(progress_view(state, objective, None))
+    console.print(progress_view(state, objective, None, verbose=verbose))
     if head is not None:
         console.print(head_text(head), soft_wrap=True)
 

@@ -13,6 +13,7 @@ from cerebro_elastic.cli.options import (
     Grace,
     Home,
     SubmittedBy,
+    Verbose,
     echo,
     parent,
     stopped_as_by_ctrl_c,
@@ -45,6 +46,7 @@ def host(
         ),
     ] = None,
     grace: Grace = GRACE,
+    verbose: Verbose = False,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Take part in a recipe's run with other machines that run the same command.
@@ -55,7 +57,7 @@ def host(
     from cerebro_elastic.runs.host import host as take_part
 
     checked = load_recipe(recipe)
-    view = LiveView(checked.objective, terminal(), moving=False)
+    view = LiveView(checked.objective, terminal(), moving=False, verbose=verbose)
     try:
         with stopped_as_by_ctrl_c(), view:
             watch(submitted_by)

@@ -18,6 +18,9 @@ from cerebro_elastic.words import visible
 
 Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Every epoch of every config, and the optimality gap.")
+]
 Etcd = Annotated[
     str | None, typer.Option(help="HOST:PORT of an etcd; login and TLS come from CEREBRO_ETCD_*.")
 ]

@@ -15,6 +15,9 @@ from cerebro_elastic.errors import StoreError, did_you_mean
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Pattern of the name of a run: of a folder, and of keys in etcd."""
 
+MOST_NODES = 1000
+"""A decision looks at all nodes; more of them have not been tried."""
+
 
 class NodeRange(NamedTuple):
     """How many nodes a run starts with at least and has at most."""
@@ -29,12 +32,12 @@ class NodeRange(NamedTuple):
 def node_range(value: object) -> NodeRange:
     """``2`` or ``"1:8"``; raises ``ValueError`` for anything else."""
     found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
-    if found is not None:
+    if found is not None and max(map(len, found.groups(""))) <= len(str(MOST_NODES)):
         low = int(found[1])
         high = int(found[2] or low)
-        if 1 <= low <= high:
+        if 1 <= low <= high <= MOST_NODES:
             return NodeRange(low, high)
-    raise ValueError("nodes is a number of at least 1, or a range 'min:max' such as '1:8'")
+    raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, or a range 'min:max' such as '1:8'")
 
 
 def _object_reference(value: object) -> str:
@@ -112,7 +115,16 @@ Url: TypeAlias = Annotated[str, BeforeValidator(_url)]
 Endpoints: TypeAlias = Annotated[str, BeforeValidator(_endpoints)]
 Nodes: TypeAlias = Annotated[NodeRange, BeforeValidator(node_range), PlainSerializer(str, return_type=str)]
 ValidationData: TypeAlias = Annotated[float | str, BeforeValidator(_validation_data)]
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Positive: TypeAlias = Annotated[int, Field(ge=1, lt=2**31)]
+Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**31)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=1e9)]
+"""Up to 30 years: clocks and timers overflow beyond."""
+Epochs: TypeAlias = Annotated[int, Field(ge=1, le=99_999)]
+"""The keys of visits have five digits for the epoch, and as many for the visit in it."""
+Partitions: TypeAlias = Annotated[int, Field(ge=1, le=50_000)]
+"""A unit that is split is several visits of its epoch, hence fewer than five digits can count."""
+PerHost: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
+"""Processes or threads on one machine."""
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
 Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]

@@ -61,7 +61,10 @@ def _read(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[Source, Path
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
-        raise RecipeError(f"{path}: cannot read the recipe: {reason}; give the path of a YAML file") from exc
+        raise RecipeError(
+            f"{path}: cannot read the recipe: {reason}; give the path of a YAML file, or write one to begin "
+            "with by `cerebro init`"
+        ) from exc
     source = read_yaml(text, path.name)
     return Source(source.label, {"name": path.stem, **source.values}, source.places), path.resolve().parent
 

@@ -26,11 +26,15 @@ from cerebro_elastic.recipes.fields import (
     Arguments,
     Callback,
     Endpoints,
+    Epochs,
     NodeRange,
     Nodes,
+    Partitions,
+    PerHost,
     Positive,
     Reference,
     Scheduler,
+    Seconds,
     Url,
     ValidationData,
 )
@@ -126,7 +130,7 @@ class Data(Section):
 
     url: Url | None = None
     source: Url | None = None
-    partitions: Positive = 4
+    partitions: Partitions = 4
     valid: ValidationData = 0.2
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
     batch_size: Positive = 32
@@ -134,7 +138,7 @@ class Data(Section):
     shuffle: bool = True
     transform: Reference | None = None
     collate: Reference | None = None
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0, le=1024)] = 0
     license: str | None = None
 
     @model_validator(mode="after")
@@ -156,15 +160,15 @@ class Limits(Section):
     tries: Positive = 3
     configs: Positive = 1000
     not_finite: Literal["fail", "go-on"] = "fail"
-    hang_factor: Annotated[float, Field(ge=1)] = 10.0
-    hang_seconds: Annotated[float, Field(gt=0)] = 600.0
+    hang_factor: Annotated[float, Field(ge=1, le=1e6)] = 10.0
+    hang_seconds: Seconds = 600.0
 
 
 class NodeSection(Section):
     """What one node is: its worker ranks, and the CPU threads of each."""
 
-    threads: Positive = 1
-    ranks: Positive = 1
+    threads: PerHost = 1
+    ranks: PerHost = 1
 
 
 class Recipe(Section):
@@ -174,7 +178,7 @@ class Recipe(Section):
 
     name: Annotated[str, Field(pattern=RUN_ID)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    epochs: Positive = 1
+    epochs: Epochs = 1
     nodes: Nodes = NodeRange(1, 1)
     etcd: Endpoints | None = None
     task: Annotated[AnyTask, WrapValidator(_task_section)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -9,11 +10,23 @@ from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
-from cerebro_elastic.recipes.fields import Arguments, Positive, Reference, Url, registered
+from cerebro_elastic.recipes.fields import (
+    Arguments,
+    Count,
+    Epochs,
+    Positive,
+    Reference,
+    Seconds,
+    Url,
+    registered,
+)
 from cerebro_elastic.recipes.section import Section
 
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Sampler: TypeAlias = Annotated[str, registered("cerebro.samplers")]
+
+_WIDEST_INT, _WIDEST_FLOAT = 2**53, 1e300
+"""All whole numbers up to here are floats, and differences of floats up to here are finite."""
 
 
 class Domain(Section):
@@ -40,15 +53,25 @@ class Domain(Section):
         if self.choice is not None:
             if not self.choice:
                 raise ValueError("an empty list leaves nothing to try; give at least one value")
-            for index, item in enumerate(self.choice):
-                if any(item == other and type(item) is type(other) for other in self.choice[:index]):
+            known: set[tuple[type, str]] = set()
+            for item in self.choice:
+                value = (type(item), json.dumps(item, sort_keys=True))
+                if value in known:
                     raise ValueError(f"{item!r} is listed twice; each value once")
+                known.add(value)
             return self
         low, high = self.integers or self.uniform or self.loguniform or (0, 0)
+        widest = _WIDEST_INT if self.integers else _WIDEST_FLOAT
+        if max(abs(low), abs(high)) > widest:
+            raise ValueError(
+                f"bounds lie within {-widest:g} and {widest:g}: samplers compute with them as floats"
+            )
         if not low < high:
             raise ValueError("the lower bound comes first and must be below the upper one")
         if self.loguniform is not None and low <= 0:
             raise ValueError("loguniform needs a lower bound above 0")
+        if self.loguniform is not None and low * _WIDEST_FLOAT < 1:
+            raise ValueError(f"loguniform needs a lower bound of at least {1 / _WIDEST_FLOAT:g}")
         return self
 
 
@@ -65,8 +88,8 @@ class Budget(Section):
 
     epochs: Positive | None = None
     units: Positive | None = None
-    timeout: Annotated[float, Field(gt=0)] | None = None
-    node_seconds: Annotated[float, Field(gt=0)] | None = None
+    timeout: Seconds | None = None
+    node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
     target: float | None = None
 
     @property
@@ -84,7 +107,7 @@ class Start(Section):
     config: str = "best"
     checkpoint: Url | None = None
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    epoch: Annotated[int, Field(ge=0)] | None = None
+    epoch: Count | None = None
     hparams: Mapping[str, JsonValue] | None = None
     bytes: Annotated[int, Field(ge=0)] | None = None
 
@@ -136,7 +159,7 @@ class SearchSection(Section):
     start: Start | None = None
     known: Annotated[tuple[str | KnownTrial, ...], BeforeValidator(_known), Field(strict=False)] = ()
     concurrency: Positive | None = None
-    max_epochs: Positive | None = None
+    max_epochs: Epochs | None = None
     budget: Budget = Budget()
 
     @property
@@ -204,7 +227,7 @@ class MedianSearch(EndlessSearch):
     sampler: Sampler = "random"
     options: Arguments = Field(default={})
     n_startup_trials: Positive = 5
-    n_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    n_warmup_steps: Count = 0
     interval_steps: Positive = 1
 
 
@@ -215,7 +238,7 @@ class AshaSearch(EndlessSearch):
 
     sampler: Sampler = "random"
     options: Arguments = Field(default={})
-    reduction_factor: Annotated[int, Field(ge=2)] = Field(
+    reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = Field(
         default=3, validation_alias=AliasChoices("reduction_factor", "reduction")
     )
     min_resource: Positive = 1
@@ -262,7 +285,7 @@ class PbtSearch(SearchSection):
 class Stage(Section):
     """From ``units`` whole training units on, a config has these hyper-parameters."""
 
-    units: Annotated[int, Field(ge=0)]
+    units: Count
     hparams: Mapping[str, JsonValue]
 
 

@@ -18,6 +18,12 @@ from cerebro_elastic.errors import RecipeError
 Path: TypeAlias = tuple[str | int, ...]
 """A place in a recipe: keys and list indices from the top."""
 
+_MOST_VALUES = 100_000
+"""Values in a recipe, aliases written out. A few lines of aliases of aliases stand for billions."""
+
+_MOST_LEVELS = 100
+"""Lists and mappings inside one another."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -75,15 +81,24 @@ for _type, (_pattern, _first) in _CORE_SCHEMA.items():
 
 def _construct_int(_: _Loader, node: yaml.ScalarNode) -> int:
     digits = node.value
-    return int(digits, 0) if digits[:2] in ("0o", "0x") else int(digits)
+    try:
+        return int(digits, 0) if digits[:2] in ("0o", "0x") else int(digits)
+    except ValueError:  # Python reads at most 4300 digits
+        raise yaml.MarkedYAMLError(
+            problem=f"a number of {len(digits)} digits", problem_mark=node.start_mark
+        ) from None
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
 def read_yaml(text: str, label: str) -> Source:
-    """Parse a recipe. Raises ``RecipeError`` for bad YAML, duplicate keys and values that are no mapping."""
-    loader = _Loader(text)
+    """Parse a recipe. Raises ``RecipeError`` for bad YAML, duplicate keys, values that are no mapping, and
+    texts that stand for more than a recipe can be."""
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as exc:
+        raise RecipeError(f"{label}: not valid YAML: {exc}; save it as plain UTF-8 text") from exc
     try:
         top = loader.get_single_node()
         if top is None:
@@ -100,6 +115,8 @@ def read_yaml(text: str, label: str) -> Source:
         raise RecipeError(f"{at}: not valid YAML: {exc.problem}; check quotes and indentation") from exc
     except yaml.YAMLError as exc:
         raise RecipeError(f"{label}: not valid YAML: {exc}") from exc
+    except RecursionError:
+        raise _too_deep(label) from None
     finally:
         loader.dispose()
     if not isinstance(values, dict):
@@ -109,6 +126,13 @@ def read_yaml(text: str, label: str) -> Source:
 
 def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], problems: list[str]) -> None:
     """Note the place of every value under ``node``, and each key that is written twice or is no string."""
+    if len(path) > _MOST_LEVELS:  # also an alias inside what it stands for
+        raise _too_deep(f"{label}:{node.start_mark.line + 1}")
+    if len(places) > _MOST_VALUES:
+        raise RecipeError(
+            f"{label}:{node.start_mark.line + 1}: over {_MOST_VALUES:,} values, with aliases "
+            "(*name) written out: write fewer, or use a distribution such as {uniform: [0, 1]} for a list"
+        )
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             places[(*path, index)] = f"{label}:{item.start_mark.line + 1}"
@@ -124,3 +148,10 @@ def _walk(node: yaml.Node, path: Path, label: str, places: dict[Path, str], prob
                 )
             places[inner] = place
             _walk(item, inner, label, places, problems)
+
+
+def _too_deep(place: str) -> RecipeError:
+    return RecipeError(
+        f"{place}: lists and mappings are nested more than {_MOST_LEVELS} deep: look for an alias (*name) "
+        "inside what it stands for, and for brackets that do not close"
+    )

@@ -34,10 +34,12 @@ def progress_view(
     elapsed: float | None,
     lines: int | None = None,
     whence: Mapping[str, str] | None = None,
+    *,
+    verbose: bool = False,
 ) -> RenderableType:
     """Nodes with their units, configs with their progress, and how long it will take; in at most ``lines``
     lines, if given, by leaving out what does not move. ``whence`` says on which node each config's last unit
-    was, as far as it is known."""
+    was, as far as it is known. ``verbose`` adds the optimality gap."""
     if state.plan is None:
         return Text("waiting for the run to be opened")
     waiting = waits(state, state.plan)
@@ -55,7 +57,7 @@ def progress_view(
         *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
         *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
         "",
-        summary_line(state, objective, elapsed),
+        summary_line(state, objective, elapsed, verbose=verbose),
     )
 
 
@@ -170,15 +172,26 @@ def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     return found
 
 
+def leading(state: State, objective: Objective) -> tuple[str, float] | None:
+    """The config with the best value of the objective so far, and that value."""
+    best = best_so_far(state, objective)
+    if not best:
+        return None
+    lead = _leader(best, objective)
+    return lead, best[lead]
+
+
 def _leader(best: Mapping[str, float], objective: Objective) -> str:
     """The config with the best value of all."""
     sign = -1.0 if objective.mode == "max" else 1.0
     return min(best, key=lambda config: (sign * best[config], config))
 
 
-def summary_line(state: State, objective: Objective | None, elapsed: float | None) -> str:
-    """Units done, the time that the rest will take, by how much the run is behind the best schedule, and, if
-    there is an ``objective``, the best so far."""
+def summary_line(
+    state: State, objective: Objective | None, elapsed: float | None, *, verbose: bool = False
+) -> str:
+    """Units done, the time that the rest will take, if ``verbose`` by how much the run is behind the best
+    schedule, and, if there is an ``objective``, the best so far."""
     assert state.plan is not None
     plan = state.plan
     total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
@@ -192,11 +205,10 @@ def summary_line(state: State, objective: Objective | None, elapsed: float | Non
     eta = _eta(state, plan)
     if eta is not None and left:
         told.append(f"about {clock_text(eta)} to go")
-    if behind := gap(state):
+    if verbose and (behind := gap(state)):
         told.append(f"optimality gap {behind.share:.1%}")
-    if objective is not None and (best := best_so_far(state, objective)):
-        lead = _leader(best, objective)
-        told.append(f"best so far {lead}: {objective.metric} {best[lead]:.4g}")
+    if objective is not None and (best := leading(state, objective)):
+        told.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
     return ", ".join(told)
 
 

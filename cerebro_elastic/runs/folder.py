@@ -178,7 +178,7 @@ def run_folder(run: str, home: str | Path | None) -> RunFolder:
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:
     """Where the etcd lies that ``cerebro etcd`` serves for the run, with the run's key."""
-    return Path(home or default_home()).resolve() / f"{run}.etcd"
+    return run_folder(run, home).path.with_name(f"{run}.etcd")
 
 
 def known_key(run: str, home: str | Path | None) -> RunKey | None:
@@ -196,9 +196,19 @@ def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
     for path in (Path(run), home / str(run)):
         if (path / "spec.json").is_file():
             return RunFolder(path.resolve())
+    refuse_recipe(str(run))
     known = [path.parent.name for path in home.glob("*/spec.json")]
     near = did_you_mean(str(run), known)
     raise RunError(
         f"there is no run {str(run)!r} in {home.resolve()}; {near}; one of other machines is found by "
         "its etcd: give --etcd"
     )
+
+
+def refuse_recipe(run: str) -> None:
+    """Raise ``RunError`` if a recipe is named where a run is meant."""
+    if run.endswith((".yaml", ".yml")):
+        raise RunError(
+            f"{run} is a recipe, and this command takes a run: its id is the recipe's `name`, by default "
+            f"{Path(run).stem!r}"
+        )

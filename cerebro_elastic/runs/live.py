@@ -29,7 +29,7 @@ from cerebro_elastic.core.events import (
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Visit
 from cerebro_elastic.core.waits import waits
-from cerebro_elastic.report.progress import lacking, progress_view, summary_line
+from cerebro_elastic.report.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import hparams_text, time_text, unit_text
 from cerebro_elastic.report.terminal import terminal
@@ -37,14 +37,23 @@ from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.words import counted, one_line
 
+_LINE_SECONDS = 60.0
+"""How often a line says how far a run is, where no table moves."""
+
 
 class LiveView:
     """Shows what a run tells its watcher: in a terminal, unless it shall not be ``moving``, tables of nodes
     and configs by the ``objective``, and lines of text about what is out of the ordinary; else lines
-    alone."""
+    alone: one a minute, and one for each new best. ``verbose`` has a line for every epoch of every config,
+    and the optimality gap."""
 
     def __init__(
-        self, objective: Objective | None = None, console: Console | None = None, *, moving: bool = True
+        self,
+        objective: Objective | None = None,
+        console: Console | None = None,
+        *,
+        moving: bool = True,
+        verbose: bool = False,
     ) -> None:
         console = console or terminal()
         self._console = console
@@ -53,6 +62,9 @@ class LiveView:
         self._live = Live(console=console, transient=not stays, auto_refresh=False) if moves else None
         self._began = time.monotonic()
         self._objective = objective
+        self._verbose = verbose
+        self._best: tuple[str, float] | None = None
+        self._line_due = _LINE_SECONDS
         self._whence: dict[str, str] = {}
         self._lacks: list[str] = []
         self.watcher = Watcher(say=self._say, show=self._show)
@@ -70,7 +82,7 @@ class LiveView:
     def _show(self, events: list[Event], state: State) -> None:
         elapsed = time.monotonic() - self._began
         for event in events:
-            line = _line(event) or (None if self._live else self._epoch(event, state, elapsed))
+            line = _line(event) or (None if self._live else self._progress(event, state, elapsed))
             if line:
                 self._say(one_line(line))
             if isinstance(event, UnitCommitted):
@@ -79,7 +91,7 @@ class LiveView:
         if self._live and self._objective:
             self._live.start()
             lines = self._console.height
-            view = progress_view(state, self._objective, elapsed, lines, self._whence)
+            view = progress_view(state, self._objective, elapsed, lines, self._whence, verbose=self._verbose)
             self._live.update(view, refresh=True)
 
     def _tell_lacks(self, state: State) -> None:
@@ -90,15 +102,22 @@ class LiveView:
                 self._say(line)
         self._lacks = lacks
 
-    def _epoch(self, event: Event, state: State, elapsed: float) -> str | None:
-        """With nothing moving on the screen, each config's epochs are worth a line, too."""
-        if not isinstance(event, UnitCommitted) or not state.plan or not _ended_epoch(event.visit, state):
+    def _progress(self, event: Event, state: State, elapsed: float) -> str | None:
+        """With nothing moving on the screen: a new best, how far the run is now and then, or all epochs."""
+        if not isinstance(event, UnitCommitted) or not state.plan:
             return None
+        best = self._objective and leading(state, self._objective)
+        is_new, self._best = best is not None and best != self._best, best or self._best
+        ends = _ended_epoch(event.visit, state)
+        if not (elapsed >= self._line_due or (ends and (self._verbose or is_new))):
+            return None
+        self._line_due = elapsed + _LINE_SECONDS
+        summary = summary_line(state, self._objective, elapsed, verbose=self._verbose)
+        if not ends:
+            return summary
         unit = event.visit.unit
-        metrics = state.configs[unit.config].metrics
-        told = " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
-        summary = summary_line(state, self._objective, elapsed)
-        return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {told} ({summary})"
+        metrics = " ".join(f"{k}={v:.4g}" for k, v in state.configs[unit.config].metrics.items())
+        return f"{unit.config} epoch {unit.epoch + 1}/{state.plan.epochs} {metrics} ({summary})"
 
 
 def _is_notebook(console: Console) -> bool:

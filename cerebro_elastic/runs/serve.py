@@ -11,7 +11,7 @@ from pathlib import Path
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.run_key import VARIABLE, RunKey
-from cerebro_elastic.runs.folder import etcd_folder
+from cerebro_elastic.runs.folder import etcd_folder, refuse_recipe
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -35,10 +35,11 @@ def serve(
     in ``<home>/<run>.etcd``, where the same command finds them again.
 
     Who has the run's key, which lies beside the data, may read and write. Nothing is encrypted on the way: it
-    is for one machine, or a network where nobody listens who should not. Raises
-    ``RunError`` if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
+    is for one machine, or a network where nobody listens who should not. Raises ``RunError`` if ``run`` is no
+    id, or if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
     """
     watcher = watcher or Watcher()
+    refuse_recipe(run)
     folder = etcd_folder(run, home)
     private_folder(folder)
     key = RunKey.from_env(os.environ) or RunKey.kept(folder / "key")

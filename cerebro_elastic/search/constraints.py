@@ -19,14 +19,30 @@ from cerebro_elastic.registry import import_object, is_reference
 
 Constraint: TypeAlias = Callable[[HParams], bool]
 
+_MOST_BITS = 4096
+"""Of a power of whole numbers: 9**9**9 would be computed for hours."""
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > _MOST_BITS:
+        raise OverflowError(f"{base} ** {exponent} is too large")
+    return base**exponent
+
+
+def _product(left: Any, right: Any) -> Any:
+    if not (isinstance(left, int | float) and isinstance(right, int | float)):
+        raise TypeError(f"only numbers can be multiplied, not {left!r} and {right!r}")
+    return left * right
+
+
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+    ast.Mult: _product,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Pow: _power,
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
@@ -80,9 +96,11 @@ def _function(reference: str, recipe: Recipe) -> Callable[[HParams], Any]:
 def _expression(text: str, space: Mapping[str, Any]) -> Callable[[HParams], Any]:
     try:
         tree = ast.parse(text, mode="eval").body
+        _allow(tree, space)
     except SyntaxError as exc:
         raise ValueError(f"not an expression: {exc.msg}; write e.g. 'lr * width < 4'") from exc
-    _allow(tree, space)
+    except (RecursionError, MemoryError):
+        raise ValueError("too deeply nested: use 'module:function' instead") from None
     return lambda hparams: _evaluate(tree, hparams)
 
 

@@ -71,7 +71,7 @@ def _points(recipe: Recipe) -> Iterator[HParams]:
     size = math.prod(len(axis) for axis in axes)
     if size > _LARGEST:
         raise RecipeError(
-            f"{recipe.source.where(('search', 'space'))}: the grid has {size} points, too many to go through "
-            f"(at most {_LARGEST}); list fewer values, or use method: random with num"
+            f"{recipe.source.where(('search', 'space'))}: the grid has more than {_LARGEST:,} points, too "
+            "many to go through; list fewer values, or use method: random with num"
         )
     return (dict(zip(names, point, strict=True)) for point in itertools.product(*axes))

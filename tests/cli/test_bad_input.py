@@ -84,7 +84,7 @@ COMMANDS = {
         "other.yaml: cannot read the recipe: No such file",
     ),
     "a folder": (["run", "."], "cannot read the recipe: Is a directory"),
-    "no nodes": (["run", "recipe.yaml", "--nodes", "0"], "nodes is '0': nodes is a number of at least 1"),
+    "no nodes": (["run", "recipe.yaml", "--nodes", "0"], "nodes is '0': nodes is a number from 1 to 1000"),
     "no epochs": (["run", "recipe.yaml", "--epochs", "0"], "epochs is 0: input should be greater"),
     "a run id that is a path": (
         ["run", "recipe.yaml", "--run-id", "../x"],
@@ -103,6 +103,13 @@ COMMANDS = {
     "join nobody": (["join", "nonsense", "--etcd", "127.0.0.1:1"], "did not answer for 0.3 s"),
     "drain no run": (["drain", "nonsense", "n"], "there is no run 'nonsense' in"),
     "drain nobody": (["drain", "nonsense", "n", "--etcd", "127.0.0.1:1"], "did not answer for 0.3 s"),
+    "an etcd for a recipe": (
+        ["etcd", "my_run.yaml"],
+        "my_run.yaml is a recipe, and this command takes a run",
+    ),
+    "an etcd for a path": (["etcd", "../x"], "run id '../x' names a folder"),
+    "an etcd for nothing": (["etcd", ""], "the run id '' names a folder"),
+    "status of a recipe": (["status", "my_run.yaml"], "its id is the recipe's `name`, by default 'my_run'"),
     "prepare nothing": (["prepare", "no.npz", "out", "--partitions", "2"], "no.npz does not exist"),
     "prepare nowhere": (["prepare", "a_users_data:load", "/proc/x", "--partitions", "2"], "cannot write"),
     "an unknown protocol": (

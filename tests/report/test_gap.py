@@ -120,4 +120,5 @@ def test_a_run_in_which_much_went_wrong(past: Any) -> None:
 
 
 def test_it_is_told_while_the_run_goes_on(past: Any) -> None:
-    assert summary_line(past.state, None, None).endswith(", optimality gap 60.7%")
+    assert summary_line(past.state, None, None, verbose=True).endswith(", optimality gap 60.7%")
+    assert "gap" not in summary_line(past.state, None, None)

@@ -149,12 +149,12 @@ def test_what_users_code_says_is_shown_as_it_is() -> None:
     assert file.getvalue() == f"{told}\n{told}\n"
 
 
-def played(past: Any, *, terminal: bool) -> str:
+def played(past: Any, *, terminal: bool, verbose: bool = False) -> str:
     """What a view writes while the history is told to it."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=100, height=30, color_system=None)
     told, so_far = list(past.events), State()
-    with LiveView(ACCURACY, console) as view:
+    with LiveView(ACCURACY, console, verbose=verbose) as view:
         for event in told:
             so_far = past.after(so_far, event)
             view.watcher.show([event], so_far)
@@ -162,13 +162,25 @@ def played(past: Any, *, terminal: bool) -> str:
 
 
 def test_a_plain_log_has_lines_alone(past: Any) -> None:
-    text = played(past, terminal=False)
+    text = played(past, terminal=False, verbose=True)
     assert "\x1b" not in text
     lines = text.splitlines()
     assert "node-1 left" in lines
     assert "c0003 failed: the loss is NaN" in lines
     assert any(line.startswith("c0001 epoch 1/2 val_acc=0.9 loss=0.2 (6/16 units") for line in lines)
     assert len(lines) < len(past.events)
+
+
+def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
+    short, long = (
+        [line for line in played(past, terminal=False, verbose=verbose).splitlines() if " epoch " in line]
+        for verbose in (False, True)
+    )
+    assert 0 < len(short) < len(long)
+    bests = [line.partition("best so far ")[2] for line in short]
+    assert len(set(bests)) == len(bests), "each has another best"
+    assert not any("optimality gap" in line for line in short)
+    assert any("optimality gap" in line for line in long)
 
 
 def test_nothing_is_shown_of_a_run_that_does_not_begin() -> None:

@@ -71,6 +71,8 @@ def test_all_must_hold() -> None:
         ("lr is None", "Is is not allowed"),
         ("width & 1 == 0", "BitAnd is not allowed"),
         ("max(*layers) > 1", "Starred is not allowed"),
+        ("+".join(["lr"] * 5000) + " > 1", "too deeply nested"),
+        ("(" * 500 + "lr" + ")" * 500 + " > 1", "too many nested parentheses"),
     ],
 )
 def test_anything_else_is_refused(text: str, words: str) -> None:
@@ -85,6 +87,9 @@ def test_anything_else_is_refused(text: str, words: str) -> None:
         ("lr * width", "gives 3.2.* must be true or false"),
         ("act < lr", "TypeError"),
         ("lr / (width - 32) > 1", "ZeroDivisionError"),
+        ("9 ** 9 ** 9 ** 9 > lr", "OverflowError: 9 .. 387420489 is too large"),
+        ("'a' * 10 ** 10 != act", "only numbers can be multiplied"),
+        ("layers * 10 ** 10 == layers", "only numbers can be multiplied"),
     ],
 )
 def test_what_fails_at_a_point_names_the_point(text: str, words: str) -> None:

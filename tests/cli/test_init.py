@@ -1,0 +1,79 @@
+"""``cerebro init``: what comes with the package is written where a user can change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.recipes.shipped import write_shipped
+
+from .conftest import Cerebro
+
+NAMES = [
+    "digits",
+    "digits_asha",
+    "digits_pbt",
+    "digits_torch",
+    "fashion_mnist",
+    "lightning",
+    "tiny_gpt",
+    "torch",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_is_complete(name: str, tmp_path: Path) -> None:
+    path, *modules = write_shipped(name, tmp_path / "new" / "folder")
+    recipe = load_recipe(path)
+    assert recipe.data.source is not None
+    assert f"{recipe.data.source.partition(':')[0]}.py" in {module.name for module in modules}
+    assert "recipes/" not in path.read_text()
+
+
+def test_without_a_name_all_are_listed(cerebro: Cerebro) -> None:
+    said = cerebro("init")
+    assert said.code == 0
+    assert all(name in said.out for name in NAMES)
+    assert "Your own LightningModule" in said.out
+
+
+def test_the_next_command_is_said(cerebro: Cerebro, project: Path) -> None:
+    for _ in range(2):  # what is the same already stays
+        said = cerebro("init", "torch", "new")
+        assert said.code == 0
+        assert said.out.splitlines()[-1] == "next: cerebro run new/torch.yaml"
+    assert {path.name for path in (project / "new").iterdir()} == {"torch.yaml", "my_torch.py"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["digit"], "there is no recipe 'digit' to begin with; did you mean 'digits'?"),
+        (["../digits"], "there is no recipe '../digits'"),
+        (["torch", "/proc/nowhere"], "cannot write into /proc/nowhere"),
+        (["torch", "a_users_net.py"], "cannot write into a_users_net.py"),
+    ],
+)
+@pytest.mark.usefixtures("project")
+def test_what_cannot_be_written(words: list[str], message: str, cerebro: Cerebro) -> None:
+    said = cerebro("init", *words)
+    assert said.code == 2
+    assert message in said.err
+
+
+def test_a_users_file_is_not_overwritten(cerebro: Cerebro, project: Path) -> None:
+    (project / "my_torch.py").write_text("mine")
+    said = cerebro("init", "torch")
+    assert said.code == 2
+    assert "my_torch.py exists, and is not overwritten" in said.err
+    assert (project / "my_torch.py").read_text() == "mine"
+    assert not (project / "torch.yaml").exists()
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "nowhere.yaml"]])
+def test_who_has_no_recipe_is_sent_here(words: list[str], cerebro: Cerebro) -> None:
+    said = cerebro(*words)
+    assert said.code == 2
+    assert "cerebro init" in said.err
