@@ -1,20 +1,35 @@
-"""A partition as a unit sees it: named columns of equal length, memory-mapped and read-only."""
+"""A partition as a unit sees it: named columns of equal length, memory-mapped, read-only, and checked when
+rows are taken out."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cerebro_elastic.data.sums import Sums, row_sums
+from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.words import counted
+
+Array: TypeAlias = NDArray[np.generic]
+_SHOWN = 5
+"""So many damaged rows are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
     """``columns[name]`` has shape ``(rows, ...)``; the order of names is the manifest's.
+
+    ``sums[name]`` are those of the column's rows at the time when its file was found to be what the manifest
+    says: ``taken`` compares. A column without sums is not compared: it is not from the cache. ``damage`` is
+    what was found, so that no code in between can hide it. ``name`` is for people.
 
     Pickling it, as for a data-loader worker, sends the paths of memory-mapped columns, not their
     content.
@@ -22,23 +37,70 @@ class Partition:
 
     index: int
     rows: int
-    columns: Mapping[str, NDArray[np.generic]]
+    columns: Mapping[str, Array]
+    sums: Mapping[str, Sums] = field(default_factory=dict)
+    name: str = "partition"
+    damage: list[DamagedData] = field(default_factory=list, compare=False)
+
+    def check_sizes(self) -> None:
+        """Raise ``DamagedData`` if a file has become shorter than what is mapped: to read there would end the
+        process (SIGBUS)."""
+        for name, array in (*self.columns.items(), *self.sums.items()):
+            if isinstance(array.base, mmap.mmap) and array.base.size() < _end(array):
+                self._is_damaged(name, f"has {array.base.size()} bytes, and had at least {_end(array)}")
+
+    def check_rows(self, name: str, index: NDArray[np.int64], taken: Array) -> None:
+        """Raise ``DamagedData`` unless ``taken``, a copy of the rows at ``index`` of a column, is what they
+        were when its file was checked."""
+        if name in self.sums:
+            wrong = row_sums(taken) != np.asarray(self.sums[name]).take(index)
+            if wrong.any():
+                rows = index[wrong]
+                shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+                self._is_damaged(name, f"has changed in {counted(len(rows), 'row')} of a batch ({shown})")
+
+    def _is_damaged(self, name: str, how: str) -> NoReturn:
+        """The next fetch, in whatever process, finds no sums: it reads the file and brings it if it must."""
+        with suppress(OSError, AttributeError):
+            os.unlink(self.sums[name].filename)  # type: ignore[attr-defined]
+        file = os.path.realpath(getattr(self.columns[name], "filename", None) or "memory")
+        raise DamagedData(
+            f"{self.name}: the file {file} of column {name!r} {how} since it was checked: what was trained "
+            "on it is not committed, and the file is checked again, and fetched again if it is damaged"
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Partition], tuple[Any, ...]]:
-        columns = {name: _path_or_content(column) for name, column in self.columns.items()}
-        return _reopen, (self.index, self.rows, columns)
+        columns, sums = ({n: _sent(a) for n, a in arrays.items()} for arrays in (self.columns, self.sums))
+        return _received, (self.index, self.rows, columns, sums, self.name)
 
 
-def open_partition(index: int, rows: int, paths: Mapping[str, Path]) -> Partition:
-    """The partition whose columns are these ``.npy`` files, memory-mapped."""
-    return Partition(index, rows, {name: np.load(path, mmap_mode="r") for name, path in paths.items()})
+@dataclass(frozen=True, slots=True)
+class MappedArray:
+    """An array that lies in a file, from ``offset`` on."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int = 0
+
+    def open(self) -> Array:
+        """Map it, read-only."""
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
 
 
-def _path_or_content(column: NDArray[np.generic]) -> Path | NDArray[np.generic]:
-    whole = isinstance(column, np.memmap) and isinstance(column.base, mmap.mmap)  # and not a slice of one
-    return Path(column.filename) if whole else column  # type: ignore[attr-defined]
+def _end(array: Any) -> int:
+    return int(array.offset + array.nbytes)
 
 
-def _reopen(index: int, rows: int, columns: Mapping[str, Path | NDArray[np.generic]]) -> Partition:
-    opened = {n: np.load(c, mmap_mode="r") if isinstance(c, Path) else c for n, c in columns.items()}
-    return Partition(index, rows, opened)
+def _sent(array: Any) -> MappedArray | Array:
+    whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # and not a slice of one
+    return MappedArray(Path(array.filename), array.dtype.str, array.shape, array.offset) if whole else array
+
+
+def _received(index: int, rows: int, columns: Any, sums: Any, name: str) -> Partition:
+    return Partition(index, rows, dict(_opened(columns)), dict(_opened(sums)), name)
+
+
+def _opened(arrays: Mapping[str, MappedArray | Array]) -> Iterator[tuple[str, Any]]:
+    for name, array in arrays.items():
+        yield name, array.open() if isinstance(array, MappedArray) else array

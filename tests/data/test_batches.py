@@ -13,7 +13,8 @@ from torch.utils.data import default_collate
 
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition, open_partition
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.sums import row_sums
 from cerebro_elastic.errors import RecipeError
 
 ROWS = 11
@@ -30,7 +31,8 @@ def partition(tmp_path: Path) -> Partition:
     }
     for name, column in columns.items():
         np.save(tmp_path / f"{name}.npy", column)
-    return open_partition(0, ROWS, {name: tmp_path / f"{name}.npy" for name in columns})
+    mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in columns}
+    return Partition(0, ROWS, mapped, {name: row_sums(np.array(column)) for name, column in mapped.items()})
 
 
 def double(batch: Any) -> Any:
