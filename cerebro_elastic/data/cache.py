@@ -77,12 +77,19 @@ class PartitionCache:
 
     def _bring(self, entries: list[Entry], url: str, manifest: Manifest, beat: Callable[[], None]) -> None:
         for entry in entries:
-            if not (entry.ready or entry.check(beat)):
-                try:
-                    entry.bring(locate(url) / entry.file.path, beat)
-                except (DataError, FileNotFoundError):
-                    check_unchanged(url, manifest.digest)
-                    raise
+            if entry.ready or entry.check(beat):
+                continue
+            source = locate(url) / entry.file.path
+            try:
+                entry.bring(source, beat)
+            except DataError:
+                check_unchanged(url, manifest.digest)
+                raise
+            except FileNotFoundError as exc:
+                check_unchanged(url, manifest.digest)
+                raise DataError(
+                    f"{source} is missing: restore it, or prepare the dataset again at another place"
+                ) from exc
 
     def _entries(self, manifest: Manifest, split: Split, index: int) -> list[Entry]:
         """By column. File names are our own: a manifest from elsewhere cannot point out of the cache."""

@@ -136,10 +136,10 @@ def _referred(source: Place, path: str) -> bool:
 
 
 def size(path: Path) -> int:
-    """In bytes; -1 if nothing is there."""
+    """In bytes; -1 if nothing can be reached there: to bring it tells why."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except OSError:
         return -1
 
 

@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -47,7 +48,7 @@ def files(root: Path) -> list[Path]:
 
 
 def damage(url: str, path: str) -> None:
-    """Flip a bit of a file in a way that hard links do not see, as `prepare` and object stores write."""
+    """Flip a bit of a file, which is replaced, as `prepare` and object stores do."""
     fs, full = fsspec.core.url_to_fs(f"{url}/{path}")
     data = bytearray(fs.cat_file(full))
     data[-1] ^= 1
@@ -98,6 +99,59 @@ def test_a_local_dataset_takes_no_space_twice(tmp_path: Path) -> None:
     (cached, *_), (source, *_) = files(tmp_path / "cache"), files(tmp_path / "data")
     assert cached.readlink() == source
     assert source.stat().st_nlink == 1
+
+
+def test_an_old_cache_of_hard_links_is_replaced(tmp_path: Path) -> None:
+    url, cache = str(tmp_path / "data"), PartitionCache(tmp_path / "cache")
+    manifest = prepare(columns, url, partitions=1, seed=0)
+    cache.fetch(url, manifest, "train", 0)
+    source, cached = tmp_path / "data" / manifest.train[0].files[0].path, files(tmp_path / "cache")[0]
+    for sums in (True, False):
+        cached.unlink()
+        os.link(source, cached)
+        if not sums:
+            cached.with_suffix(".sums").unlink()
+        assert not cache.holds(manifest, "train", 0)
+        cache.fetch(url, manifest, "train", 0)
+        assert source.stat().st_nlink == 1
+        assert cache.holds(manifest, "train", 0)
+
+
+def test_a_file_is_cloned_where_the_file_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clone(ours: Any, request: int, theirs: int) -> None:
+        assert request == 0x40049409, "FICLONE, of linux/fs.h"
+        os.sendfile(ours.fileno(), theirs, 0, os.fstat(theirs).st_size)
+
+    monkeypatch.setattr(entry_module, "fcntl", SimpleNamespace(ioctl=clone))
+    url = str(tmp_path / "data")
+    part = PartitionCache(tmp_path / "cache").fetch(
+        url, prepare(columns, url, partitions=1, seed=0), "train", 0
+    )
+    damage(url, "train/00000/y.npy")
+    assert not any(path.is_symlink() for path in files(tmp_path / "cache"))
+    assert sorted(part.columns["y"]) == list(range(20))
+
+
+def test_a_dataset_on_another_file_system_is_copied(tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system here")
+    with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
+        url = f"file://{folder}/data"
+        manifest = prepare(columns, url, partitions=1, seed=0)
+        (Path(folder) / "other-name").symlink_to(Path(folder) / "data")
+        PartitionCache(tmp_path).fetch(f"file://{folder}/other-name", manifest, "train", 0)
+    part = PartitionCache(tmp_path).fetch(url, manifest, "train", 0)
+    assert sorted(part.columns["y"]) == list(range(20))
+
+
+def test_a_dataset_that_may_only_be_read_is_read_in_place_through_links(tmp_path: Path) -> None:
+    manifest = prepare(columns, str(tmp_path / "data"), partitions=1, seed=0)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for folder in (tmp_path / "data").rglob("*"):
+        folder.chmod(0o555 if folder.is_dir() else 0o444)
+    PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "link"), manifest, "train", 0)
+    assert all(path.readlink().is_relative_to(tmp_path / "data") for path in files(tmp_path / "cache"))
 
 
 def test_a_damaged_file_is_refused_and_never_enters_the_cache(dataset: Any, tmp_path: Path) -> None:
@@ -185,6 +239,7 @@ def test_a_kill_in_the_middle_of_a_fetch_does_no_harm(tmp_path: Path) -> None:
 
 FETCH = """
 import sys
+import tempfile
 from pathlib import Path
 from cerebro_elastic.data import cache as cache_module
 from cerebro_elastic.data.cache import PartitionCache
@@ -338,7 +393,9 @@ def test_a_partition_is_pickled_by_path(tmp_path: Path) -> None:
     part = PartitionCache(tmp_path / "cache").fetch(str(tmp_path / "data"), manifest, "train", 0)
     sent = pickle.dumps(part)
     assert len(sent) < 1000
-    assert isinstance(pickle.loads(sent).columns["x"], np.memmap)
+    back = pickle.loads(sent)
+    assert isinstance(back.columns["x"], np.memmap)
+    assert isinstance(back.sums["x"], np.memmap)
 
 
 def test_a_slice_of_a_mapped_column_is_pickled_by_content(tmp_path: Path) -> None:
