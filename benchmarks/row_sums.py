@@ -39,7 +39,7 @@ def main() -> None:
         ("MLP 40-64-10, tabular", _small(40), 40, 1024),
         ("ResNet-18", make("resnet18", 0.1, 0.9)[0], 3072, 32),
     ):
-        count = 8 if name == "ResNet-18" else BATCHES
+        count = 4 if name == "ResNet-18" else BATCHES
         trained, compared = _seconds(model, features, size, count, rounds)
         share = compared / trained
         told = f"{4 * features} B", f"{1e6 * trained:.0f} us", f"{1e6 * compared:.1f} us"

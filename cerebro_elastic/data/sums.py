@@ -19,7 +19,7 @@ from cerebro_elastic.files import Chunk
 
 Sums = NDArray[np.uint64]
 
-_WORD = 8
+_WORD = np.dtype("<u8")
 _SEGMENT = 1 << 16
 """Words that are summed at once: a longer row is folded, so that its factors stay in a cache."""
 _FOLD = np.uint64(0x9E3779B97F4A7C15)
@@ -27,26 +27,29 @@ _FOLD = np.uint64(0x9E3779B97F4A7C15)
 
 def row_sums(rows: NDArray[Any]) -> Sums:
     """The sum of each of ``rows``, which lie in memory one after the other."""
-    words = _words(rows.reshape(len(rows), -1).view(np.uint8))
-    starts = range(0, words.shape[1], _SEGMENT)
-    sums, *further = (_sum(words[:, start : start + _SEGMENT]) for start in starts)
-    for each in further:
-        sums = sums * _FOLD + each
+    words = _words(rows.reshape(len(rows), -1))
+    sums = _sum(words[:, :_SEGMENT])
+    for start in range(_SEGMENT, words.shape[1], _SEGMENT):
+        sums = sums * _FOLD + _sum(words[:, start : start + _SEGMENT])
     return sums
 
 
 def _sum(words: Sums) -> Sums:
-    total: Sums = np.einsum("ij,j->i", words, _factors()[: words.shape[1]])
+    width = words.shape[1]
+    if width == 1:
+        return words[:, 0] * _factors()[0]
+    total: Sums = np.einsum("ij,j->i", words, _factors()[:width])
     return total
 
 
-def _words(data: NDArray[np.uint8]) -> Sums:
+def _words(rows: NDArray[Any]) -> Sums:
     """Each row as whole words; what is missing to the last one is zero."""
-    if data.shape[1] % _WORD:
-        padded = np.zeros((len(data), -(-data.shape[1] // _WORD) * _WORD), np.uint8)
-        padded[:, : data.shape[1]] = data
-        data = padded
-    return data.view("<u8")
+    size = rows.shape[1] * rows.itemsize
+    if size % _WORD.itemsize:
+        padded = np.zeros((len(rows), size + -size % _WORD.itemsize), np.uint8)
+        padded[:, :size] = rows.view(np.uint8)
+        rows = padded
+    return rows.view(_WORD)
 
 
 @cache
