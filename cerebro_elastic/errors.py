@@ -33,6 +33,11 @@ class DataError(CerebroError):
     """A dataset is malformed, missing or damaged."""
 
 
+class DamagedData(DataError):
+    """Data changed on this machine after they had been checked: what was made of them does not count. It says
+    nothing of their source."""
+
+
 class CheckpointError(CerebroError):
     """A checkpoint is missing, damaged, or holds what cannot be stored."""
 

@@ -45,7 +45,7 @@ def set_asides(state: State) -> Iterator[SetAside]:
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
     """A node that was set aside before in this streak is on probation: one more failure suffices."""
-    return streak.kind.of_node or streak.failures >= IN_A_ROW or name in state.judged
+    return streak.kind.lasting or streak.failures >= IN_A_ROW or name in state.judged
 
 
 def _why(streak: Streak) -> str:
@@ -55,7 +55,7 @@ def _why(streak: Streak) -> str:
 
 def _cooldown(streak: Streak) -> float:
     """It doubles with each failure after the first for which the node could be set aside."""
-    further = max(0, streak.failures - (1 if streak.kind.of_node else IN_A_ROW))
+    further = max(0, streak.failures - (1 if streak.kind.lasting else IN_A_ROW))
     return float(min(COOLDOWN * 2 ** min(further, 10), LONGEST_COOLDOWN))
 
 

@@ -42,11 +42,17 @@ class FailureKind(StrEnum):
     NOT_FINITE = "not-finite"
     DISK_FULL = "disk-full"
     STORAGE = "storage"
+    DAMAGED_DATA = "damaged-data"
 
     @property
     def of_node(self) -> bool:
-        """Trouble of the node, or of what it reads and writes: the node is put aside at once, and it does
-        not count against the unit's tries."""
+        """Trouble of the node, or of what it reads and writes: it does not count against the unit's tries."""
+        return self.lasting or self is FailureKind.DAMAGED_DATA
+
+    @property
+    def lasting(self) -> bool:
+        """Trouble that the node's next unit would meet, too: the node is put aside at once. Damaged data are
+        checked, and fetched again if they must be, by whoever needs them next."""
         return self in (FailureKind.DISK_FULL, FailureKind.STORAGE)
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
 
 LAYOUTS = ("tuple", "dict")
 
@@ -93,8 +93,17 @@ def batches(
     maker = _BatchMaker(partition, order, loader, part)
     numbers = range(skip, batch_count(len(order), loader.batch_size))
     if loader.workers and numbers:
-        return _in_workers(maker, numbers, loader.workers, seed)
-    return (maker(number) for number in numbers)
+        return _noting(partition, _in_workers(maker, numbers, loader.workers, seed))
+    return _noting(partition, (maker(number) for number in numbers))
+
+
+def _noting(partition: Partition, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    """The batches; the partition knows of damage that ends them."""
+    try:
+        yield from made
+    except DamagedData as damage:
+        partition.damage.append(damage)
+        raise
 
 
 def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> Generator[Any, None, None]:
@@ -109,7 +118,10 @@ def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> 
     )
     made: Any = iter(loader)
     try:
-        yield from made
+        for batch in made:
+            if isinstance(batch, DamagedData):
+                raise batch
+            yield batch
     finally:
         made._shutdown_workers()  # else they live as long as somebody holds the traceback of an error
 
@@ -135,12 +147,19 @@ class _BatchMaker:
         start = number * self._loader.batch_size
         rows = self._order[start : start + self._loader.batch_size]
         index = rows[self._parts[len(rows)]]
-        tensors = [_take(column, index) for column in self._partition.columns.values()]
+        self._partition.check_sizes()
+        tensors = [self._taken(name, index) for name in self._partition.columns]
         if self._loader.collate is None:
             batch = self._arrange(tensors)
         else:
             batch = self._loader.collate([self._arrange(row) for row in zip(*tensors, strict=True)])
         return batch if self._loader.transform is None else self._loader.transform(batch)
+
+    def _taken(self, name: str, index: NDArray[np.int64]) -> torch.Tensor:
+        """Rows of a column: copied, and the copy compared; what changes in the file later does not matter."""
+        rows = _take(self._partition.columns[name], index)
+        self._partition.check_rows(name, index, rows.numpy())
+        return rows
 
     def _arrange(self, tensors: Any) -> Any:
         if self._loader.layout == "dict":
@@ -160,7 +179,10 @@ class _Seeded(Dataset[Any]):
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        return self._maker(number)
+        try:
+            return self._maker(number)
+        except DamagedData as damage:  # raised, it would come as the text of a traceback
+            return damage
 
 
 def _take(column: NDArray[Any], index: NDArray[np.int64]) -> torch.Tensor:

@@ -1,38 +1,28 @@
 """A host's cache of partitions: each file is read once per host, checked, then memory-mapped.
 
 A file gets its final name only after its size and sha256 were found right; a process that is killed in
-the middle leaves a temporary name, which the next fetch removes. What another process brought, perhaps long
-ago, may have been damaged since: each process checks a file again before it first uses it, and brings a
-damaged one again. A dataset on a local disk is hard-linked into the cache instead of copied where the
-file systems allow: it takes no space, and is checked and found the same way. (`prepare` never
-writes into an existing file, so a link does not change under its readers.)
+the middle leaves a temporary name, which the next fetch removes. Beside each file lie the sums of its rows
+(``sums.py``), taken from the very bytes that were hashed. Rows are compared with them whenever they are read,
+so that what is damaged later is found before anything is trained on it.
+
+The cache shares no inode with a dataset on a local disk. It clones a file where the file system can; else it
+refers to one that lies on the cache's own file system, which is then read in place; it copies the others.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from cerebro_elastic.data.manifest import ColumnFile, Manifest, Split
-from cerebro_elastic.data.partition import Partition, open_partition
+from cerebro_elastic.data.entry import Entry, size
+from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
+from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import (
-    Content,
-    Place,
-    as_its_folder,
-    chunks,
-    digest,
-    locate,
-    make_folder,
-    pour,
-    replacing,
-    translated,
-)
+from cerebro_elastic.files import as_its_folder, locate, make_folder, translated
 
 _LOOK_SECONDS = 0.05
 """How often who waits for another process's fetch looks whether it is over."""
@@ -44,7 +34,6 @@ class PartitionCache:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._checked: set[Path] = set()
         self.hits = self.misses = 0
 
     def fetch(
@@ -62,61 +51,62 @@ class PartitionCache:
         that cannot be known, ``DiskFull`` if the cache has no space. Other processes that want the same
         partition wait and share it.
         """
-        folder = self._folder(manifest, split, index)
-        partition = manifest.split(split)[index]
-        paths = _paths(folder, manifest)
-        if self._good(paths.values(), partition.files, beat):
-            self.hits += 1
-        else:
+        name = f"{split} partition {index} of {url}"
+        entries = self._entries(manifest, split, index)
+        with translated(DataError, f"cannot fetch {name} into {self._folder(manifest, split, index)}"):
+            if all(entry.ready for entry in entries):
+                try:
+                    opened = _opened(index, entries, name)
+                except (OSError, ValueError):  # gone, or cut short, since it was looked at
+                    pass
+                else:
+                    self.hits += 1
+                    return opened
             self.misses += 1
-            with (
-                translated(DataError, f"cannot fetch {split} partition {index} of {url} into {folder}"),
-                _locked(folder, beat),
-            ):
-                for path, file in zip(paths.values(), partition.files, strict=True):
-                    if not self._good([path], [file], beat):
-                        _bring(locate(url) / file.path, path, file.content, beat)
-                        self._checked.add(path)
-        return open_partition(index, partition.rows, paths)
+            with _locked(self._folder(manifest, split, index), beat):
+                self._bring(entries, url, manifest, beat)
+                return _opened(index, entries, name)
 
     def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
-        """Whether a partition is here, whole."""
-        paths = _paths(self._folder(manifest, split, index), manifest)
-        return _present(paths.values(), manifest.split(split)[index].files)
+        """Whether a partition is here, whole and checked."""
+        return all(entry.ready for entry in self._entries(manifest, split, index))
 
     def cached(self, manifest: Manifest) -> tuple[int, ...]:
         """The training partitions that are here."""
         return tuple(j for j in range(len(manifest.train)) if self.holds(manifest, "train", j))
 
-    def _good(self, paths: Iterable[Path], files: Iterable[ColumnFile], beat: Callable[[], None]) -> bool:
-        """Whether the files are here and have been checked by this process, now or before."""
-        return all(self._good_file(path, file, beat) for path, file in zip(paths, files, strict=True))
+    def _bring(self, entries: list[Entry], url: str, manifest: Manifest, beat: Callable[[], None]) -> None:
+        for entry in entries:
+            if entry.ready or entry.check(beat):
+                continue
+            source = locate(url) / entry.file.path
+            try:
+                entry.bring(source, beat)
+            except DataError:
+                check_unchanged(url, manifest.digest)
+                raise
+            except FileNotFoundError as exc:
+                check_unchanged(url, manifest.digest)
+                raise DataError(
+                    f"{source} is missing: restore it, or prepare the dataset again at another place"
+                ) from exc
 
-    def _good_file(self, path: Path, file: ColumnFile, beat: Callable[[], None]) -> bool:
-        if not _present([path], [file]):
-            return False
-        if path not in self._checked and _content(locate(str(path)), beat) == file.content:
-            self._checked.add(path)
-        return path in self._checked
+    def _entries(self, manifest: Manifest, split: Split, index: int) -> list[Entry]:
+        """By column. File names are our own: a manifest from elsewhere cannot point out of the cache."""
+        folder, partition = self._folder(manifest, split, index), manifest.split(split)[index]
+        return [
+            Entry(folder / f"{at:03d}.npy", partition.rows, column, file)
+            for at, (column, file) in enumerate(zip(manifest.columns, partition.files, strict=True))
+        ]
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
         return self.root / manifest.digest / f"{split}-{index:05d}"
 
 
-def _paths(folder: Path, manifest: Manifest) -> dict[str, Path]:
-    """By column name. File names are our own: a manifest from elsewhere cannot point out of the cache."""
-    return {column.name: folder / f"{at:03d}.npy" for at, column in enumerate(manifest.columns)}
-
-
-def _present(paths: Iterable[Path], files: Iterable[ColumnFile]) -> bool:
-    return all(_size(path) == file.bytes for path, file in zip(paths, files, strict=True))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return -1
+def _opened(index: int, entries: list[Entry], name: str) -> Partition:
+    columns = {entry.column.name: entry.array.open() for entry in entries}
+    sums: dict[str, Any] = {entry.column.name: entry.sums.open() for entry in entries}
+    return Partition(index, entries[0].rows, columns, sums, name)
 
 
 @contextmanager
@@ -127,7 +117,7 @@ def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
     brought = -1
     with open(folder / "lock", "w", opener=as_its_folder) as lock:
         while not _held(lock):
-            if (by_now := sum(map(_size, folder.iterdir()))) != brought:
+            if (by_now := sum(map(size, folder.iterdir()))) != brought:
                 brought = by_now
                 beat()
             time.sleep(_LOOK_SECONDS)
@@ -142,48 +132,3 @@ def _held(lock: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _bring(source: Place, path: Path, expected: Content, beat: Callable[[], None]) -> None:
-    """Put the file at ``path``; one bad read is forgiven."""
-    try:
-        _bring_once(source, path, expected, beat)
-    except DataError:
-        _bring_once(source, path, expected, beat)
-
-
-def _bring_once(source: Place, path: Path, expected: Content, beat: Callable[[], None]) -> None:
-    with replacing(str(path)) as temporary:
-        linked = _linked(source, temporary)
-        found = _content(source, beat) if linked else _copied(source, temporary, beat)
-        if found != expected:
-            raise DataError(
-                f"{source} is damaged: expected {expected}, found {found}, twice; "
-                "restore the file, or prepare the dataset again at another place"
-            )
-
-
-def _linked(source: Place, path: str) -> bool:
-    """Whether ``path`` could become another name of the file: not across file systems or owners."""
-    if not source.local:
-        return False
-    try:
-        os.link(os.path.realpath(source.path), path)
-    except OSError:
-        return False
-    return True
-
-
-def _copied(source: Place, path: str, beat: Callable[[], None]) -> Content:
-    with open(path, "xb", opener=as_its_folder) as file:
-        return pour(_beating(source, beat), file)
-
-
-def _content(place: Place, beat: Callable[[], None]) -> Content:
-    return digest(_beating(place, beat))
-
-
-def _beating(place: Place, beat: Callable[[], None]) -> Iterator[bytes]:
-    for chunk in chunks(place):
-        beat()
-        yield chunk

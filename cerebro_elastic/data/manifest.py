@@ -97,6 +97,17 @@ def read_manifest(url: str) -> Manifest:
     return _parse(text, str(place))
 
 
+def check_unchanged(url: str, digest: str) -> Manifest:
+    """The manifest of the dataset at ``url``; ``DataError`` unless it has the digest that it had before."""
+    manifest = read_manifest(url)
+    if manifest.digest != digest:
+        raise DataError(
+            f"the data at {url} have digest {manifest.digest}, the run began with {digest}: somebody has "
+            "prepared another dataset there; restore the old one, or start a new run"
+        )
+    return manifest
+
+
 def is_prepared(place: Place) -> bool:
     """Whether a whole dataset is at ``place``, which somebody wants to know at once. Raises ``DataError`` if
     none could be written there either."""

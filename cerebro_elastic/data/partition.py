@@ -1,21 +1,36 @@
-"""A partition as a unit sees it: named columns of equal length, memory-mapped and read-only."""
+"""A partition as a unit sees it: named columns of equal length, memory-mapped, read-only, and checked when
+rows are taken out."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.sums import Sums, row_sums
+from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.words import counted
 
-@dataclass(frozen=True, slots=True)
+Array: TypeAlias = NDArray[np.generic]
+_SHOWN = 5
+"""So many damaged rows are named."""
+
+
+@dataclass(frozen=True)
 class Partition:
     """``columns[name]`` has shape ``(rows, ...)``; the order of names is the manifest's.
+
+    ``sums[name]`` are those of the column's rows at the time when its file was found to be what the manifest
+    says: ``taken`` compares. A column without sums is not compared: it is not from the cache. ``damage`` is
+    what was found, so that no code in between can hide it. ``name`` is for people.
 
     Pickling it, as for a data-loader worker, sends the paths of memory-mapped columns, not their
     content.
@@ -23,46 +38,103 @@ class Partition:
 
     index: int
     rows: int
-    columns: Mapping[str, NDArray[np.generic]]
-
-    def __reduce__(self) -> tuple[Callable[..., Partition], tuple[Any, ...]]:
-        columns = {name: _path_or_content(column) for name, column in self.columns.items()}
-        return _reopen, (self.index, self.rows, columns)
-
-
-def open_partition(index: int, rows: int, paths: Mapping[str, Path]) -> Partition:
-    """The partition whose columns are these ``.npy`` files, memory-mapped."""
-    return Partition(index, rows, {name: np.load(path, mmap_mode="r") for name, path in paths.items()})
-
-
-def unopened(index: int, rows: int, fetch: Callable[[], Partition]) -> Partition:
-    """The partition that ``fetch`` gives, which is not called before somebody asks for a column."""
-    return Partition(index, rows, _Unopened(fetch))
-
-
-class _Unopened(Mapping[str, NDArray[np.generic]]):
-    def __init__(self, fetch: Callable[[], Partition]) -> None:
-        self._fetch = fetch
+    columns: Mapping[str, Array]
+    sums: Mapping[str, Sums] = field(default_factory=dict)
+    name: str = "partition"
+    damage: list[DamagedData] = field(default_factory=list, compare=False)
 
     @cached_property
-    def _columns(self) -> Mapping[str, NDArray[np.generic]]:
-        return self._fetch().columns
+    def _mapped(self) -> Sequence[tuple[str, mmap.mmap, int]]:
+        """Each column's or its sums' file, and where it must not end before."""
+        arrays: list[tuple[str, Any]] = [*self.columns.items(), *self.sums.items()]
+        return [
+            (name, array.base, array.offset + array.nbytes) for name, array in arrays if _is_mapped(array)
+        ]
 
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
-        return self._columns[name]
+    def check_sizes(self) -> None:
+        """Raise ``DamagedData`` if a file has become shorter than what is mapped: to read there would end the
+        process (SIGBUS)."""
+        for name, file, end in self._mapped:
+            if file.size() < end:
+                self._is_damaged(name, f"has {file.size()} bytes, and had at least {end}")
+
+    def check_rows(self, name: str, index: NDArray[np.int64], taken: Array) -> None:
+        """Raise ``DamagedData`` unless ``taken``, a copy of the rows at ``index`` of a column, is what they
+        were when its file was checked."""
+        if name not in self.sums:
+            return
+        expected, found = np.asarray(self.sums[name]).take(index), row_sums(taken)
+        if (
+            found.tobytes() != expected.tobytes()
+        ):  # the fastest way to compare, and nearly always all that is done
+            rows = index[found != expected]
+            shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+            self._is_damaged(name, f"has changed in {counted(len(rows), 'row')} of a batch ({shown})")
+
+    def _is_damaged(self, name: str, how: str) -> NoReturn:
+        """The next fetch, in whatever process, finds no sums: it reads the file and brings it if it must."""
+        with suppress(OSError, AttributeError):
+            os.unlink(self.sums[name].filename)  # type: ignore[attr-defined]
+        file = os.path.realpath(getattr(self.columns[name], "filename", None) or "memory")
+        raise DamagedData(
+            f"{self.name}: the file {file} of column {name!r} {how} since it was checked: what was trained "
+            "on it is not committed, and the file is checked again, and fetched again if it is damaged"
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., Partition], tuple[Any, ...]]:
+        columns, sums = ({n: _sent(a) for n, a in arrays.items()} for arrays in (self.columns, self.sums))
+        return _received, (self.index, self.rows, columns, sums, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedArray:
+    """An array that lies in a file, from ``offset`` on."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int = 0
+
+    def open(self) -> Array:
+        """Map it, read-only."""
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+
+
+def unopened(index: int, rows: int, name: str, fetch: Callable[[], Partition]) -> Partition:
+    """The partition that ``fetch`` gives, which is not called before somebody asks for a column."""
+    fetched = cache(fetch)
+    columns, sums = _Unopened(lambda: fetched().columns), _Unopened(lambda: fetched().sums)
+    return Partition(index, rows, columns, sums, name)
+
+
+class _Unopened(Mapping[str, Any]):
+    def __init__(self, open_: Callable[[], Mapping[str, Any]]) -> None:
+        self._open = open_
+
+    def __getitem__(self, name: str) -> Any:
+        return self._open()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._open())
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._open())
 
 
-def _path_or_content(column: NDArray[np.generic]) -> Path | NDArray[np.generic]:
-    whole = isinstance(column, np.memmap) and isinstance(column.base, mmap.mmap)  # and not a slice of one
-    return Path(column.filename) if whole else column  # type: ignore[attr-defined]
+def _is_mapped(array: Any) -> bool:
+    return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # and not a slice of one
 
 
-def _reopen(index: int, rows: int, columns: Mapping[str, Path | NDArray[np.generic]]) -> Partition:
-    opened = {n: np.load(c, mmap_mode="r") if isinstance(c, Path) else c for n, c in columns.items()}
-    return Partition(index, rows, opened)
+def _sent(array: Any) -> MappedArray | Array:
+    if not _is_mapped(array):
+        return array
+    return MappedArray(Path(array.filename), array.dtype.str, array.shape, array.offset)
+
+
+def _received(index: int, rows: int, columns: Any, sums: Any, name: str) -> Partition:
+    return Partition(index, rows, dict(_opened(columns)), dict(_opened(sums)), name)
+
+
+def _opened(arrays: Mapping[str, MappedArray | Array]) -> Iterator[tuple[str, Any]]:
+    for name, array in arrays.items():
+        yield name, array.open() if isinstance(array, MappedArray) else array

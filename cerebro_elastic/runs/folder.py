@@ -168,17 +168,22 @@ class RunFolder:
 
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
     """The folder of a run that may be still to come. Raises ``RunError`` for what is no run id."""
+    check_id(run)
+    return RunFolder(Path(home or default_home()).resolve() / run)
+
+
+def check_id(run: str) -> None:
+    """Raise ``RunError`` for what is no run id."""
     if re.fullmatch(RUN_ID, run) is None:
         raise RunError(
             f"the run id {run!r} names a folder and keys in etcd: use letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit"
         )
-    return RunFolder(Path(home or default_home()).resolve() / run)
 
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:
     """Where the etcd lies that ``cerebro etcd`` serves for the run, with the run's key."""
-    return run_folder(run, home).path.with_name(f"{run}.etcd")
+    return Path(home or default_home()).resolve() / f"{run}.etcd"
 
 
 def known_key(run: str, home: str | Path | None) -> RunKey | None:

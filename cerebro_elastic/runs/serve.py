@@ -11,7 +11,7 @@ from pathlib import Path
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.run_key import VARIABLE, RunKey
-from cerebro_elastic.runs.folder import etcd_folder, refuse_recipe
+from cerebro_elastic.runs.folder import check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -40,6 +40,7 @@ def serve(
     """
     watcher = watcher or Watcher()
     refuse_recipe(run)
+    check_id(run)
     folder = etcd_folder(run, home)
     private_folder(folder)
     key = RunKey.from_env(os.environ) or RunKey.kept(folder / "key")

@@ -48,12 +48,16 @@ def wrap_rank() -> None:
     """Put the points of a rank into this process (imports torch)."""
     from cerebro_elastic import checkpoint
     from cerebro_elastic.checkpoint import storage
+    from cerebro_elastic.data import entry
     from cerebro_elastic.store.etcd import EtcdStore
     from cerebro_elastic.store.ledger import Ledger
     from cerebro_elastic.worker.attempts import Attempts
 
     _wrap(checkpoint.Staged, "save", _at_first(Point.BEFORE_SAVE))
     _wrap(storage, "write", _half_written)
+    _wrap(
+        entry, "_referred", _never
+    )  # as if the dataset were elsewhere: there is something to fetch again from
     _wrap(Ledger, "commit", _at_first(Point.BEFORE_COMMIT))
     _wrap(EtcdStore, "txn", _sent_and_heard)
     _wrap(Ledger, "drain", _at_last(Point.DRAIN))
@@ -91,6 +95,10 @@ def _at_last(point: Point) -> Around:
         return result
 
     return around
+
+
+def _never(*_: Any) -> bool:
+    return False
 
 
 def _half_written(write: Around, place: Any, data: Iterable[Any]) -> Any:

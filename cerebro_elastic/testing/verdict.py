@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cerebro_elastic.checkpoint.retention import collectable
@@ -22,7 +22,7 @@ from cerebro_elastic.runs.replay import replay
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.verify import verify
 from cerebro_elastic.testing.cluster import Cluster
-from cerebro_elastic.testing.faults.plan import Point, Whom
+from cerebro_elastic.testing.faults.plan import Point, What, Whom
 from cerebro_elastic.testing.lead import record_of
 from cerebro_elastic.testing.storm import Strike
 
@@ -75,11 +75,14 @@ def fate(strike: Strike, events: Sequence[Event]) -> str:
     return "unit never ended"
 
 
-def hits(strikes: Sequence[Strike]) -> Counter[str]:
-    """How often each node was hit. Who is sent on the way to a fault was hit before it."""
+def hits(strikes: Sequence[Strike], nodes: Iterable[str]) -> Counter[str]:
+    """How often each of the ``nodes`` was hit. Who is sent on the way to a fault was hit before it. All share
+    one cache."""
     found: Counter[str] = Counter()
     for strike in strikes:
-        if strike.fault.of_node and strike.target:
+        if strike.fault.what is What.FLIP:
+            found.update(nodes)
+        elif strike.fault.of_node and strike.target:
             found[strike.target] += 2 if strike.fault.point in (Point.JOIN, Point.DRAIN) else 1
     return found
 
@@ -111,7 +114,7 @@ def _restarted_unharmed(
     cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
 ) -> Iterator[str]:
     """Each restart or new registration of a node has a fault on that very node for its cause."""
-    hit = hits(strikes)
+    hit = hits(strikes, cluster.nodes)
     joined = Counter(e.node.name for e in events if isinstance(e, NodeJoined))
     for name, process in cluster.nodes.items():
         counts = {
@@ -126,7 +129,10 @@ def _restarted_unharmed(
 
 def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]) -> Iterator[str]:
     """A hit costs at most the unit in training and the one that is being saved behind it."""
-    hit, committed = hits(strikes), {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
+    hit, committed = (
+        hits(strikes, cluster.nodes),
+        {e.visit.attempt for e in events if isinstance(e, UnitCommitted)},
+    )
     trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
     unsaved = Counter(node for token, node in trained.items() if token not in committed)
     for node, units in wasted(cluster, events).items():

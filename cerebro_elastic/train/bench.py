@@ -13,9 +13,8 @@ from cerebro_elastic.core.lineage import is_newborn
 from cerebro_elastic.core.values import Choice, Config, Phase, Spec, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
-from cerebro_elastic.data.manifest import Split, read_manifest
+from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
-from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.train.task import State, Task, UnitJob, UnitResult, never, nothing
@@ -37,12 +36,7 @@ class Bench:
         self._plan = spec.plan
         self._task = make_task(self.recipe)
         self._url = spec.data
-        self._manifest = read_manifest(spec.data)
-        if self._manifest.digest != spec.data_digest:
-            raise DataError(
-                f"the data at {spec.data} have digest {self._manifest.digest}, the run began with "
-                f"{spec.data_digest}: restore them, or start a new run"
-            )
+        self._manifest = check_unchanged(spec.data, spec.data_digest)
         self.cache = PartitionCache(cache)
         self.device = device
         self._loader = loader_settings(self.recipe)
@@ -114,14 +108,20 @@ class Bench:
         return [
             fetch(index)
             if last and unit.phase is Phase.TRAIN
-            else unopened(index, rows, partial(fetch, index))
+            else unopened(index, rows, f"valid partition {index} of {self._url}", partial(fetch, index))
             for index, rows in enumerate(files.rows for files in self._manifest.valid)
         ]
 
     def perform(self, job: UnitJob) -> UnitResult:
-        """Train, perhaps as a trial, or evaluate, as the unit says."""
+        """Train, perhaps as a trial, or evaluate, as the unit says. Raises ``DamagedData`` if any of its data
+        were found damaged, whatever the user's code has made of that."""
         done = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
-        return done(job)
+        try:
+            return done(job)
+        finally:
+            for partition in (job.partition, *job.validation):
+                if partition.damage:
+                    raise partition.damage[0]
 
 
 def loader_settings(recipe: Recipe) -> LoaderSettings:

@@ -13,10 +13,11 @@ from typing import Any, Self
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.codec import decode, encode
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.team import Ranks
 from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import never
+from cerebro_elastic.train.task import UnitResult, never
 from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
 
@@ -85,8 +86,17 @@ def _done(bench: Bench, at: Config, visit: Visit, head: CheckpointRef | None, ur
     rank, _ = ranks()
     part = part_of(visit.choice, rank)
     stop = never if visit.whole else partial(le, visit.skip + visit.batches)
-    state = checkpoint.load(head, part) if head else None
-    result = bench.perform(bench.job(at, visit.unit, state, choice=visit.choice, stop=stop))
+
+    def perform() -> UnitResult:
+        state = checkpoint.load(head, part) if head else None
+        return bench.perform(bench.job(at, visit.unit, state, choice=visit.choice, stop=stop))
+
+    try:
+        result = perform()
+    except DamagedData:
+        if needs_group(visit.choice):  # the other ranks would not do it again
+            raise
+        result = perform()  # with data that are checked anew
     if visit.unit.phase is Phase.EVALUATE and head is not None:
         output = head
     else:

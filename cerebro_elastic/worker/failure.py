@@ -8,7 +8,7 @@ import traceback
 import torch
 
 from cerebro_elastic.core.values import Attempt, Failure, FailureKind
-from cerebro_elastic.errors import CerebroError, DataError, DiskFull, GroupBroken, StorageError
+from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
 
 _FRAMES = 6
 
@@ -20,6 +20,7 @@ class NotFinite(CerebroError):
 _KINDS: dict[type[BaseException], FailureKind] = {
     DiskFull: FailureKind.DISK_FULL,
     StorageError: FailureKind.STORAGE,
+    DamagedData: FailureKind.DAMAGED_DATA,
     # Data missing or damaged at their source are nobody's fault in the run, and it cannot go on without them.
     DataError: FailureKind.STORAGE,
     NotFinite: FailureKind.NOT_FINITE,

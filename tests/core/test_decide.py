@@ -90,10 +90,11 @@ def test_who_leaves_or_is_set_aside_gets_nothing_and_takes_nobodys_place() -> No
 
 
 def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() -> None:
-    crashed, full = (failing(kind, aside=True) for kind in (FailureKind.CRASH, FailureKind.DISK_FULL))
-    assert used(crashed) == used(full) == ["b"]
+    kinds = (FailureKind.CRASH, FailureKind.DISK_FULL, FailureKind.DAMAGED_DATA)
+    crashed, full, damaged = (failing(kind, aside=True) for kind in kinds)
+    assert used(crashed) == used(full) == used(damaged) == ["b"]
     assert used(drained(crashed, "b")) == ["a"]
-    assert used(drained(full, "b")) == []
+    assert used(drained(full, "b")) == used(drained(damaged, "b")) == []
     assert decided(drained(full, "b")) == [], "homes stay, and the config waits"
 
 
@@ -106,6 +107,8 @@ def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() 
         (FailureKind.CRASH, 2000, 3600.0),
         (FailureKind.STORAGE, 1, 60.0),
         (FailureKind.DISK_FULL, 3, 240.0),
+        (FailureKind.DAMAGED_DATA, 2, None),
+        (FailureKind.DAMAGED_DATA, 3, 60.0),
     ],
 )
 def test_a_node_on_which_units_keep_failing_is_set_aside_longer_each_time(
@@ -135,6 +138,7 @@ def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:
         ("crash crash", None),
         ("crash crash hang", "3 times (on n, n, n), at last with hang: boom"),
         ("crash storage disk-full crash storage", None),
+        ("crash damaged-data damaged-data crash damaged-data", None),
         ("not-finite", "failed on n with not-finite: boom"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from torch.utils.data import default_collate
 
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition, open_partition
-from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.sums import row_sums
+from cerebro_elastic.errors import DamagedData, RecipeError
 
 ROWS = 11
 
@@ -30,7 +32,8 @@ def partition(tmp_path: Path) -> Partition:
     }
     for name, column in columns.items():
         np.save(tmp_path / f"{name}.npy", column)
-    return open_partition(0, ROWS, {name: tmp_path / f"{name}.npy" for name in columns})
+    mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in columns}
+    return Partition(0, ROWS, mapped, {name: row_sums(np.array(column)) for name, column in mapped.items()})
 
 
 def double(batch: Any) -> Any:
@@ -178,3 +181,26 @@ def test_collate_makes_the_batch_and_transform_maps_it(partition: Partition) -> 
 def test_settings_check_themselves(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         LoaderSettings(**settings)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_row_that_has_changed_ends_the_batches_at_its_own(partition: Partition, workers: int) -> None:
+    file = Path(partition.columns["y"].filename)  # type: ignore[attr-defined]
+    data = bytearray(file.read_bytes())
+    data[-8 * 2] ^= 1  # of the last row but one
+    file.write_bytes(data)
+    made = batches(partition, np.arange(ROWS), LoaderSettings(batch_size=4, workers=workers))
+    assert len([next(made), next(made)]) == 2
+    with pytest.raises(
+        DamagedData, match=r"y\.npy of column 'y' has changed in 1 row of a batch \(9\)"
+    ) as caught:
+        next(made)
+    assert partition.damage == [caught.value]
+    others = batches(partition, np.arange(ROWS), LoaderSettings(4), part=lambda _rows: slice(1))
+    assert len(list(others)) == 3, "of ranks that do not take it"
+
+
+def test_a_file_that_has_become_shorter_is_not_read(partition: Partition) -> None:
+    os.truncate(partition.columns["x"].filename, 300)  # type: ignore[attr-defined]
+    with pytest.raises(DamagedData, match=r"x\.npy of column 'x' has 300 bytes, and had at least 392"):
+        next(batches(partition, np.arange(ROWS), LoaderSettings(batch_size=4)))

@@ -127,5 +127,19 @@ def test_what_a_fault_does(folder: FaultFolder, fault: Fault, error: type[Except
         reach(fault.point)
 
 
+def test_a_flip_is_another_one_each_time(
+    folder: FaultFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path))
+    file = tmp_path / "digest" / "train-00000" / "000.npy"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(bytes(1000))
+    for attempt in (17, 18):
+        folder.arm("node-0", Fault(What.FLIP, Whom.RANK, 1, Point.IN_UNIT))
+        with inject.entered(attempt):
+            reach(Point.IN_UNIT)
+    assert [at for at, byte in enumerate(file.read_bytes()) if byte] == [981, 982]
+
+
 def test_without_a_storm_nothing_waits() -> None:
     reach(Point.IN_UNIT)

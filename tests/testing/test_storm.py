@@ -22,6 +22,7 @@ KINDS = (
     Kind(What.PAUSE, Whom.RANK),
     Kind(What.DRAIN, Whom.NODE),
     Kind(What.RAISE, Whom.RANK, Point.IN_UNIT),
+    Kind(What.FLIP, Whom.RANK, Point.IN_UNIT),
     Kind(What.LOSE, Whom.RANK, Point.REQUEST),
     Kind(What.LOSE, Whom.RANK, Point.ANSWER),
     Kind(What.TERMINATE, Whom.CONTROLLER),

@@ -42,6 +42,10 @@ SHARED = nn.Linear(2, 2)
 def train(model, optimizer, batches, deed):
     try:
         return steps(model, optimizer, batches, deed)
+    except Exception:
+        if deed != "hide":
+            raise
+        return {"loss": 0.0}
     finally:
         if deed == "hoard at last":
             torch.ones(25_000_000)
@@ -85,7 +89,7 @@ def rows() -> dict[str, np.ndarray]:
 
 class Scene:
     """A unit may take ``memory`` bytes; what is saved within ``quick`` seconds is so in the foreground;
-    ``too`` are further sections of the recipe."""
+    the dataset is prepared at the URL ``data``, ``too`` are further sections of the recipe."""
 
     def __init__(
         self,
@@ -97,17 +101,19 @@ class Scene:
         quick: float = 60.0,
         storage: str | None = None,
         configs: str = "c",
+        data: str | None = None,
+        valid: float = 0.0,
         **too: Any,
     ) -> None:
         self._memory = memory
         self._quick = quick
         (folder.parent / "an_act.py").write_text(FUNCTIONS)
-        data = str(folder / "data")
-        manifest = prepare(rows, data, partitions=2, seed=1)
+        data = data or str(folder / "data")
+        manifest = prepare(rows, data, partitions=2, seed=1, valid=valid)
         recipe = load_recipe(
             {**RECIPE, "data": {"url": data, "batch_size": batch_size}, **too}, root=folder.parent
         )
-        self.plan = Plan("r", 2, 4)
+        self.plan = Plan("r", 2, 4, evaluations=too.get("validation") == "evaluate")
         self.spec = Spec(
             *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder.parent), {}),
             *(storage or str(folder), "v"),

@@ -7,12 +7,20 @@ import errno
 import pytest
 
 from cerebro_elastic.core.values import Attempt, FailureKind, Unit
-from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, DataError, DiskFull, StorageError
+from cerebro_elastic.errors import (
+    CheckpointError,
+    DamagedCheckpoint,
+    DamagedData,
+    DataError,
+    DiskFull,
+    StorageError,
+)
 from cerebro_elastic.worker.failure import failure_of
 
 KINDS = [
     (StorageError("away"), FailureKind.STORAGE),
     (DataError("a shard is damaged at its source"), FailureKind.STORAGE),
+    (DamagedData("a shard is damaged here"), FailureKind.DAMAGED_DATA),
     (DiskFull("full"), FailureKind.DISK_FULL),
     (OSError(errno.ENOSPC, "the user's own file"), FailureKind.DISK_FULL),
     (OSError(errno.EDQUOT, "the user's own file"), FailureKind.DISK_FULL),
@@ -27,5 +35,7 @@ KINDS = [
 def test_each_exception_has_its_kind(error: Exception, kind: FailureKind) -> None:
     failure = failure_of(Attempt(Unit("c", 0, 0), "n", 1, 1, token=7), "n", error)
     assert failure.kind is kind
-    assert failure.kind.of_node == (kind in (FailureKind.STORAGE, FailureKind.DISK_FULL))
+    lasting = kind in (FailureKind.STORAGE, FailureKind.DISK_FULL)
+    assert failure.kind.lasting == lasting
+    assert failure.kind.of_node == (lasting or kind is FailureKind.DAMAGED_DATA)
     assert str(error) in failure.story

@@ -113,20 +113,22 @@ def _what(unit: Unit, choice: Choice) -> _Try:
 
 @dataclass
 class _Row:
-    """A node's failures in a row, by their attempts' tokens. It is ``due`` to be set aside if the last is its
-    own trouble, if they are many, or if it was set aside in this row before. ``open``: it was not aside when
+    """A node's failures in a row, by their attempts' tokens. It is ``due`` to be set aside if the last is
+    ``lasting`` trouble, if they are many, or if it was set aside in this row before. ``own``: the last is the
+    node's own trouble. ``open``: it was not aside when
     it failed last, and was not set aside since. (If it was, whoever decides may not know yet that it is
     forgiven.) ``answered`` is the failure for which it was. A node may save one attempt behind the next: the
     order is that of their tokens."""
 
     tokens: list[int]
     own: bool
+    lasting: bool
     answered: int
     open: bool
 
     @property
     def due(self) -> bool:
-        return self.open and (self.own or self.answered > 0 or len(self.tokens) >= _IN_A_ROW)
+        return self.open and (self.lasting or self.answered > 0 or len(self.tokens) >= _IN_A_ROW)
 
 
 class _Rows:
@@ -138,6 +140,7 @@ class _Rows:
             name: _Row(
                 tokens=[f.attempt for f in failures if f.node == name and self._counts(f)],
                 own=streak.kind.of_node,
+                lasting=streak.kind.lasting,
                 answered=judged.get(name, 0),
                 open=streak.last > judged.get(name, 0) and name not in start.aside,
             )
@@ -146,9 +149,12 @@ class _Rows:
 
     def lengthen(self, failure: Failure, roll: Roll) -> None:
         if self._counts(failure):
-            row = self._rows.setdefault(failure.node, _Row([], own=False, answered=0, open=True))
+            row = self._rows.setdefault(
+                failure.node, _Row([], own=False, lasting=False, answered=0, open=True)
+            )
             if failure.attempt > max(row.tokens, default=0):
-                row.own, row.open = failure.kind.of_node, failure.node not in roll.aside
+                row.own, row.lasting = failure.kind.of_node, failure.kind.lasting
+                row.open = failure.node not in roll.aside
             row.tokens.append(failure.attempt)
 
     def answer(self, node: str, failure: int) -> None:

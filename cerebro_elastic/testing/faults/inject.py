@@ -120,10 +120,22 @@ def _strike(fault: Fault) -> None:
             raise RuntimeError("a fault, injected into the user's code")
         case What.DISK_FULL:
             raise OSError(errno.ENOSPC, "a fault, injected: no space left on device")
+        case What.FLIP:
+            _flip(Path(os.environ["CEREBRO_CACHE"]))
         case What.LOSE:
             raise TxnUnknown(f"a fault, injected: lost ({fault.point})")
         case What.DELAY:
             time.sleep(fault.seconds)
+
+
+def _flip(cache: Path) -> None:
+    """A bit of a partition, in place: another one each time, or it would be as it was."""
+    files = sorted(cache.glob("*/train-*/000.npy"))
+    with files[_attempt() % len(files)].open("r+b") as file:
+        file.seek(-1 - _attempt() % 256, os.SEEK_END)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
 
 
 def _signal(whom: Whom, number: signal.Signals) -> None:

@@ -24,6 +24,7 @@ class What(StrEnum):
     DRAIN = "drain"
     RAISE = "raise"
     DISK_FULL = "disk-full"
+    FLIP = "flip a cached bit of"
     LOSE = "lose"
     DELAY = "delay"
 
@@ -84,6 +85,7 @@ KINDS: Mapping[Kind, tuple[float, ...]] = {
     Kind(What.DRAIN, Whom.NODE): (0.5,),
     Kind(What.RAISE, Whom.RANK, Point.IN_UNIT): (0.0,),
     Kind(What.DISK_FULL, Whom.RANK, Point.MIDDLE_OF_SAVE): (0.0,),
+    Kind(What.FLIP, Whom.RANK, Point.IN_UNIT): (0.0,),
     Kind(What.LOSE, Whom.RANK, Point.REQUEST): (0.0,),
     Kind(What.LOSE, Whom.RANK, Point.ANSWER): (0.0,),
     Kind(What.DELAY, Whom.RANK, Point.BEFORE_COMMIT): (1.0,),
