@@ -93,7 +93,8 @@ class Entry:
 
     def _keep(self, sums: RowSums) -> None:
         with replacing(str(self.sums_path)) as temporary:
-            Path(temporary).write_bytes(sums.sums.astype("<u8").tobytes())
+            with open(temporary, "xb", opener=as_its_folder) as file:
+                file.write(sums.sums.astype("<u8").tobytes())
 
     @property
     def _is_whole(self) -> bool:
@@ -114,7 +115,7 @@ def _cloned(source: Place, path: str) -> bool:
     if not source.local:
         return False
     try:
-        with open(source.path, "rb") as theirs, open(path, "xb") as ours:
+        with open(source.path, "rb") as theirs, open(path, "xb", opener=as_its_folder) as ours:
             fcntl.ioctl(ours, _FICLONE, theirs.fileno())
     except OSError:
         with suppress(FileNotFoundError):

@@ -174,7 +174,7 @@ def _read_at_the_end(partition: Partition, ends_epoch: bool) -> Partition:
     def fetch() -> Partition:
         raise AssertionError("a unit in the middle of an epoch has read the validation data")
 
-    return partition if ends_epoch else unopened(partition.index, partition.rows, fetch)
+    return partition if ends_epoch else unopened(partition.index, partition.rows, partition.name, fetch)
 
 
 def hop(state: State) -> State:
