@@ -1,99 +1,91 @@
-"""What modules and callbacks keep in plain attributes: carried, or refused, never lost silently.
-
-An ordinary fit keeps such attributes in memory; a config that hops has to carry them. What is not
-plain is taken to be a constant that the constructor or a set-up hook makes anew for every unit;
-assigning another such value during training is refused, because it would be lost at the next hop.
-"""
+"""The objects of a LightningModule, its callbacks, optimizers, schedulers and trainer, as a graph that hops."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from functools import cached_property
-from types import MethodType
+from collections.abc import Sequence
 from typing import Any
 
-import torch
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import WeightAveraging
 from torch import nn
 
-from cerebro_elastic.errors import TaskError
-from cerebro_lightning.plain import (
-    Carrier,
-    NotPlain,
-    Tree,
-    own_attributes,
-    restore_attributes,
-    restore_module,
+from cerebro_elastic.train.objects.carrier import MODULE_OWN
+from cerebro_elastic.train.objects.files import Files
+from cerebro_elastic.train.objects.graph import (
+    Graph,
+    Root,
+    hooks,
+    known_of_model,
+    optimizer_root,
+    tensor_roots,
 )
+from cerebro_lightning import pruning
+from cerebro_lightning.optimizers import NamedStateStrategy
+
+_LIGHTNING_OWN = MODULE_OWN.union(
+    vars(pl.LightningModule()).keys() - {"training"}, {"_hparams_initial", "_hparams_name"}
+)
+MODULE = "module"
 
 
-class Attributes:
-    """The attributes of ``owner``: a module with all its parts, or a callback.
+def own_attributes(owner: object) -> dict[str, Any]:
+    """The attributes that a user's code has set on a module, a part of it or a callback, without the machinery
+    of ``nn.Module`` and Lightning."""
+    if isinstance(owner, pl.LightningModule):
+        ignored = _LIGHTNING_OWN
+    else:
+        ignored = MODULE_OWN if isinstance(owner, nn.Module) else pruning.made_in_setup(owner)
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if name not in ignored and not (name == "_hparams" and not value)  # made empty on first use
+    }
 
-    ``foreign`` are objects that the owner may refer to and that are carried elsewhere or not at all,
-    ``marks`` names of attributes that others have hung on it.
-    """
 
-    def __init__(
-        self, owner: object, foreign: Iterable[object] = (), marks: frozenset[str] = frozenset()
-    ) -> None:
-        self._owner = owner
-        self._carrier = Carrier(foreign, marks)
-        self._marks = marks
-        self._constants: dict[str, Any] = {}
+def names_of(callbacks: Sequence[pl.Callback]) -> list[str]:
+    """The roots that have been there at all times: the module, and the callbacks in their order."""
+    return [MODULE, *(f"callback {number}" for number, _ in enumerate(callbacks))]
 
-    def restore(self, tree: Tree, device: torch.device) -> None:
-        """Give the owner the attributes that it had when ``tree`` was carried."""
-        try:
-            if isinstance(self._owner, nn.Module):
-                restore_module(self._owner, tree, device, self._marks)
-            else:
-                restore_attributes(self._owner, tree, device, self._marks)
-        except NotPlain as exc:
-            raise TaskError(
-                f"{type(self._owner).__name__}, attribute {exc}: it cannot be given back what it held after "
-                "the last unit; make the object in the constructor or in setup(), or keep plain values"
-            ) from None
 
-    def watch(self) -> None:
-        """Remember what is not plain, for ``carry`` to compare with."""
-        self._constants = self._not_plain(self._tree())
+def graph(
+    module: pl.LightningModule,
+    trainer: pl.Trainer,
+    strategy: NamedStateStrategy,
+    files: Files,
+    stock: frozenset[str],
+) -> Graph:
+    """All that they keep, in the order in which it is met. ``stock`` are the attributes that the trainer was
+    made with."""
+    callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
+    optimizers = strategy.real_optimizers()
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
 
-    def carry(self, changes_allowed: bool = False, new: Collection[str] = ()) -> Tree:
-        """The attributes' tree. Raises ``TaskError`` if a value that is not plain was assigned since
-        ``watch``, unless ``changes_allowed``: after a config's last unit nothing hops. The parts with the
-        paths ``new`` were added since, and will be again."""
-        tree = self._tree()
-        for name, value in self._not_plain(tree).items():
-            if (
-                not changes_allowed
-                and name.rpartition(".")[0] not in new
-                and not _same(self._constants.get(name), value)
-            ):
-                raise TaskError(
-                    f"{type(self._owner).__name__}.{name} was set to a {type(value).__qualname__} during "
-                    "training, which cannot hop to another node: keep plain values and tensors, or give its "
-                    "class state_dict and load_state_dict and make it in the constructor, or set the "
-                    "attribute to None before the batch ends"
-                )
-        return tree
+    def of_trainer(_: object) -> dict[str, Any]:
+        return {k: v for k, v in vars(trainer).items() if k not in stock and not k.startswith("_")}
 
-    def _tree(self) -> Tree:
-        if isinstance(self._owner, nn.Module):
-            return self._carrier.module(self._owner)
-        return self._carrier.attributes(self._owner)
-
-    def _not_plain(self, tree: Tree) -> dict[str, Any]:
-        parts: dict[str, object] = {"": self._owner}
-        trees = {"": tree}
-        if isinstance(self._owner, nn.Module):
-            parts, trees = dict(self._owner.named_modules()), tree["attributes"]
-        return {
-            f"{path}.{name}".lstrip("."): own_attributes(part, self._marks)[name]
-            for path, part in parts.items()
-            for name in trees[path]["other"]
-            if not isinstance(getattr(type(part), name, None), cached_property)
+    def known() -> dict[str, object]:
+        ours: dict[str, object] = {"trainer": trainer}
+        ours |= {
+            f"Lightning's optimizer {number}": optimizer
+            for number, optimizer in enumerate(strategy._lightning_optimizers)
         }
+        ours |= {f"callback {number}": callback for number, callback in enumerate(callbacks)}
+        ours |= {f"scheduler {number}": scheduler for number, scheduler in enumerate(schedulers)}
+        averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
+        ours |= {f"average {number}": model for number, model in enumerate(averages)}
+        return {**known_of_model(module, optimizers), **ours}
 
-
-def _same(before: object, now: object) -> bool:
-    return now is before or (isinstance(now, MethodType) and now == before)
+    roots = [Root(MODULE, module, own_attributes, type(module).__name__)]
+    roots += [
+        Root(name, callback, own_attributes, type(callback).__name__)
+        for name, callback in zip(names_of(callbacks)[1:], callbacks, strict=True)
+    ]
+    roots += [optimizer_root(number, optimizer) for number, optimizer in enumerate(optimizers)]
+    roots += [
+        Root(f"scheduler {number}", scheduler, vars, type(scheduler).__name__)
+        for number, scheduler in enumerate(schedulers)
+    ]
+    roots += [Root("trainer", trainer, of_trainer, "trainer"), hooks(module)]
+    if strategy.whole:
+        roots += tensor_roots(module)
+    return Graph(roots, known, files, strategy.marks)

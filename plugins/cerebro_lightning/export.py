@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torchmetrics import Metric, MetricCollection
 
+from cerebro_elastic.train.objects.carrier import Carrier, Tree
+from cerebro_elastic.train.objects.files import Files
+from cerebro_elastic.train.objects.graph import known_of_model
+from cerebro_elastic.train.objects.trees import trees_equal
 from cerebro_elastic.train.task import GENERATORS, State
+from cerebro_lightning.attributes import names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
-from cerebro_lightning.plain import Carrier, Tree
 from cerebro_lightning.subepoch import OURS, SubEpoch
 
 _HPARAMS, _NAME = (
@@ -23,7 +25,12 @@ _HPARAMS, _NAME = (
 
 
 def stock_checkpoint(
-    module: pl.LightningModule, trainer: pl.Trainer, state: State, batches: int, arguments: Mapping[str, Any]
+    module: pl.LightningModule,
+    trainer: pl.Trainer,
+    files: Files,
+    state: State,
+    batches: int,
+    arguments: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
     """What ``trainer.save_checkpoint`` would have saved at the end of an epoch of ``batches`` batches; and
     what of the state that is not.
@@ -32,7 +39,7 @@ def stock_checkpoint(
     those of the module's constructor: ``load_from_checkpoint`` finds them, whether the module saves its
     hyper-parameters or not.
     """
-    unit = _Halt(module, trainer, state=state, batches=0, first=True, last=False)
+    unit = _Halt(module, trainer, files=files, state=state, batches=0, first=True, last=False)
     unit.fit(EpochLoader(batches, lambda: iter(())), None)
     checkpoint = unit.checkpoint
     if checkpoint.get(_NAME) not in arguments:
@@ -67,21 +74,8 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
 def _changed(owner: str, fresh: Tree, tree: Tree) -> Iterator[str]:
     """The attributes that training has changed."""
     for name, value in tree["plain"].items():
-        if name != "training" and not (name in fresh["plain"] and _same(fresh["plain"][name], value)):
+        if name != "training" and not (name in fresh["plain"] and trees_equal(fresh["plain"][name], value)):
             yield f"the attribute {owner}.{name}"
-
-
-def _same(one: Tree, other: Tree) -> bool:
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        both = isinstance(one, Tensor) and isinstance(other, Tensor)
-        return both and torch.equal(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
-    return bool(one == other)
 
 
 def how_to_load(module: str) -> str:
@@ -105,10 +99,12 @@ class _Halt(SubEpoch):
 
     def enter(self) -> NoReturn:
         self.owners = (self._module, *vars(self._trainer)["callbacks"])
-        carrier = Carrier([self._trainer, *self._trainer.optimizers])
+        carrier = Carrier(known_of_model(self._module, self._trainer.optimizers), strict=False)
         self.fresh = [
-            carrier.module(owner) if isinstance(owner, nn.Module) else carrier.attributes(owner)
-            for owner in self.owners
+            carrier.module(owner, own_attributes, name)
+            if isinstance(owner, nn.Module)
+            else carrier.attributes(own_attributes(owner), name)
+            for name, owner in zip(names_of(self.owners[1:]), self.owners, strict=True)
         ]
         super().enter()
         self.leave()

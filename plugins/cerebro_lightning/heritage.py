@@ -11,14 +11,19 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic.train.inheriting import Options, set_anew
+from cerebro_elastic.train.objects.carrier import Carrier, Tree
+from cerebro_elastic.train.objects.graph import known_of_model
 from cerebro_elastic.train.task import State
-from cerebro_lightning.plain import Carrier, Tree
+from cerebro_lightning.attributes import MODULE, own_attributes
 
 
 def with_own_attributes(state: State, key: str, parent: pl.LightningModule, own: pl.LightningModule) -> State:
     """``state``, which has the attributes under ``key``, with those that the constructor has made differently
     in ``own`` than in ``parent``, both fresh, as ``own`` has them."""
-    trees = [Carrier(module.modules()).module(module)["attributes"] for module in (parent, own)]
+    trees = [
+        Carrier(known_of_model(module, ()), strict=False).module(module, own_attributes, MODULE)["attributes"]
+        for module in (parent, own)
+    ]
     carried = state[key]
     module, *callbacks = carried["attributes"]
     module = {**module, "attributes": _own(module["attributes"], *trees)}

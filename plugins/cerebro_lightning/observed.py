@@ -18,7 +18,7 @@ from torch import nn
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.task import Observe
-from cerebro_lightning.plain import own_attributes
+from cerebro_lightning.attributes import own_attributes
 
 BEGINS = "at the epoch's beginning, before"
 ENDS = "at the training's end, after"

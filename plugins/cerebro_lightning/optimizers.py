@@ -18,10 +18,10 @@ from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.parallel.weight import check_room
+from cerebro_elastic.train.objects.trees import cloned
 from cerebro_elastic.train.rebuilding import rebuild
 from cerebro_elastic.train.structure import Structure, dense
 from cerebro_elastic.train.task import State
-from cerebro_lightning.plain import cloned
 
 
 class NamedStateStrategy(SingleDeviceStrategy):
@@ -30,6 +30,8 @@ class NamedStateStrategy(SingleDeviceStrategy):
     marks: frozenset[str] = frozenset()
     """Names of attributes that are hung on the module's parts and that are no state."""
     by: Parallelism = Single()
+    whole = True
+    """Whether this rank has all of the module."""
 
     def __init__(self, device: torch.device, room: int | None = None) -> None:
         """``room``: how many bytes a rank may take, if the module is to be weighed before it is trained."""
@@ -50,13 +52,13 @@ class NamedStateStrategy(SingleDeviceStrategy):
         module = self.lightning_module
         assert module is not None
         if self._built is None:
-            self._built = Structure(module, self._real_optimizers())
+            self._built = Structure(module, self.real_optimizers())
             if state is not None:
                 changes, named = (
                     state["cerebro"].get("structure", {}),
                     filter(None, state["optimizer_states"]),
                 )
-                rebuild(module, self._real_optimizers(), self._built, changes, list(named))
+                rebuild(module, self.real_optimizers(), self._built, changes, list(named))
 
     def changes(self, *, allowed: bool) -> dict[str, Any]:
         """What training has changed of what they are built as. Raises ``TaskError`` for what cannot be built
@@ -65,13 +67,14 @@ class NamedStateStrategy(SingleDeviceStrategy):
         assert module is not None
         assert self._built is not None
         try:
-            return self._built.changes(module, self._real_optimizers())
+            return self._built.changes(module, self.real_optimizers())
         except TaskError:
             if not allowed:
                 raise
             return {}
 
-    def _real_optimizers(self) -> list[Optimizer]:
+    def real_optimizers(self) -> list[Optimizer]:
+        """None if the module has configured none."""
         return [optimizer for optimizer in self.optimizers if not isinstance(optimizer, _MockOptimizer)]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:

@@ -198,6 +198,8 @@ class SeveralRanks(NamedStateStrategy):
 class Sharded(SeveralRanks):
     """No rank has all of the module, or of the optimizer: what hops is put together by the parallelism."""
 
+    whole = False
+
     def __init__(
         self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
     ) -> None:

@@ -27,7 +27,6 @@ import lightning
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
 from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -40,17 +39,22 @@ from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.train import rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.inheriting import Options, options
+from cerebro_elastic.train.objects.carrier import Carrier, NotPlain, Tree
+from cerebro_elastic.train.objects.files import Files
+from cerebro_elastic.train.objects.filler import Filler
+from cerebro_elastic.train.objects.graph import Graph, known_of_model
+from cerebro_elastic.train.objects.survey import Survey
+from cerebro_elastic.train.objects.trees import cloned
 from cerebro_elastic.train.rebuilding import become_real, rebuild
 from cerebro_elastic.train.structure import Structure
 from cerebro_elastic.train.task import State
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning.agreed import AgreedConnector, AgreedResults
-from cerebro_lightning.attributes import Attributes
+from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.heritage import set_options_anew
 from cerebro_lightning.loops import LeaveUnit, NoSignals, UnitFitLoop
 from cerebro_lightning.optimizers import NamedStateStrategy
-from cerebro_lightning.plain import Carrier, NotPlain, Tree, cloned, restored
 from cerebro_lightning.results import put_results, results_tree
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import refuse_callbacks
@@ -72,6 +76,9 @@ _REBUILT = (
     pl.LightningModule.CHECKPOINT_HYPER_PARAMS_TYPE,
 )
 """What a stock checkpoint keeps and a unit gets from elsewhere."""
+
+_ELSEWHERE = {"attributes", "files", "objects", "others", "rng", "structure"}
+"""What of ours is put back on its own."""
 
 _COPIED = ("state_dict", "optimizer_states")
 """What is copied while it is loaded. Of the rest a unit takes copies: its input is not its own."""
@@ -119,7 +126,8 @@ def make_trainer(
 class SubEpoch:
     """One unit: the next ``batches`` batches of an epoch from ``state`` on. ``first`` and ``last`` say
     whether they open and close the epoch; ``seed`` is for the generators of ranks other than the first,
-    unless the unit ``resumes`` one that was stopped. It ``inherits`` if the state is another config's.
+    unless the unit ``resumes`` one that was stopped. It ``inherits`` if the state is another config's. The
+    user's ``files`` are borrowed for it.
 
     After ``fit``: ``state`` and ``metrics`` are those at the unit's end, ``ended`` says that the whole
     config's fit has come to its end, ``stopped_after`` how many of the partition's batches are trained if it
@@ -131,6 +139,7 @@ class SubEpoch:
         module: pl.LightningModule,
         trainer: pl.Trainer,
         *,
+        files: Files,
         state: State | None,
         batches: int,
         first: bool,
@@ -153,7 +162,9 @@ class SubEpoch:
         assert isinstance(trainer.strategy, NamedStateStrategy)
         self._strategy = trainer.strategy
         self._device = trainer.strategy.root_device
-        self._attributes: list[Attributes] = []
+        self._files = files
+        self._stock = frozenset(vars(trainer))
+        self._graph: Graph
         self._options: list[Options] = []
 
     @property
@@ -185,18 +196,9 @@ class SubEpoch:
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
         self._options = [options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
-        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-        averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
-        apart = [trainer, *trainer.optimizers, *schedulers, *callbacks, *averages, *self._module.modules()]
-        marks = self._strategy.marks
-        self._attributes = [
-            Attributes(owner, apart, marks | pruning.made_in_setup(owner))
-            for owner in (self._module, *callbacks)
-        ]
+        self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
         if self.state is not None:
             self._restore(self.state)
-        for attributes in self._attributes:
-            attributes.watch()
         if isinstance(trainer._logger_connector, AgreedConnector):
             trainer._logger_connector.stopping = trainer.should_stop
         self._mute(False)
@@ -237,15 +239,14 @@ class SubEpoch:
         with metrics.of_all_ranks(self._module):
             self._take_state(*generators)
 
-    def _take_state(self, generators: State, *others: State) -> None:
+    def _take_state(self, generators: State, *ranks: State) -> None:
         trainer = self._trainer
         with pruning.masks_kept(vars(trainer)["callbacks"]):
             state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         for key in _REBUILT:
             state.pop(key, None)
-        carrier = Carrier()
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-        state["lr_schedulers"] = [_scheduler_tree(carrier, scheduler) for scheduler in schedulers]
+        state["lr_schedulers"] = [_scheduler_tree(scheduler) for scheduler in schedulers]
         ours = {
             "loops": trainer.fit_loop.state_dict(),
             "validation": self._validation_set_up(),
@@ -256,13 +257,21 @@ class SubEpoch:
             "options": self._options,
             "pruning": pruning.gone_on(vars(trainer)["callbacks"]),
         }
-        if others and self.stopped_after is not None:
-            ours["others"] = others
+        if ranks and self.stopped_after is not None:
+            ours["others"] = ranks
         structure = self._strategy.changes(allowed=self.ended)
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
-        attributes = [part.carry(changes_allowed=self.ended, new=new) for part in self._attributes]
-        tree = carrier.tree(ours)
-        state[OURS] = {**tree, "structure": structure, "attributes": attributes, "rng": generators}
+        objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
+        attributes = [objects.pop(name) for name in names_of(vars(trainer)["callbacks"])]
+        others = {name: tree for name, tree in objects.items() if tree["plain"] or tree["other"]}
+        state[OURS] = {
+            **Carrier().tree(ours),
+            "structure": structure,
+            "attributes": attributes,
+            "objects": others,
+            "files": files,
+            "rng": generators,
+        }
         self.state = state
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
@@ -276,7 +285,7 @@ class SubEpoch:
         saved |= {key: copy.copy(state[key]) for key in _COPIED}
         configs = trainer.lr_scheduler_configs
         saved["lr_schedulers"] = [
-            restored(config.scheduler.state_dict(), tree, self._device)
+            _scheduler_state(config.scheduler, tree, self._device)
             for config, tree in zip(configs, saved["lr_schedulers"], strict=True)
         ]
         connector._loaded_checkpoint = saved
@@ -291,13 +300,11 @@ class SubEpoch:
 
     def _restore_ours(self, ours: Mapping[str, Any]) -> None:
         trainer = self._trainer
-        for attributes, tree in zip(self._attributes, ours["attributes"], strict=True):
-            attributes.restore(tree, self._device)
+        trees = dict(zip(names_of(vars(trainer)["callbacks"]), ours["attributes"], strict=True))
+        self._graph.restore({**trees, **ours.get("objects", {})}, ours.get("files", {}), self._device)
         metrics.keep_to_first(self._module)
-        carried = {
-            key: restored(None, ours[key], self._device)
-            for key in ours.keys() - {"attributes", "rng", "others", "structure"}
-        }
+        filler = Filler(Survey(), self._device)
+        carried = {k: filler.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
             loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
@@ -344,14 +351,20 @@ def _with_children(loop: _Loop) -> Iterator[_Loop]:
             yield from _with_children(value)
 
 
-def _scheduler_tree(carrier: Carrier, scheduler: Any) -> Tree:
+def _scheduler_tree(scheduler: Any) -> Tree:
     try:
-        return carrier.tree(dict(scheduler.state_dict()))
+        return Carrier().tree(dict(scheduler.state_dict()))
     except NotPlain as exc:
         raise TaskError(
             f"the state of {type(scheduler).__name__} holds a {exc}, which cannot hop to another node: keep "
             "plain values in its state_dict"
         ) from None
+
+
+def _scheduler_state(scheduler: Any, tree: Tree, device: torch.device) -> Any:
+    present = Carrier(strict=False)
+    present.tree(dict(scheduler.state_dict()))
+    return Filler(present.survey, device).value(tree)
 
 
 def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
@@ -365,5 +378,8 @@ def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
     become_real(module)
-    Attributes(module).restore(state[OURS]["attributes"][0], torch.device("cpu"))
+    built = Carrier(known_of_model(module, ()), strict=False)
+    built.module(module, own_attributes, MODULE)
+    filler = Filler(built.survey, torch.device("cpu"), known_of_model(module, ()))
+    filler.module(module, cloned(state[OURS]["attributes"][0]), own_attributes, MODULE, lenient=True)
     return module

@@ -16,6 +16,8 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.train import feed
+from cerebro_elastic.train.objects.files import Files
+from cerebro_elastic.train.objects.kinds import is_users
 from cerebro_elastic.train.task import Exported, Observe, OrdinaryFit, State, UnitJob, UnitResult
 from cerebro_lightning import foresight, refusals
 from cerebro_lightning.batches import Batches
@@ -48,6 +50,7 @@ class LightningTask:
         self._section = section
         self._root = root
         self._class = _module_class(section.module, root)
+        self._files = Files(root, [base.__module__ for base in self._class.__mro__ if is_users(base)])
         check_trainer_settings(section.trainer)
 
     def check(self, hparams: HParams) -> None:
@@ -97,12 +100,13 @@ class LightningTask:
         end = feed.unit_batches(job)
         logger = RowLogger(job.unit.epoch)
         strategy = _strategy(job)
-        with unit_process(strategy.root_device), closing(strategy):
+        with self._files.borrowed(), unit_process(strategy.root_device), closing(strategy):
             module = self._build(job.hparams, job.seed)
             callbacks = make_callbacks(self._section.callbacks, self._root)
             unit = SubEpoch(
                 module,
                 make_trainer(self._section.trainer, callbacks, logger, strategy, job.epochs),
+                files=self._files,
                 state=self._state(job, module),
                 batches=end - job.skip,
                 first=not job.visited and not job.skip,
@@ -131,7 +135,7 @@ class LightningTask:
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
         first = jobs[0]
-        with unit_process(torch.device(first.device)):
+        with self._files.borrowed(), unit_process(torch.device(first.device)):
             module = self._build(first.hparams, first.seed)
             callbacks = make_callbacks(self._section.callbacks, self._root)
             return ordinary_fit(module, self._section.trainer, callbacks, jobs, observe)
@@ -152,17 +156,17 @@ class LightningTask:
 
     def load_module(self, hparams: HParams, state: State, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""
-        with unit_process(torch.device("cpu")):
+        with self._files.borrowed(), unit_process(torch.device("cpu")):
             return load_state(self._build(hparams, seed), state)
 
     def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
         arguments = _arguments(self._class, self._section.args, hparams)
         strategy = NamedStateStrategy(torch.device("cpu"))
-        with unit_process(strategy.root_device):
+        with self._files.borrowed(), unit_process(strategy.root_device):
             callbacks = make_callbacks(self._section.callbacks, self._root)
             trainer = make_trainer(self._section.trainer, callbacks, RowLogger(0), strategy, epochs)
             module = self._build(hparams, seed)
-            checkpoint, lost = stock_checkpoint(module, trainer, state, batches, arguments)
+            checkpoint, lost = stock_checkpoint(module, trainer, self._files, state, batches, arguments)
         return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint, lost)
 
     def _state(self, job: UnitJob, module: pl.LightningModule) -> State | None:

@@ -22,8 +22,8 @@ from cerebro_elastic.registry import import_object
 from cerebro_elastic.report.results import ConfigResult
 from cerebro_elastic.testing.same import assert_same
 from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.train.objects.carrier import Carrier
 from cerebro_elastic.train.task import UnitJob
-from cerebro_lightning.plain import Carrier
 
 pytestmark = pytest.mark.cluster
 

@@ -26,9 +26,9 @@ from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.testing.parts import in_parts
 from cerebro_elastic.train import rng
+from cerebro_elastic.train.objects.carrier import Carrier
 from cerebro_elastic.train.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
-from cerebro_lightning.plain import Carrier
 from cerebro_lightning.section import Section, make_callbacks
 
 FOLDER = Path(__file__).parent

@@ -1,0 +1,191 @@
+"""What the user's files keep: global variables, attributes of classes, and what functions remember.
+
+All configs of a process share them, so they are borrowed for a unit: it begins with what the files had when
+they had been imported, or with what its config has carried, and afterwards they are put back."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from cerebro_elastic.registry import is_own
+from cerebro_elastic.train.objects import kinds
+from cerebro_elastic.train.objects.carrier import TAG, Carrier, Tree
+from cerebro_elastic.train.objects.filler import Filler
+from cerebro_elastic.train.objects.kinds import OPAQUE
+from cerebro_elastic.train.objects.survey import Survey
+from cerebro_elastic.train.objects.trees import cloned, size_in_bytes, trees_equal
+
+_LARGEST = 64 << 20
+"""In bytes: a variable that is larger is taken to be constant."""
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A file or a class: ``name`` is its path in the graph of objects."""
+
+    name: str
+    thing: Any
+
+    def own(self) -> dict[str, Any]:
+        """The variables that may change, by name."""
+        return {name: value for name, value in vars(self.thing).items() if self._may_change(name, value)}
+
+    def _may_change(self, name: str, value: Any) -> bool:
+        if name.startswith(("__", "_abc_")):
+            return False
+        if isinstance(value, FunctionType):
+            return kinds.has_state(value) and value.__module__ == self._module
+        return not isinstance(value, type | ModuleType | property | classmethod | staticmethod)
+
+    @property
+    def _module(self) -> str:
+        return str(self.thing.__module__ if isinstance(self.thing, type) else self.thing.__name__)
+
+
+@dataclass(frozen=True)
+class _Pristine:
+    """What a file had when it had been imported."""
+
+    owners: Sequence[Owner]
+    trees: Mapping[str, Mapping[str, Tree]]
+    survey: Survey
+
+
+_PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
+
+
+class Files:
+    """The user's files, below the folder ``root`` or called ``names``, that have been imported."""
+
+    def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
+        self._root = root.resolve()
+        self._names = frozenset(names)
+        self._imported = 0
+        self._files: list[_Pristine] = []
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """A unit is inside. What it imports first is none of its files."""
+        self._look()
+        try:
+            yield
+        finally:
+            for file in self._files:
+                _put_back(file)
+
+    @property
+    def classes(self) -> dict[str, type]:
+        """The classes that they define, by their full names."""
+        return {
+            kinds.name_of(owner.thing): owner.thing for owner in self.owners if isinstance(owner.thing, type)
+        }
+
+    @property
+    def owners(self) -> list[Owner]:
+        """Those that keep something."""
+        return [owner for file in self._files for owner in file.owners]
+
+    def changed(self, carrier: Carrier) -> dict[str, Tree]:
+        """By owner: the trees of what is no longer as it was imported, and the names that are gone."""
+        changed: dict[str, Tree] = {}
+        for file in self._files:
+            for owner in file.owners:
+                tree = _changes(owner, _variables(carrier, owner), file.trees[owner.name])
+                if tree["plain"] or tree["gone"]:
+                    changed[owner.name] = cloned(tree)
+        return changed
+
+    def restore(self, filler: Filler, changed: Mapping[str, Tree]) -> None:
+        """Give them what ``changed`` had. They are as they were imported."""
+        for owner in self.owners:
+            if owner.name in changed:
+                filler.variables(owner.thing, changed[owner.name], owner.name)
+
+    def _look(self) -> None:
+        """Look for files that have been imported since the last unit."""
+        if len(sys.modules) == self._imported:
+            return
+        self._imported = len(sys.modules)
+        modules = [
+            module
+            for name, module in sorted(sys.modules.items())
+            if isinstance(module, ModuleType)
+            and (name in self._names or _lies_below(self._root, vars(module).get("__file__")))
+        ]
+        for module in modules:
+            if module not in _PRISTINE:
+                _PRISTINE[module] = _pristine(module)
+        self._files = [_PRISTINE[module] for module in modules]
+
+
+@functools.lru_cache(maxsize=20_000)  # there are thousands of modules, and a unit looks at all
+def _lies_below(root: Path, file: str | None) -> bool:
+    return file is not None and is_own(Path(file), root)
+
+
+def _pristine(module: ModuleType) -> _Pristine:
+    owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
+    carrier = Carrier(strict=False)
+    trees = {owner.name: cloned(_variables(carrier, owner)) for owner in owners}
+    return _Pristine(owners, trees, carrier.survey)
+
+
+def _classes(outer: Any, module: str) -> Iterator[Owner]:
+    for value in list(vars(outer).values()):
+        if isinstance(value, type) and value.__module__ == module and value is not outer:
+            if issubclass(value, Enum) or not value.__qualname__.startswith(
+                getattr(outer, "__qualname__", "")
+            ):
+                continue
+            yield Owner(f"class {kinds.name_of(value)}", value)
+            yield from _classes(value, module)
+
+
+def _variables(carrier: Carrier, owner: Owner) -> dict[str, Tree]:
+    own = owner.own()
+    tree = carrier.attributes(own, owner.name)
+    opaque = {name: {TAG: OPAQUE, "value": kinds.name_of(type(own[name]))} for name in tree["other"]}
+    return {**tree["plain"], **opaque}
+
+
+def _changes(owner: Owner, now: Mapping[str, Tree], before: Mapping[str, Tree]) -> dict[str, Any]:
+    """What cannot be carried, or is too large to be kept, is taken to be constant."""
+    changed = {
+        name: tree
+        for name, tree in now.items()
+        if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE))
+    }
+    return {"plain": changed, "gone": sorted(before.keys() - owner.own().keys())}
+
+
+_NOWHERE = object()
+
+
+def _is_constant(tree: Tree) -> bool:
+    return (type(tree) is dict and tree.get(TAG) == OPAQUE) or size_in_bytes(tree) > _LARGEST
+
+
+def _put_back(pristine: _Pristine) -> None:
+    carrier = Carrier(births=pristine.survey, strict=False)
+    filler = Filler(pristine.survey, _CPU)
+    for owner in pristine.owners:
+        before = pristine.trees[owner.name]
+        changed = _changes(owner, _variables(carrier, owner), before)
+        names = [name for name in (*changed["plain"], *changed["gone"]) if name in before]
+        back = {
+            "plain": cloned({name: before[name] for name in names}),
+            "gone": [name for name in changed["plain"] if name not in before],
+        }
+        filler.variables(owner.thing, back, owner.name)
