@@ -299,7 +299,7 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
 
 @pytest.mark.cluster
 def test_nobody_outlives_torchx(project: Path) -> None:
-    (project / "job.yaml").write_text(RECIPE.format(epochs=100_000))
+    (project / "job.yaml").write_text(RECIPE.format(epochs=99_999))
     words = ("-j", "1x1", "--grace", "1", "--run_id")
     with started(project, *words, "interrupted") as interrupted, started(project, *words, "killed") as killed:
         for job in (interrupted, killed):

@@ -51,7 +51,8 @@ class Controller:
     the state after them. ``record`` says where the record of them ends. ``say`` tells people.
 
     What others have changed in the record it puts back, by the run's ``history`` and ``spec``. Who does not
-    trust what the store holds gives the state that is ``known``, and the keys that are known to be ``foreign``.
+    trust what the store holds gives the state that is ``known``, and the keys that are known to be
+    ``foreign``.
     """
 
     def __init__(

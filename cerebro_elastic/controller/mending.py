@@ -1,8 +1,8 @@
 """Mending: the leader puts back what others have changed in the run's record.
 
-What a key should hold follows from the state, which is the fold of the run's events and has nothing in it of
-what others wrote; a visit or a trial from the events themselves. Each repair is one transaction, fenced by the
-leadership and by the revision of what is replaced, and one event (``RecordMended``), for with it configs
+What a key should hold follows from the state, which is the fold of the run's events and has nothing in it
+of what others wrote; a visit or a trial from the events themselves. Each repair is one transaction, fenced by
+the leadership and by the revision of what is replaced, and one event (``RecordMended``), for with it configs
 have another revision, and attempts whose token was overwritten are over.
 """
 
@@ -57,8 +57,8 @@ class Mending:
         self._spec = spec
 
     def mend(self, state: State, foreign: Iterable[str], leader: int) -> int | None:
-        """Put back the keys that are ``foreign``; the revision of the last repair. Raises ``RunError`` if others
-        change one again and again, or if it is not known what it held."""
+        """Put back the keys that are ``foreign``; the revision of the last repair. Raises ``RunError`` if
+        others change one again and again, or if it is not known what it held."""
         last, rest = None, sorted(foreign)
         while rest:
             some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
@@ -70,8 +70,8 @@ class Mending:
         return last
 
     def damage(self, state: State, until: int) -> set[str] | None:
-        """The keys that do not hold what they should, as ``state`` says, which knows of all up to the revision
-        ``until``; ``None`` if the run has gone on since."""
+        """The keys that do not hold what they should, as ``state`` says, which knows of all up to the
+        revision ``until``; ``None`` if the run has gone on since."""
         keys = self._keys
         items = {item.key: item for item in self._ledger.store.range(keys.prefix).items}
         if keys.event in items and items[keys.event].mod_revision > until:
@@ -146,8 +146,8 @@ class Mending:
     def _right_spec(self) -> Op:
         if self._spec is None:
             raise RunError(
-                f"others have written to etcd's key {self._keys.spec}, and it is not known here what it held: "
-                "start the run again where it was started first"
+                f"others have written to etcd's key {self._keys.spec}, and it is not known here what it "
+                "held: start the run again where it was started first"
             )
         return Put(self._keys.spec, self._spec)
 

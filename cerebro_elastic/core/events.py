@@ -129,8 +129,8 @@ class NodeForgiven:
 
 @dataclass(frozen=True, slots=True)
 class NodeStalled:
-    """A registered node shows no sign of life but its lease: ``why``, as its agent sees it, and ``since`` when,
-    by its wall clock."""
+    """A registered node shows no sign of life but its lease: ``why``, as its agent sees it, and ``since``
+    when, by its wall clock."""
 
     revision: int
     node: str

@@ -18,8 +18,8 @@ LONGEST_COOLDOWN = 3600.0
 def used_nodes(state: State, plan: Plan) -> list[Node]:
     """The nodes that get units: those longest registered, at most ``plan.max_nodes``.
 
-    A node that is draining or stalled gets none. One that is set aside gets none either, as long as there is another;
-    if there is not, better it than nobody, unless its trouble is its own (a full disk).
+    A node that is draining or stalled gets none. One that is set aside gets none either, as long as there is
+    another; if there is not, better it than nobody, unless its trouble is its own (a full disk).
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.drain is None and n.stalled is None]

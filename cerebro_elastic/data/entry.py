@@ -92,9 +92,11 @@ class Entry:
         return RowSums(self.array.offset, self.rows, self._row_bytes)
 
     def _keep(self, sums: RowSums) -> None:
-        with replacing(str(self.sums_path)) as temporary:
-            with open(temporary, "xb", opener=as_its_folder) as file:
-                file.write(sums.sums.astype("<u8").tobytes())
+        with (
+            replacing(str(self.sums_path)) as temporary,
+            open(temporary, "xb", opener=as_its_folder) as file,
+        ):
+            file.write(sums.sums.astype("<u8").tobytes())
 
     @property
     def _is_whole(self) -> bool:

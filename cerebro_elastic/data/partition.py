@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,11 +121,11 @@ class _Unopened(Mapping[str, Any]):
         return len(self._open())
 
 
-def _is_mapped(array: Any) -> bool:
+def _is_mapped(array: object) -> TypeGuard[Any]:
     return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # and not a slice of one
 
 
-def _sent(array: Any) -> MappedArray | Array:
+def _sent(array: Array) -> MappedArray | Array:
     if not _is_mapped(array):
         return array
     return MappedArray(Path(array.filename), array.dtype.str, array.shape, array.offset)

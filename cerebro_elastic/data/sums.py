@@ -36,10 +36,10 @@ def row_sums(rows: NDArray[Any]) -> Sums:
 
 def _sum(words: Sums) -> Sums:
     width = words.shape[1]
-    if width == 1:
-        return words[:, 0] * _factors()[0]
-    total: Sums = np.einsum("ij,j->i", words, _factors()[:width])
-    return total
+    sums: Sums = (
+        words[:, 0] * _factors()[0] if width == 1 else np.einsum("ij,j->i", words, _factors()[:width])
+    )
+    return sums
 
 
 def _words(rows: NDArray[Any]) -> Sums:

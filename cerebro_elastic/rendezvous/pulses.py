@@ -1,12 +1,13 @@
 """Signs of life of a node's ranks, between them and their agent.
 
-A rank that is stopped (SIGSTOP), waits in the kernel for a driver or a disk, or holds the interpreter's lock for
-ever cannot end itself: the thread of its watchdog may stand, too. So each rank beats its pulse into a file, once
-a second, from a thread that does nothing else; its agent looks there whenever it renews the node's lease.
+A rank that is stopped (SIGSTOP), waits in the kernel for a driver or a disk, or holds the interpreter's lock
+for ever cannot end itself: the thread of its watchdog may stand, too. So each rank beats its pulse into a
+file, once a second, from a thread that does nothing else; its agent looks there whenever it renews the node's
+lease.
 
 A line of the file has a number that grows, whether the rank is ready (1), the seconds without a pulse after
-which it is to be killed, and, of what it does: the attempt's token, the seconds since its last sign of progress, and those it may take without
-one (zeros if it does nothing).
+which it is to be killed, and, of what it does: the attempt's token, the seconds since its last sign of
+progress, and those it may take without one (zeros if it does nothing).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _TOLD_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
 """Longer ago was the last look only if the agent stood itself: who stood with it is given time to go on."""
 _END_SECONDS = 30.0
-"""An agent that has not started its killed ranks anew by then cannot: they do not die, or it stands itself."""
+"""An agent that has not started its killed ranks anew by then cannot: they do not die, or it stands
+itself."""
 _WIDTH = 80
 
 _STATES = {
@@ -68,7 +70,8 @@ class Pulse:
         self._thread.start()
 
     def ready(self, limit: float, doing: Callable[[], Doing]) -> None:
-        """From now on the rank stands if it has no pulse for ``limit`` seconds, or for those of its attempt."""
+        """From now on the rank stands if it has no pulse for ``limit`` seconds, or for those of its
+        attempt."""
         self._doing, self._limit, self._ready = doing, limit, True
 
     def stop(self) -> None:
@@ -94,8 +97,8 @@ class Pulse:
 
 @dataclass
 class _Rank:
-    """What an agent knows of a rank: its last ``line`` (none yet: it did not come), and for how long it has shown
-    none that is new."""
+    """What an agent knows of a rank: its last ``line`` (none yet: it did not come), and for how long it has
+    shown none that is new."""
 
     line: str = ""
     silent: float = 0.0
@@ -180,8 +183,8 @@ class Ranks:
         if self._death is None:
             self._death = Death(
                 FailureKind.HANG,
-                f"rank {number} showed no sign of life for {rank.silent:.0f} s ({self._state(number)}) and was "
-                "killed by its agent; if it was only slow, raise limits.hang_seconds",
+                f"rank {number} showed no sign of life for {rank.silent:.0f} s ({self._state(number)}) and "
+                "was killed by its agent; if it was only slow, raise limits.hang_seconds",
             )
         pid = self._pid(number)
         if pid is not None:

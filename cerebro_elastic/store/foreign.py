@@ -1,11 +1,11 @@
 """What in a run's keys is not ours.
 
-Whoever may write to the etcd may write there, too: another program, a person with ``etcdctl``, a test that was
-pointed at the wrong server. Two things give it away:
+Whoever may write to the etcd may write there, too: another program, a person with ``etcdctl``, a test that
+was pointed at the wrong server. Two things give it away:
 
 - a value that is not what such a key holds (``ForeignValue``);
-- a change that no transaction of ours makes. Ours writes its event, and beside it the keys that such an event is
-  about; what ends with a lease is deleted without one; and few kinds of keys are written alone.
+- a change that no transaction of ours makes. Ours writes its event, and beside it the keys that such an event
+  is about; what ends with a lease is deleted without one; and few kinds of keys are written alone.
 
 Whoever follows a run leaves the second out of its state, and the leader puts both back
 (``controller/mending.py``). This is no protection against those who forge whole transactions.
@@ -140,9 +140,9 @@ def is_alone(change: Change, keys: Keys) -> bool:
 def foreign(item: KeyValue, why: str) -> ForeignValue:
     """The error that ``item`` is not ours, which ``why`` says."""
     return ForeignValue(
-        f"etcd's key {excerpt(item.key)}, as written at revision {item.mod_revision}, is not of this run: {why}. "
-        "Another program wrote it, or a person: keep others from writing under the run's prefix. Whoever leads "
-        "the run puts the key back"
+        f"etcd's key {excerpt(item.key)}, as written at revision {item.mod_revision}, is not of this run: "
+        f"{why}. Another program wrote it, or a person: keep others from writing under the run's prefix. "
+        "Whoever leads the run puts the key back"
     )
 
 

@@ -2,8 +2,8 @@
 snapshot of the keys is the state that all events up to it make.
 
 Every transaction of the ledger writes its event to one key, ``event``, beside the keys that it
-changes; the watch on it is the history. Only what a lease's end deletes bears no event of its own. What others
-have written is no part of it (``foreign``).
+changes; the watch on it is the history. Only what a lease's end deletes bears no event of its own. What
+others have written is no part of it (``foreign``).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def decode_event(text: str | bytes, revision: int = 0) -> Event:
 
 
 def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[str]]:
-    """The events of one revision: the ledger's own, or what ended with a lease; and the keys in it that others
-    have changed."""
+    """The events of one revision: the ledger's own, or what ended with a lease; and the keys in it that
+    others have changed."""
     told = next((change.item for change in batch.changes if change.key == keys.event), None)
     if told is not None:
         with suppress(UnreadableValue):
@@ -138,8 +138,8 @@ def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterabl
     gone += [keys.spec] if configs and not opened else []
     if gone:
         raise ForeignValue(
-            f"etcd's {counted(len(gone), 'key')} {', '.join(map(excerpt, gone[:3]))} must be there and are not: "
-            "another program took them away, or a person. Whoever leads the run puts them back"
+            f"etcd's {counted(len(gone), 'key')} {', '.join(map(excerpt, gone[:3]))} must be there and are "
+            "not: another program took them away, or a person. Whoever leads the run puts them back"
         )
 
 

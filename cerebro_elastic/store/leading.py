@@ -111,8 +111,8 @@ class Leading(Record):
     def mend(
         self, ops: Sequence[Op], items: Mapping[str, KeyValue | None], withdrawn: Sequence[int], leader: int
     ) -> int | None:
-        """Put right by ``ops`` what others have changed, as long as their keys are as in ``items``; the attempts
-        with these tokens are over."""
+        """Put right by ``ops`` what others have changed, as long as their keys are as in ``items``; the
+        attempts with these tokens are over."""
         prefix = self.keys.prefix
         event = RecordMended(0, tuple(op.key.removeprefix(prefix) for op in ops), tuple(withdrawn))
         guard = [at_revision(key, item.mod_revision if item else 0) for key, item in items.items()]

@@ -113,8 +113,8 @@ class Ledger(Leading, Asking, Working):
                 self._do([at_revision(key, item.mod_revision)], [asked], NodeDraining(0, name, grace))
 
     def stalled(self, name: str, boot: str, stall: Stall | None) -> None:
-        """The node shows no sign of life but its lease, or it does again (``None``). Nothing happens if that is
-        known, or if it is not registered with this ``boot``."""
+        """The node shows no sign of life but its lease, or it does again (``None``). Nothing happens if that
+        is known, or if it is not registered with this ``boot``."""
         key = self.keys.node(name)
         while (item := self.store.get(key)) is not None:
             node = self._registered(item)

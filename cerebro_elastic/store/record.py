@@ -37,9 +37,11 @@ def refuse(error: ForeignValue) -> None:
 
 
 class Record:
-    """One run's record in a store, signed with the run's ``key`` if it has one. What reads one key of it is
-    told by ``unreadable`` if that holds what is not ours, and goes on as if there was no such key, unless that
-    raises."""
+    """One run's record in a store, signed with the run's ``key`` if it has one.
+
+    Where a key that is read alone holds what is not ours, ``unreadable`` is called with the error; unless it
+    raises, the reader goes on as if there was no such key.
+    """
 
     def __init__(
         self,
@@ -199,9 +201,9 @@ class Record:
 
 
 class EventStream:
-    """A run's events as they happen. ``revision`` is how far it has come. ``foreign`` has the keys that others
-    than the run's processes were the last to change, and at which revision; ``strange`` those keys of others'
-    that mean nothing to the run."""
+    """A run's events as they happen. ``revision`` is how far it has come. ``foreign`` has the keys that
+    others than the run's processes were the last to change, and at which revision; ``strange`` those keys of
+    others' that mean nothing to the run."""
 
     def __init__(self, watch: Watch, keys: Keys) -> None:
         self._watch = watch
@@ -211,7 +213,8 @@ class EventStream:
         self.strange: set[str] = set()
 
     def next(self, timeout: float | None = None) -> list[Event]:
-        """The events of the next revision, which may have none; none after ``timeout`` seconds without one."""
+        """The events of the next revision, which may have none; none after ``timeout`` seconds without
+        one."""
         batch = self._watch.next(timeout)
         if batch is None:
             return []

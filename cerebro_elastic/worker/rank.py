@@ -39,7 +39,8 @@ from cerebro_elastic.worker.watchdog import Watchdog
 
 def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
     """Serve the node and run that ``env`` names until the run has ended, or until ``leaving`` is asked and
-    what had to be done is done; ``pulse`` is the rank's. The exit code; with 0 the agent ends, too. ``None``: to be started anew."""
+    what had to be done is done; ``pulse`` is the rank's. The exit code; with 0 the agent ends, too. ``None``:
+    to be started anew."""
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
     try:

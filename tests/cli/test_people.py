@@ -42,7 +42,7 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
         for config in ("c0000", "c0001"):
             ledger.create_config(Config(config, {"lr": 0.1, "act": "relu"}), leader)
         ledger.register(Node("n", "host"), lease)
-        ledger.place({0: "n"}, leader)
+        ledger.place({0: ("n",)}, leader)
         for epoch, accuracy in enumerate((0.5, 0.9, 0.7)):
             visit(ledger, leader, plan, epoch, accuracy)
         yield ledger

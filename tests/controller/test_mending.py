@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,8 @@ KEYS = {
 
 
 class Scene:
-    """A run that its one candidate leads; its node works whenever that pauses, ``after`` so many units somebody
-    else does something."""
+    """A run that its one candidate leads; its node works whenever that pauses, ``after`` so many units
+    somebody else does something."""
 
     def __init__(self, journal: Path, store: MemoryStore | None = None) -> None:
         plan = Plan("r", partitions=2, epochs=3)
@@ -169,7 +170,7 @@ def test_whatever_is_written_into_a_key_the_run_goes_on(kind: str, tmp_path: Pat
         scene = Scene(tmp_path / f"{first}.jsonl")
         some = changes[first : first + UNITS - 1]
         for after, change in enumerate(some, start=1):
-            scene.after[after] = lambda change=change: scene.write(KEYS[kind], change)  # type: ignore[misc]
+            scene.after[after] = partial(scene.write, KEYS[kind], change)
         scene.lead()
         assert not scene.after
         scene.verdict()

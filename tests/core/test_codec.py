@@ -165,7 +165,7 @@ def test_what_is_too_deep_is_refused(depth: int, wrap: str) -> None:
 @pytest.mark.parametrize("number", ["1e999", "9" * 5000, "true", '"3"', "1.0", "null", "[]"])
 def test_a_number_is_a_number(number: str) -> None:
     with pytest.raises(UnreadableValue):
-        decode('{"v":1,"kind":"Unit","config":"c","epoch":%s,"partition":0}' % number, Unit)
+        decode(f'{{"v":1,"kind":"Unit","config":"c","epoch":{number},"partition":0}}', Unit)
 
 
 def test_fields_at_their_default_take_no_space() -> None:

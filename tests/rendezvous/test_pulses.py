@@ -1,4 +1,5 @@
-"""Ranks that stand, as their agent sees them: real processes, stopped and killed; the agent's time is by hand."""
+"""Ranks that stand, as their agent sees them: real processes, stopped and killed; the agent's time is set by
+hand."""
 
 from __future__ import annotations
 
@@ -75,13 +76,16 @@ class Scene:
         path = self.folder / "0.pulse"
         return path.read_text() if path.exists() else ""
 
+    def _wait_for_a_pulse(self) -> None:
+        before = self.line()
+        wait_for(lambda: self.line() != before)
+
     def look(self, seconds: float, *, alive: bool = False) -> Stall | None:
         """Let time pass, look by look; between two, who is ``alive`` has a pulse."""
         stall = self.ranks.look()
         for _ in range(round(seconds / 5.0)):
-            before = self.line()
             if alive:
-                wait_for(lambda: self.line() != before)
+                self._wait_for_a_pulse()
             self.clock.sleep(5.0)
             stall = self.ranks.look()
         return stall

@@ -35,7 +35,8 @@ _COLOPHON = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
 class Colophon:
     """How a report came about, which it says itself, so that ``verify`` can write it again: when it was
     ``written``, for people, by which ``version`` of this package and with which ``versions`` of others,
-    whether the ``dataset`` was in reach, where the ``record`` ended that it is of, and the ``notes`` on it."""
+    whether the ``dataset`` was in reach, where the ``record`` ended that it is of, and the ``notes`` on
+    it."""
 
     written: str
     version: str
