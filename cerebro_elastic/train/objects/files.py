@@ -33,13 +33,15 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Owner:
-    """A file or a class: ``name`` is its path in the graph of objects."""
+    """A file or a class: ``name`` is its path in the graph of objects. Members of an enum do not change."""
 
     name: str
     thing: Any
 
     def own(self) -> dict[str, Any]:
         """The variables that may change, by name."""
+        if isinstance(self.thing, type) and issubclass(self.thing, Enum):
+            return {}
         return {name: value for name, value in vars(self.thing).items() if self._may_change(name, value)}
 
     def _may_change(self, name: str, value: Any) -> bool:
@@ -143,12 +145,12 @@ def _pristine(module: ModuleType) -> _Pristine:
 
 
 def _classes(outer: Any, module: str) -> Iterator[Owner]:
+    """The classes that are defined in a file, or in a class of it."""
+    inside = f"{outer.__qualname__}." if isinstance(outer, type) else ""
     for value in list(vars(outer).values()):
-        if isinstance(value, type) and value.__module__ == module and value is not outer:
-            if issubclass(value, Enum) or not value.__qualname__.startswith(
-                getattr(outer, "__qualname__", "")
-            ):
-                continue
+        if not isinstance(value, type) or value.__module__ != module:
+            continue
+        if value.__qualname__.startswith(inside) and value is not outer:
             yield Owner(f"class {kinds.name_of(value)}", value)
             yield from _classes(value, module)
 

@@ -1,0 +1,596 @@
+"""Modules whose training depends on what they keep, in all the ways that Python has to keep something."""
+# ruff: noqa: ARG002, PLW0603 - hooks have the parameters that Lightning gives them; globals are the subject
+
+from __future__ import annotations
+
+import array
+import collections
+import datetime
+import enum
+import fractions
+import functools
+import io
+import itertools
+import random
+import types
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import lightning as L
+import numpy as np
+import torch
+from lightning_zoo import Net
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Keeping(Net):
+    """Its loss is weighed by what ``remember`` tells."""
+
+    def __init__(self, lr: float = 0.05) -> None:
+        super().__init__(lr=lr, width=5)
+        self.keep()
+
+    def keep(self) -> None:
+        """Make what is kept."""
+
+    def remember(self, batch: Any) -> float:
+        """Change what is kept, and tell of it."""
+        raise NotImplementedError
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        weight = float(self.remember(batch))
+        self.log("remembered", weight)
+        return loss * (1 + weight % 7 / 10)
+
+
+class HookWithDict(Keeping):
+    """As in every tutorial on feature extraction."""
+
+    def keep(self) -> None:
+        self.features = features = {"calls": 0.0}
+
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            features["last"] = output.detach()
+            features["calls"] += 1
+
+        self.net[0].register_forward_hook(hook)
+
+    def remember(self, batch: Any) -> float:
+        return self.features["calls"] + float(self.features["last"].mean())
+
+
+class HookBeforeDict(HookWithDict):
+    """The closure alone has it; the attribute comes in the first batch."""
+
+    def keep(self) -> None:
+        features = {"calls": 0.0}
+
+        def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+            features["last"] = output.detach()
+            features["calls"] += 1
+
+        self.ask = lambda: features
+        self.net[0].register_forward_hook(hook)
+
+    def remember(self, batch: Any) -> float:
+        self.features = self.ask()
+        return super().remember(batch)
+
+
+class ReplacedDict(HookWithDict):
+    """The attribute becomes another dict, while the hook goes on with the first."""
+
+    def remember(self, batch: Any) -> float:
+        if self.features["calls"] == 3:
+            self.first, self.features = self.features, {"calls": 100.0, "last": torch.ones(1)}
+        calls = getattr(self, "first", self.features)["calls"]
+        return super().remember(batch) + calls
+
+
+class SwappedDicts(Keeping):
+    def keep(self) -> None:
+        self.one: dict[str, int] = {"n": 0}
+        self.other: dict[str, int] = {"n": 10}
+        one = self.one
+        self.count = lambda: one.update(n=one["n"] + 1)
+
+    def remember(self, batch: Any) -> float:
+        self.count()
+        self.one, self.other = self.other, self.one
+        return self.one["n"] + 2 * self.other["n"]
+
+
+class SharedList(Keeping):
+    """By two layers."""
+
+    def keep(self) -> None:
+        shared: list[float] = []
+        self.net[0].seen = self.net[2].seen = shared
+
+    def remember(self, batch: Any) -> float:
+        self.net[0].seen.append(float(batch[0].mean()))
+        return sum(self.net[2].seen) + len(self.net[2].seen)
+
+
+class ViewOfWeight(Keeping):
+    def keep(self) -> None:
+        self.row = self.net[0].weight.detach()[1]
+        self.register_buffer("counts", torch.zeros(4))
+        self.second = self.counts[1:3]
+
+    def remember(self, batch: Any) -> float:
+        self.counts += 1
+        self.second *= 2
+        if not hasattr(self, "later"):
+            self.later = self.net[2].weight.data.view(-1)[3:5]
+        return float(self.row.sum() + self.later.sum() + self.second.sum())
+
+
+class WritesThroughViews(Keeping):
+    """What it writes to a view is trained by."""
+
+    def keep(self) -> None:
+        self.buffer = torch.zeros(8)
+        self.numbers = np.zeros(6)
+        self.same = torch.from_numpy(self.numbers)
+
+    def remember(self, batch: Any) -> float:
+        if not hasattr(self, "upper"):
+            self.upper = self.buffer[4:]
+            self.tail = self.numbers[2:4]
+            self.bias = self.net[2].bias.detach()
+        self.upper += 1
+        self.tail += 1
+        self.bias *= 0.9
+        return float(self.buffer.sum() + self.same.sum())
+
+
+class HiddenBuffer(Keeping):
+    """A closure has a buffer that no state dict has."""
+
+    def keep(self) -> None:
+        self.register_buffer("hidden", torch.zeros(()), persistent=False)
+        hidden = self.hidden
+        self.add = lambda: hidden.add_(1)
+
+    def remember(self, batch: Any) -> float:
+        self.add()
+        return float(self.hidden)
+
+
+class OptimizerAttributes(Keeping):
+    def remember(self, batch: Any) -> float:
+        optimizer: Any = self.trainer.optimizers[0]
+        optimizer.calls = getattr(optimizer, "calls", 0) + 1
+        return optimizer.calls
+
+
+class OptimizerSlots(Keeping):
+    """Holds on to what the optimizer keeps of a parameter."""
+
+    def remember(self, batch: Any) -> float:
+        state = self.trainer.optimizers[0].state.get(self.net[0].weight, {})
+        if "momentum_buffer" in state and not hasattr(self, "momentum"):
+            self.momentum = state["momentum_buffer"]
+        return float(self.momentum.sum()) if hasattr(self, "momentum") else 0.0
+
+
+class Counting(torch.optim.SGD):
+    """An optimizer of one's own, which keeps something of its own."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr=lr)
+        self.steps = 0
+        self.history: list[float] = []
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        for group in self.param_groups:
+            group["lr"] = 0.1 / self.steps
+        loss = super().step(closure)
+        self.history.append(float(loss))
+        return loss
+
+
+class OwnOptimizer(Net):
+    def configure_optimizers(self) -> Any:
+        return Counting(self.parameters(), lr=0.1)
+
+
+class ParameterAttributes(Keeping):
+    def remember(self, batch: Any) -> float:
+        parameter: Any = self.net[0].weight
+        parameter.visits = getattr(parameter, "visits", 0) + 1
+        return parameter.visits
+
+
+class HookOfParameter(Keeping):
+    def keep(self) -> None:
+        self.norms = norms = []
+        self.net[0].weight.register_hook(lambda grad: norms.append(float(grad.norm())))
+
+    def remember(self, batch: Any) -> float:
+        return sum(self.norms)
+
+
+class Decay:
+    """What a scheduler's function may be: an object that remembers."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, step: int) -> float:
+        self.calls += 1
+        return 1 / self.calls
+
+
+class SchedulerObject(Net):
+    def make(self) -> Any:
+        return Decay()
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.make())
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class SchedulerClosure(SchedulerObject):
+    def make(self) -> Any:
+        calls = 0
+
+        def decay(step: int) -> float:
+            nonlocal calls
+            calls += 1
+            return 1 / calls
+
+        return decay
+
+
+class SchedulerDefault(SchedulerObject):
+    def make(self) -> Any:
+        def decay(step: int, seen: list[int] = []) -> float:  # noqa: B006 - the subject
+            seen.append(step)
+            return 1 / len(seen)
+
+        return decay
+
+
+class SchedulerAttribute(SchedulerObject):
+    def make(self) -> Any:
+        def decay(step: int) -> float:
+            this: Any = decay
+            this.calls = getattr(this, "calls", 0) + 1
+            return 1 / this.calls
+
+        return decay
+
+
+class SchedulerInside(SchedulerObject):
+    """Of a scheduler inside a scheduler."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
+        parts = [torch.optim.lr_scheduler.LambdaLR(optimizer, self.make()) for _ in range(2)]
+        scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, parts, milestones=[4])
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class ClassAttribute(Keeping):
+    steps: ClassVar[int] = 0
+    table: ClassVar[dict[str, int]] = {}
+
+    def remember(self, batch: Any) -> float:
+        type(self).steps += 1
+        self.table["n"] = self.table.get("n", 0) + 2
+        return self.steps + self.table["n"]
+
+
+class Registry:
+    """A class that is never made an object of."""
+
+    seen: ClassVar[list[float]] = []
+
+
+class OtherClass(Keeping):
+    def remember(self, batch: Any) -> float:
+        Registry.seen.append(float(batch[1].sum()))
+        return sum(Registry.seen)
+
+
+STEPS = 0
+TABLE: dict[str, Any] = {"n": 0, "total": torch.zeros(2)}
+ARRAY = np.zeros(3)
+
+
+class Globals(Keeping):
+    def remember(self, batch: Any) -> float:
+        global STEPS
+        STEPS += 1
+        TABLE["n"] += 1
+        TABLE["total"] += batch[0].mean()
+        ARRAY[1] += 2
+        return STEPS + TABLE["n"] + float(TABLE["total"].sum()) + ARRAY.sum()
+
+
+def remembering(value: float, seen: list[float] = []) -> float:  # noqa: B006 - the subject
+    """A function that remembers."""
+    seen.append(value)
+    return sum(seen)
+
+
+class Defaults(Keeping):
+    def remember(self, batch: Any) -> float:
+        return remembering(float(batch[0].mean())) + self.times()
+
+    def times(self, counted: dict[str, int] = {}) -> int:  # noqa: B006 - the subject
+        counted["n"] = counted.get("n", 0) + 1
+        return counted["n"]
+
+
+class Slotted:
+    __slots__ = ("__total", "last")
+
+    def __init__(self) -> None:
+        self.__total = 0.0
+        self.last: Any = None
+
+    def add(self, value: float) -> float:
+        self.__total += value
+        self.last = torch.tensor(value)
+        return self.__total
+
+
+class Mixed(Slotted):
+    """Slots and a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = np.zeros(2)
+        self.function = print
+
+    def add(self, value: float) -> float:
+        self.weights += value
+        return super().add(value) + float(self.weights[0])
+
+
+class Objects(Keeping):
+    def keep(self) -> None:
+        self.slotted, self.mixed = Slotted(), Mixed()
+
+    def remember(self, batch: Any) -> float:
+        value = float(batch[0].mean())
+        return self.slotted.add(value) + self.mixed.add(value)
+
+
+class Iterators(Keeping):
+    def keep(self) -> None:
+        self.cycle = itertools.cycle([0.5, 1.0, 2.5, 0.25])
+        self.count = itertools.count(2, 3)
+        self.list = iter(list(range(1000)))
+        self.range = iter(range(1000))
+        self.pairs = zip(range(100), "ab" * 50, strict=True)
+        self.chain = itertools.chain([1, 2], itertools.repeat(4))
+        self.mapped = map(lambda value: value * 2, itertools.count())
+        self.numbered = enumerate(self.list)
+        self.slice = itertools.islice(itertools.count(), 5, None)
+
+    def remember(self, batch: Any) -> float:
+        iterators = (self.cycle, self.count, self.range, self.chain, self.mapped, self.slice)
+        return sum(map(next, iterators)) + next(self.pairs)[0] + next(self.numbered)[1]
+
+
+class ClosedOverIterator(Keeping):
+    def keep(self) -> None:
+        cycle = itertools.cycle((1.0, 2.0, 3.0))
+        self.next = lambda: next(cycle)
+
+    def remember(self, batch: Any) -> float:
+        return self.next()
+
+
+class Closures(Keeping):
+    """Two functions with one variable."""
+
+    def keep(self) -> None:
+        total = 0.0
+
+        def add(value: float) -> None:
+            nonlocal total
+            total += value
+
+        self.add, self.total = add, lambda: total
+        self.partial = functools.partial(remembering, seen=[])
+        self.bound = Slotted().add
+
+    def remember(self, batch: Any) -> float:
+        value = float(batch[0].mean())
+        self.add(value)
+        return self.total() + self.partial(value) + self.bound(value)
+
+
+@dataclass
+class Record:
+    """What is made anew in each batch."""
+
+    value: float
+    parts: list[float] = field(default_factory=list)
+
+
+class Mode(enum.Enum):
+    WARM = 1
+    COLD = 2
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+class MadeInTraining(Keeping):
+    """Objects of its own classes, and of the standard library, that no constructor makes."""
+
+    def keep(self) -> None:
+        self.records: list[Record] = []
+        self.mode = None
+
+    def remember(self, batch: Any) -> float:
+        value = float(batch[0].mean())
+        self.records.append(Record(value, [value]))
+        self.mode = Mode.COLD if len(self.records) % 2 else Mode.WARM
+        self.point = Point(value, [self.records[0]])
+        self.namespace = types.SimpleNamespace(value=value, record=self.records[-1])
+        self.when = datetime.timedelta(seconds=len(self.records))
+        self.part = fractions.Fraction(len(self.records), 3)
+        self.kinds = {Mode.WARM: value, (1, "a"): self.mode}
+        if not hasattr(self, "generator"):
+            self.generator = torch.Generator().manual_seed(3)
+            self.drawing = random.Random(3)
+            self.numpy = np.random.default_rng(3)
+            self.window: Any = collections.deque(maxlen=3)
+            self.grouped: Any = collections.defaultdict(list)
+        self.window.append(value)
+        self.grouped[self.mode.name].append(value)
+        self.records[0].value += 1
+        drawn = float(torch.rand((), generator=self.generator)) + self.drawing.random() + self.numpy.random()
+        return (
+            self.point.y[0].value
+            + self.namespace.record.value
+            + self.when.total_seconds()
+            + float(self.part)
+            + sum(self.window)
+            + sum(self.grouped["COLD"])
+            + self.kinds[Mode.WARM]
+            + self.mode.value
+            + drawn
+        )
+
+
+class Rotating(Keeping):
+    """A list of objects that are also attributes, in another order each time."""
+
+    def keep(self) -> None:
+        self.first, self.second, self.third = Record(1.0), Record(2.0), Record(3.0)
+        self.order = [self.first, self.second, self.third]
+
+    def remember(self, batch: Any) -> float:
+        self.order.append(self.order.pop(0))
+        self.order[0].value += 1
+        return self.first.value + 10 * self.second.value + 100 * self.third.value
+
+
+class References(Keeping):
+    """To layers, parameters and what belongs to the trainer."""
+
+    def keep(self) -> None:
+        self.layers = [self.net[0], self.net[2]]
+        self.averages = {parameter: parameter.detach().clone() for parameter in self.parameters()}
+
+    def remember(self, batch: Any) -> float:
+        self.current = self.layers[self.global_step % 2]
+        self.layers.reverse()
+        self.optimizer = self.optimizers()
+        self.steps = getattr(self, "steps", 0) + (self.current is self.layers[1])
+        for parameter, average in self.averages.items():
+            average.lerp_(parameter.detach(), 0.1)
+        return self.steps + float(sum(map(torch.sum, self.averages.values()))) + float(self.current.bias.sum())
+
+
+class Buffers(Keeping):
+    """Of the standard library."""
+
+    def keep(self) -> None:
+        self.bytes = bytearray(4)
+        self.array = array.array("d", [0.0])
+        self.file = io.BytesIO()
+        self.text = io.StringIO()
+
+    def remember(self, batch: Any) -> float:
+        self.bytes[1] += 1
+        self.array[0] += 0.5
+        self.file.write(b"x")
+        self.text.write("yy")
+        return self.bytes[1] + self.array[0] + self.file.tell() + len(self.text.getvalue())
+
+
+class Containers(Keeping):
+    def keep(self) -> None:
+        self.chain = collections.ChainMap({}, {"n": 1})
+        self.own = OwnList([1.0])
+        self.loop: list[Any] = []
+        self.loop.append(self.loop)
+
+    def remember(self, batch: Any) -> float:
+        self.chain["n"] = self.chain["n"] + 1
+        self.own.append(2.0)
+        self.own.total += 1
+        self.loop.append(1.0)
+        return self.chain["n"] + sum(self.own) + self.own.total + len(self.loop[0])
+
+
+class OwnList(list):  # type: ignore[type-arg]
+    """A list with an attribute."""
+
+    total = 0
+
+
+class OnTrainer(Keeping):
+    def remember(self, batch: Any) -> float:
+        trainer: Any = self.trainer
+        trainer.told = getattr(trainer, "told", 0) + 1
+        return trainer.told
+
+
+class Sharing(L.Callback):
+    """Has the module's own dict."""
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.features = pl_module.features
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self.features["calls"] += 1
+
+
+class RequiresGrad(Keeping):
+    """A tensor of its own that has a gradient, and one that is kept of the last batch's graph."""
+
+    def keep(self) -> None:
+        self.scale = torch.ones(3, requires_grad=True)
+
+    def remember(self, batch: Any) -> float:
+        self.last = (self.net(batch[0]) * self.scale).sum()
+        with torch.no_grad():
+            self.scale += 0.1
+        return float(self.last)
+
+
+class Generators(Keeping):
+    def keep(self) -> None:
+        self.stream = (value for value in itertools.count())
+
+    def remember(self, batch: Any) -> float:
+        return next(self.stream)
+
+
+class NewFunction(Keeping):
+    def remember(self, batch: Any) -> float:
+        value = float(batch[0].mean())
+        self.function = lambda: value
+        return self.function()
+
+
+class Table(Keeping):
+    """An object of a library that changes in place."""
+
+    def keep(self) -> None:
+        import pandas as pd
+
+        self.table = pd.DataFrame({"n": [0.0, 1.0]})
+
+    def remember(self, batch: Any) -> float:
+        self.table.loc[0, "n"] += 1
+        return float(self.table["n"].sum())
+
+
+def hidden(x: Tensor) -> Tensor:
+    """Not used by training."""
+    return F.relu(x)

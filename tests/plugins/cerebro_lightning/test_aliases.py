@@ -1,0 +1,60 @@
+"""What a module keeps, wherever it keeps it, hops with its identity, or is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import alias_zoo
+import pytest
+from lightning_harness import ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.train.objects.files import Files
+from lightning_harness import FOLDER
+
+CUTS: Stops = {(0, 0): (2,), (1, 0): (1,)}
+
+HOPS = [
+    name
+    for name, kind in vars(alias_zoo).items()
+    if isinstance(kind, type)
+    and issubclass(kind, alias_zoo.Net)
+    and kind not in (alias_zoo.Net, alias_zoo.Keeping)
+    and name not in ("Generators", "NewFunction", "Table")
+]
+
+
+@pytest.mark.parametrize("module", HOPS)
+def test_what_is_kept_hops(module: str) -> None:
+    callbacks = ("alias_zoo:Sharing",) if module == "HookWithDict" else ()
+    case = Case(f"alias_zoo:{module}", callbacks=callbacks, orders=ORDERS[:2])
+    with Files(FOLDER).borrowed():
+        expected = ordinary_fit(case)
+    found = outcome(list(units(case, CUTS)))
+    for part in dataclasses.fields(expected):
+        assert not differences(getattr(expected, part.name), getattr(found, part.name), part.name)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("Generators", r"Generators\.stream, a generator, has changed during training"),
+        ("NewFunction", r"NewFunction\.function was set to a function during training"),
+        ("Table", r"Table\.table, a DataFrame, has changed during training"),
+    ],
+)
+def test_what_cannot_hop_is_refused_by_name(module: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        list(units(Case(f"alias_zoo:{module}", orders=ORDERS[:1])))
+
+
+def test_files_are_as_they_were_imported_after_a_unit() -> None:
+    list(units(Case("alias_zoo:Globals", orders=ORDERS[:1])))
+    list(units(Case("alias_zoo:ClassAttribute", orders=ORDERS[:1])))
+    list(units(Case("alias_zoo:Defaults", orders=ORDERS[:1])))
+    assert alias_zoo.STEPS == 0
+    assert alias_zoo.TABLE["n"] == 0
+    assert not alias_zoo.TABLE["total"].any()
+    assert not alias_zoo.ARRAY.any()
+    assert (alias_zoo.ClassAttribute.steps, alias_zoo.ClassAttribute.table) == (0, {})
+    assert alias_zoo.remembering(1.0) == 1.0
