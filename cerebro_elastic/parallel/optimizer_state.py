@@ -53,7 +53,7 @@ def to_names(optimizer: Optimizer, model: nn.Module) -> dict[str, Any]:
     }
     if others := [(key, value) for key, value in state.items() if not isinstance(key, Tensor)]:
         named["others"] = others
-    if inner := {name: to_names(part, model) for name, part in _inner(optimizer)}:
+    if inner := {name: to_names(part, model) for name, part in inner_optimizers(optimizer)}:
         named["inner"] = inner
     if _has_own_state(optimizer):
         ids = {id(parameter): (_PARAMETER, name) for parameter, name in name_of.items()}
@@ -71,7 +71,7 @@ def take(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
     if "own" in named:
         ids = {(_PARAMETER, name): id(parameter) for name, parameter in parameters.items()}
         optimizer.load_state_dict(_renamed(named["own"], ids))
-    inner = dict(_inner(optimizer))
+    inner = dict(inner_optimizers(optimizer))
     for name, part in named.get("inner", {}).items():
         take(inner[name], model, part)
     for group, saved in zip(optimizer.param_groups, named["param_groups"], strict=True):
@@ -99,7 +99,7 @@ def regroup(optimizer: Optimizer, model: nn.Module, named: NamedState) -> None:
         group["params"] = [parameters[name] for name in wanted["params"]]
         if "param_names" in group:
             group["param_names"] = list(wanted["params"])
-    for name, part in _inner(optimizer):
+    for name, part in inner_optimizers(optimizer):
         if part.param_groups is not groups:
             regroup(part, model, named["inner"][name])
 
@@ -141,7 +141,7 @@ def _slots(value: Any) -> Any:
     return dict(value) if type(value) is dict else value
 
 
-def _inner(optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
+def inner_optimizers(optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
     """The optimizers that it wraps, by the names of its attributes."""
     for name, value in vars(optimizer).items():
         if isinstance(value, Optimizer):

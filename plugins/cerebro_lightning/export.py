@@ -12,7 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from cerebro_elastic.train.objects.carrier import Carrier, Tree
 from cerebro_elastic.train.objects.files import Files
 from cerebro_elastic.train.objects.graph import known_of_model
-from cerebro_elastic.train.objects.trees import trees_equal
+from cerebro_elastic.train.objects.trees import cloned, trees_equal
 from cerebro_elastic.train.task import GENERATORS, State
 from cerebro_lightning.attributes import names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
@@ -106,6 +106,7 @@ class _Halt(SubEpoch):
             else carrier.attributes(own_attributes(owner), name)
             for name, owner in zip(names_of(self.owners[1:]), self.owners, strict=True)
         ]
+        self.fresh = cloned(self.fresh)  # what is restored is written into what was there
         super().enter()
         self.leave()
 

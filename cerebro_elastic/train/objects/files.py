@@ -22,7 +22,7 @@ from cerebro_elastic.registry import is_own
 from cerebro_elastic.train.objects import kinds
 from cerebro_elastic.train.objects.carrier import TAG, Carrier, Tree
 from cerebro_elastic.train.objects.filler import Filler
-from cerebro_elastic.train.objects.kinds import OPAQUE
+from cerebro_elastic.train.objects.kinds import KNOWN, OPAQUE, SAME, VIEW
 from cerebro_elastic.train.objects.survey import Survey
 from cerebro_elastic.train.objects.trees import cloned, size_in_bytes, trees_equal
 
@@ -84,8 +84,9 @@ class Files:
         try:
             yield
         finally:
+            carrier = Carrier(strict=False)
             for file in self._files:
-                _put_back(file)
+                _put_back(file, carrier)
 
     @property
     def classes(self) -> dict[str, type]:
@@ -104,10 +105,16 @@ class Files:
         changed: dict[str, Tree] = {}
         for file in self._files:
             for owner in file.owners:
-                tree = _changes(owner, _variables(carrier, owner), file.trees[owner.name])
+                tree = _changes(carrier, owner, file)
                 if tree["plain"] or tree["gone"]:
                     changed[owner.name] = cloned(tree)
         return changed
+
+    def have_changed(self) -> bool:
+        """Whether there is something to be put back."""
+        carrier = Carrier(strict=False)
+        changes = (_changes(carrier, owner, file) for file in self._files for owner in file.owners)
+        return any(tree["plain"] or tree["gone"] for tree in changes)
 
     def restore(self, filler: Filler, changed: Mapping[str, Tree]) -> None:
         """Give them what ``changed`` had. They are as they were imported."""
@@ -126,9 +133,10 @@ class Files:
             if isinstance(module, ModuleType)
             and (name in self._names or _lies_below(self._root, vars(module).get("__file__")))
         ]
+        carrier = Carrier(strict=False)
         for module in modules:
             if module not in _PRISTINE:
-                _PRISTINE[module] = _pristine(module)
+                _PRISTINE[module] = _pristine(module, carrier)
         self._files = [_PRISTINE[module] for module in modules]
 
 
@@ -137,9 +145,8 @@ def _lies_below(root: Path, file: str | None) -> bool:
     return file is not None and is_own(Path(file), root)
 
 
-def _pristine(module: ModuleType) -> _Pristine:
+def _pristine(module: ModuleType, carrier: Carrier) -> _Pristine:
     owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
-    carrier = Carrier(strict=False)
     trees = {owner.name: cloned(_variables(carrier, owner)) for owner in owners}
     return _Pristine(owners, trees, carrier.survey)
 
@@ -162,14 +169,18 @@ def _variables(carrier: Carrier, owner: Owner) -> dict[str, Tree]:
     return {**tree["plain"], **opaque}
 
 
-def _changes(owner: Owner, now: Mapping[str, Tree], before: Mapping[str, Tree]) -> dict[str, Any]:
-    """What cannot be carried, or is too large to be kept, is taken to be constant."""
-    changed = {
-        name: tree
-        for name, tree in now.items()
-        if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE))
-    }
-    return {"plain": changed, "gone": sorted(before.keys() - owner.own().keys())}
+def _changes(carrier: Carrier, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
+    """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere, too,
+    has changed only if it is another object."""
+    own, before = owner.own(), pristine.trees[owner.name]
+    changed = {}
+    for name, tree in _variables(carrier, owner).items():
+        bound = pristine.survey.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
+        if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
+            continue
+        if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE)):
+            changed[name] = tree
+    return {"plain": changed, "gone": sorted(before.keys() - own.keys())}
 
 
 _NOWHERE = object()
@@ -179,12 +190,11 @@ def _is_constant(tree: Tree) -> bool:
     return (type(tree) is dict and tree.get(TAG) == OPAQUE) or size_in_bytes(tree) > _LARGEST
 
 
-def _put_back(pristine: _Pristine) -> None:
-    carrier = Carrier(births=pristine.survey, strict=False)
+def _put_back(pristine: _Pristine, carrier: Carrier) -> None:
     filler = Filler(pristine.survey, _CPU)
     for owner in pristine.owners:
         before = pristine.trees[owner.name]
-        changed = _changes(owner, _variables(carrier, owner), before)
+        changed = _changes(carrier, owner, pristine)
         names = [name for name in (*changed["plain"], *changed["gone"]) if name in before]
         back = {
             "plain": cloned({name: before[name] for name in names}),

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.optimizer_state import inner_optimizers
 from cerebro_elastic.train.objects import kinds
 from cerebro_elastic.train.objects.carrier import MODULE_OWN, Carrier, NotPlain, Tree
 from cerebro_elastic.train.objects.files import Files
 from cerebro_elastic.train.objects.filler import Filler
 from cerebro_elastic.train.objects.survey import Survey
+from cerebro_elastic.train.objects.trees import cloned
 
 _HOOKS = (
     "_forward_pre_hooks",
@@ -97,6 +99,8 @@ class Graph:
         carrier, trees, files = self._walk()
         if not changes_allowed:
             self._check(carrier, new)
+        if self._files.have_changed():  # and will be put back, while these trees are saved
+            trees = cloned(trees)
         return trees, files
 
     def _walk(self) -> tuple[Carrier, dict[str, Tree], dict[str, Tree]]:
@@ -179,14 +183,24 @@ def known_of_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[st
     known |= {f"parameter {name}": parameter for parameter, name in names.items()}
     known |= {f"buffer {name}": buffer for name, buffer in model.named_buffers()}
     for number, optimizer in enumerate(optimizers):
-        known[f"optimizer {number}"] = optimizer
-        for parameter, slots in optimizer.state.items():
-            if parameter in names and isinstance(slots, dict):
-                known |= {
-                    f"{slot} of {names[parameter]} in optimizer {number}": value
-                    for slot, value in slots.items()
-                    if isinstance(value, Tensor)
-                }
+        name = f"optimizer {number}"
+        for inner, part in (("", optimizer), *inner_optimizers(optimizer)):
+            known |= _known_of_optimizer(f"{inner} of {name}" if inner else name, part, names)
+    return known
+
+
+def _known_of_optimizer(name: str, optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict[str, object]:
+    state: Mapping[Any, Any] = optimizer.state
+    known: dict[str, object] = {
+        name: optimizer,
+        f"state of {name}": state,
+        f"groups of {name}": optimizer.param_groups,
+        f"defaults of {name}": optimizer.defaults,
+    }
+    for parameter, slots in state.items():
+        if isinstance(parameter, Tensor) and parameter in names and isinstance(slots, dict):
+            of = f"of {names[parameter]} in {name}"
+            known |= {f"{slot} {of}": value for slot, value in slots.items() if isinstance(value, Tensor)}
     return known
 
 

@@ -430,17 +430,17 @@ class MadeInTraining(Keeping):
     """Objects of its own classes, and of the standard library, that no constructor makes."""
 
     def keep(self) -> None:
-        self.records: list[Record] = []
+        self.entries: list[Record] = []
         self.mode = None
 
     def remember(self, batch: Any) -> float:
         value = float(batch[0].mean())
-        self.records.append(Record(value, [value]))
-        self.mode = Mode.COLD if len(self.records) % 2 else Mode.WARM
-        self.point = Point(value, [self.records[0]])
-        self.namespace = types.SimpleNamespace(value=value, record=self.records[-1])
-        self.when = datetime.timedelta(seconds=len(self.records))
-        self.part = fractions.Fraction(len(self.records), 3)
+        self.entries.append(Record(value, [value]))
+        self.mode = Mode.COLD if len(self.entries) % 2 else Mode.WARM
+        self.point = Point(value, [self.entries[0]])
+        self.namespace = types.SimpleNamespace(value=value, record=self.entries[-1])
+        self.when = datetime.timedelta(seconds=len(self.entries))
+        self.part = fractions.Fraction(len(self.entries), 3)
         self.kinds = {Mode.WARM: value, (1, "a"): self.mode}
         if not hasattr(self, "generator"):
             self.generator = torch.Generator().manual_seed(3)
@@ -450,7 +450,7 @@ class MadeInTraining(Keeping):
             self.grouped: Any = collections.defaultdict(list)
         self.window.append(value)
         self.grouped[self.mode.name].append(value)
-        self.records[0].value += 1
+        self.entries[0].value += 1
         drawn = float(torch.rand((), generator=self.generator)) + self.drawing.random() + self.numpy.random()
         return (
             self.point.y[0].value

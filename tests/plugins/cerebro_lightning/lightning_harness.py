@@ -41,7 +41,9 @@ ORDERS = ((1, 0, 2), (2, 1, 0), (0, 2, 1))
 def _partition(index: int, rows: int) -> Partition:
     generator = np.random.default_rng(100 + index)
     x = generator.normal(size=(rows, 6)).astype(np.float32)
-    return Partition(index, rows, {"x": x, "y": (x.sum(1) > 0).astype(np.int64) + (x[:, 0] > 1)})
+    made = Partition(index, rows, {"x": x, "y": (x.sum(1) > 0).astype(np.int64) + (x[:, 0] > 1)})
+    made.check_sizes()  # as it is from the first use on: a unit's state has all of the files that changes
+    return made
 
 
 TRAINING = tuple(_partition(index, rows) for index, rows in enumerate((14, 10, 6)))

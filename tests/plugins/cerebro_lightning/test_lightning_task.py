@@ -233,8 +233,8 @@ def test_what_cannot_be_done_exactly_is_refused(case: Case, message: str) -> Non
 def test_an_object_that_is_no_longer_there_is_refused() -> None:
     state = hop(train(Case("Attributes")).state)
     plain = state["cerebro"]["attributes"][0]["attributes"][""]["plain"]
-    plain["activation"] = plain["recent"]
-    with pytest.raises(TaskError, match=re.escape("'activation': was a collections.deque, is now")):
+    plain["activation"] = {"cerebro.kind": "tokens.Tokenizer", "value": {}}
+    with pytest.raises(TaskError, match=re.escape("'activation': was a tokens.Tokenizer, is now")):
         train(Case("Attributes"), position=1, state=state)
 
 
