@@ -31,6 +31,9 @@ from cerebro_elastic.train import feed, rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.hidden import HiddenBuffers
 from cerebro_elastic.train.inheriting import options, set_anew
+from cerebro_elastic.train.objects.carrier import Tree
+from cerebro_elastic.train.objects.graph import graph_of_parts
+from cerebro_elastic.train.objects.trees import cloned
 from cerebro_elastic.train.ready_made import Mean, evaluation_pass, train_pass
 from cerebro_elastic.train.rebuilding import rebuild
 from cerebro_elastic.train.structure import Structure, dense
@@ -69,7 +72,7 @@ class Progress:
 def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
     """The unit that ``job`` is for, set up; nothing of it is left after the block, generators included."""
     parallelism = choose.make(job.choice.parallelism, job.choice.options)
-    with rng.borrowed(torch.device(job.device)):
+    with user.files.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
             yield FunctionUnit(section, user, job, parallelism)
         finally:
@@ -96,8 +99,15 @@ class FunctionUnit:
         rng.seed_all(job.seed)
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
         self._options = options(self._parts.optimizer)
+        parts = self._parts
+        self._graph = graph_of_parts(
+            self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
+        )
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
         self._hidden = HiddenBuffers(self._model, self._carried("hidden") if self._whole else {})
+        if job.state is not None:
+            trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
+            self._graph.restore(cloned(trees), cloned(files), self._device)
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
@@ -167,13 +177,20 @@ class FunctionUnit:
         """The config's state: of use on rank 0 alone, unless it is divided among the ranks."""
         loss = self.progress.loss
         model, optimizer = self._exported()
+        structure = self._structure()
+        new = {
+            path for path, change in structure["structure"].get("parts", {}).items() if "created" in change
+        }
+        objects, files = self._graph.carry(new=new)
         mine = {"rng": rng.capture(self._device), "loss": loss.total}
         _, *others = [mine] if whole else agree.gathered(mine) or [mine]
         return {
             "model": model,
             "optimizer": optimizer,
             "options": self._options,
-            **self._structure(),
+            **structure,
+            "objects": {name: tree for name, tree in objects.items() if _is_of_use(tree)},
+            "files": files,
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
             "step": self.progress.step,
@@ -321,6 +338,11 @@ class FunctionUnit:
                 "ReduceLROnPlateau watches val_loss, which there is not at the end of an epoch: set "
                 "data.valid and validation: epoch, or take another scheduler"
             )
+
+
+def _is_of_use(tree: Tree) -> bool:
+    """Whether an object has attributes, or is a model."""
+    return "plain" not in tree or bool(tree["plain"] or tree["other"])
 
 
 def training_budget(job: UnitJob) -> dict[str, int]:

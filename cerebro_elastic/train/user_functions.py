@@ -18,6 +18,8 @@ from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference
 from cerebro_elastic.train.feed import check_batch_size
+from cerebro_elastic.train.objects.files import Files
+from cerebro_elastic.train.objects.kinds import is_users
 from cerebro_elastic.train.ready_made import BatchMean, accuracy
 
 FOR_MODEL = frozenset({"epochs", "steps"})
@@ -46,6 +48,8 @@ class UserFunctions:
             "optimizer", section.optimizer, _optimizers(), "let model_fn return (model, optimizer)"
         )
         self.loss = self._loss(section.loss)
+        roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
+        self.files = Files(root, [role.__module__ for role in roles if role and is_users(role)])
         self.measures = {name: self._measure(name, ref) for name, ref in section.metrics.items()}
 
     def check(self, hparams: HParams) -> None:

@@ -1,4 +1,5 @@
-"""The objects of a LightningModule, its callbacks, optimizers, schedulers and trainer, as a graph that hops."""
+"""The objects of a LightningModule, its callbacks, optimizers, schedulers and trainer, as a graph that
+hops."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ MODULE = "module"
 
 
 def own_attributes(owner: object) -> dict[str, Any]:
-    """The attributes that a user's code has set on a module, a part of it or a callback, without the machinery
-    of ``nn.Module`` and Lightning."""
+    """The attributes that a user's code has set on a module, a part of it or a callback, without the
+    machinery of ``nn.Module`` and Lightning."""
     if isinstance(owner, pl.LightningModule):
         ignored = _LIGHTNING_OWN
     else:

@@ -59,9 +59,9 @@ class NotPlain(Exception):
 class Carrier:
     """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere; ``births``
     is the survey of what was there when the unit had been set up. Attributes whose names are ``marks`` are
-    passed over; ``classes`` are those that instances can be made of, by their full names. If it is ``strict``,
-    what is opaque raises ``NotPlain``. ``lost`` is what would be met at another path in the next unit, or not
-    at all, and cannot be made by then."""
+    passed over; ``classes`` are those that instances can be made of, by their full names. If it is
+    ``strict``, what is opaque raises ``NotPlain``. ``lost`` is what would be met at another path in the next
+    unit, or not at all, and cannot be made by then."""
 
     def __init__(
         self,
@@ -124,16 +124,16 @@ class Carrier:
                 plain[name] = tree
         return {"plain": plain, "other": other}
 
-    def module(self, module: nn.Module, own: Any, path: str = "") -> Tree:
-        """All of a module but its state dict: which parameters are trained, buffers that are not persistent,
-        and the attributes that each part has of its ``own``."""
+    def module(self, module: nn.Module, own: Any, path: str = "", *, buffers: bool = True) -> Tree:
+        """All of a module but its state dict: which parameters are trained, ``buffers`` that are not
+        persistent, and the attributes that each part has of its ``own``."""
         parts = dict(module.named_modules())
         return {
             "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
             "buffers": {
                 at: {name: part._buffers[name] for name in part._non_persistent_buffers_set}
                 for at, part in parts.items()
-                if part._non_persistent_buffers_set
+                if buffers and part._non_persistent_buffers_set
             },
             "attributes": {
                 at: self.attributes(own(part), f"{path}/{at}" if at else path) for at, part in parts.items()
@@ -170,9 +170,9 @@ class Carrier:
 
     def _immutable(self, value: Any, path: str, tree: Tree) -> Tree:
         self.survey.objects[path] = value
-        if self._births is not None and type(self._births.objects.get(path)) is not type(value):
-            if not self._can_be_made(tree):
-                self.lost.append((path, value))
+        born = None if self._births is None else self._births.objects.get(path)
+        if self._births is not None and type(born) is not type(value) and not self._can_be_made(tree):
+            self.lost.append((path, value))
         return tree
 
     def _items(self, values: Iterable[Any], path: str) -> list[Tree]:

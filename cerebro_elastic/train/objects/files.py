@@ -170,14 +170,16 @@ def _variables(carrier: Carrier, owner: Owner) -> dict[str, Tree]:
 
 
 def _changes(carrier: Carrier, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
-    """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere, too,
-    has changed only if it is another object."""
+    """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere,
+    too, has changed only if it is another object."""
     own, before = owner.own(), pristine.trees[owner.name]
     changed = {}
     for name, tree in _variables(carrier, owner).items():
         bound = pristine.survey.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
         if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
             continue
+        if not bound and isinstance(own[name], FunctionType):
+            continue  # it was patched, as torch does with the step of an optimizer's class
         if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE)):
             changed[name] = tree
     return {"plain": changed, "gone": sorted(before.keys() - own.keys())}

@@ -34,9 +34,9 @@ from cerebro_elastic.train.objects.survey import Survey
 
 
 class Filler:
-    """One walk over a tree. ``births`` is the survey of what is there; ``known`` are objects by the names that
-    the carrier had for them, ``classes`` those that instances can be made of, by their full names. What was on
-    an accelerator goes to ``device``."""
+    """One walk over a tree. ``births`` is the survey of what is there; ``known`` are objects by the names
+    that the carrier had for them, ``classes`` those that instances can be made of, by their full names. What
+    was on an accelerator goes to ``device``."""
 
     def __init__(
         self,

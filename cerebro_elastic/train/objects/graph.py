@@ -40,18 +40,20 @@ _TENSOR_OWN = frozenset(("_is_param", "_is_buffer", "persistent"))
 @dataclass(frozen=True)
 class Root:
     """Something that is there in every unit, called ``label`` by its user. ``own`` gives its attributes, or
-    those of each part of a module. If it is ``fixed``, none come or go."""
+    those of each part of a module. If it is ``fixed``, none come or go. The ``buffers`` of a module that are
+    not persistent may be carried elsewhere."""
 
     name: str
     owner: Any
     own: Callable[[Any], Mapping[str, Any]] = vars
     label: str = ""
     fixed: bool = False
+    buffers: bool = True
 
 
 class Graph:
-    """What can be reached from ``roots`` and the user's ``files``. ``known`` gives the objects that are carried
-    elsewhere, by name; attributes whose names are ``marks`` are nobody's state.
+    """What can be reached from ``roots`` and the user's ``files``. ``known`` gives the objects that are
+    carried elsewhere, by name; attributes whose names are ``marks`` are nobody's state.
 
     It is made when the unit is set up and nothing is put back yet.
     """
@@ -85,17 +87,17 @@ class Graph:
                     filler.attributes(root.owner, self._own(root), tree, root.name)
             except NotPlain as exc:
                 raise TaskError(
-                    f"{root.label}, attribute {exc}: it cannot be given back what it held after the last unit; "
-                    "make the object in the constructor or in setup(), or keep plain values"
+                    f"{root.label}, attribute {exc}: it cannot be given back what it held after the "
+                    "last unit; make the object in the constructor or in setup(), or keep plain values"
                 ) from None
         self._files.restore(filler, files)
 
     def carry(
         self, *, changes_allowed: bool = False, new: Collection[str] = ()
     ) -> tuple[dict[str, Tree], dict[str, Tree]]:
-        """The trees of the roots by name, and what the files have changed. Raises ``TaskError`` if something that
-        cannot hop was set or has changed, unless ``changes_allowed``: after a config's last unit nothing hops.
-        Parts of a module with the paths ``new`` were added since, and will be again."""
+        """The trees of the roots by name, and what the files have changed. Raises ``TaskError`` if something
+        that cannot hop was set or has changed, unless ``changes_allowed``: after a config's last unit nothing
+        hops. Parts of a module with the paths ``new`` were added since, and will be again."""
         carrier, trees, files = self._walk()
         if not changes_allowed:
             self._check(carrier, new)
@@ -107,7 +109,7 @@ class Graph:
         births = self._births if self._births.objects else None
         carrier = Carrier(self._known(), births, self._marks, self._classes, strict=False)
         trees = {
-            root.name: carrier.module(root.owner, root.own, root.name)
+            root.name: carrier.module(root.owner, root.own, root.name, buffers=root.buffers)
             if isinstance(root.owner, nn.Module)
             else carrier.attributes(self._own(root), root.name)
             for root in self._roots
@@ -122,10 +124,10 @@ class Graph:
             root, name = self._named(path)
             if root is not None and not any(path.startswith(f"{root.name}/{part}/") for part in new):
                 raise TaskError(
-                    f"{root.label}.{name} was set to a {type(value).__qualname__} during training, which cannot "
-                    "hop to another node: keep plain values and tensors, or give its class state_dict and "
-                    "load_state_dict and make it in the constructor, or set the attribute to None before the "
-                    "batch ends"
+                    f"{root.label}.{name} was set to a {type(value).__qualname__} during training, which "
+                    "cannot hop to another node: keep plain values and tensors, or give its class state_dict "
+                    "and load_state_dict and make it in the constructor, or set the attribute to None before "
+                    "the batch ends"
                 )
         for path, found in carrier.survey.opaque.items():
             root, name = self._named(path)
@@ -148,6 +150,25 @@ class Graph:
 def plain_attributes(part: nn.Module) -> dict[str, Any]:
     """The attributes that a user's code has set on a plain module."""
     return {name: value for name, value in vars(part).items() if name not in MODULE_OWN}
+
+
+def graph_of_parts(
+    model: nn.Module, optimizer: Optimizer, scheduler: object, files: Files, *, whole: bool
+) -> Graph:
+    """That of a plain model and what trains it; of the ``files`` alone unless this rank has it ``whole``."""
+    if not whole:
+        return Graph([], dict, files)
+    roots = [
+        Root("model", model, plain_attributes, type(model).__name__, buffers=False),
+        optimizer_root(0, optimizer),
+        hooks(model),
+        *tensor_roots(model),
+    ]
+    known: dict[str, object] = {}
+    if scheduler is not None:
+        known["scheduler"] = scheduler
+        roots.append(Root("scheduler", scheduler, vars, type(scheduler).__name__))
+    return Graph(roots, lambda: {**known_of_model(model, [optimizer]), **known}, files)
 
 
 def hooks(model: nn.Module) -> Root:

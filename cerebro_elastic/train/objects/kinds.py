@@ -49,8 +49,8 @@ class Stateful(Protocol):
 
 
 def carries_itself(value: object) -> bool:
-    """Whether a value has its state behind the usual two methods: not torch's schedulers, which leave out what
-    their functions keep."""
+    """Whether a value has its state behind the usual two methods: not torch's schedulers, which leave out
+    what their functions keep."""
     return isinstance(value, Stateful) and not isinstance(value, LRScheduler)
 
 
@@ -151,15 +151,15 @@ _FACTORIES = {kind.__name__: kind for kind in (list, dict, set, int, float, str,
 CONTAINERS: dict[str, Callable[[], Any]] = {
     name_of(kind): kind
     for kind in (
-        dict, list, set, collections.OrderedDict, collections.Counter, collections.defaultdict, collections.deque,
-        types.SimpleNamespace, argparse.Namespace,
+        dict, list, set, collections.OrderedDict, collections.Counter, collections.defaultdict,
+        collections.deque, types.SimpleNamespace, argparse.Namespace,
     )
 }  # fmt: skip
 """What can be made by name, empty."""
 
 _VALUES = (
-    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal, fractions.Fraction,
-    range, slice, *(kind for kind in vars(pathlib).values() if isinstance(kind, type) and issubclass(kind, pathlib.PurePath)),
+    datetime.date, datetime.datetime, datetime.time, datetime.timedelta, decimal.Decimal,
+    fractions.Fraction, range, slice, pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 )  # fmt: skip
 VALUES: dict[str, type] = {name_of(kind): kind for kind in _VALUES}
 """Types without an identity, whose ``__reduce__`` is a call of the type with plain arguments."""

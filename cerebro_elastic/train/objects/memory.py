@@ -29,8 +29,8 @@ class Memory:
             self._holders[self._order.pop()].pop()
 
     def add(self, value: Any, where: str) -> None:
-        """``value``, called ``where``, is carried with all that it holds. Others may be views of it only if it
-        is one piece."""
+        """``value``, called ``where``, is carried with all that it holds. Others may be views of it only if
+        it is one piece."""
         if (place := _place(value)) is not None and _is_one_piece(value):
             block, start, stop = place
             self._holders.setdefault(block, []).append((start, stop, where))

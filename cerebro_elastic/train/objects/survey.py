@@ -8,8 +8,8 @@ from typing import Any
 
 @dataclass
 class Survey:
-    """``paths`` by the ids of objects that have an identity, ``objects`` by path (which keeps them, so that no
-    id is used again), ``opaque`` by path: what cannot be carried, with a fingerprint."""
+    """``paths`` by the ids of objects that have an identity, ``objects`` by path (which keeps them, so that
+    no id is used again), ``opaque`` by path: what cannot be carried, with a fingerprint."""
 
     paths: dict[int, str] = field(default_factory=dict)
     objects: dict[str, Any] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 """Modules whose training depends on what they keep, in all the ways that Python has to keep something."""
-# ruff: noqa: ARG002, PLW0603 - hooks have the parameters that Lightning gives them; globals are the subject
+# ruff: noqa: ARG001, ARG002, C417 - hooks have the parameters that Lightning and torch give them
 
 from __future__ import annotations
 
@@ -492,7 +492,9 @@ class References(Keeping):
         self.steps = getattr(self, "steps", 0) + (self.current is self.layers[1])
         for parameter, average in self.averages.items():
             average.lerp_(parameter.detach(), 0.1)
-        return self.steps + float(sum(map(torch.sum, self.averages.values()))) + float(self.current.bias.sum())
+        return (
+            self.steps + float(sum(map(torch.sum, self.averages.values()))) + float(self.current.bias.sum())
+        )
 
 
 class Buffers(Keeping):

@@ -6,11 +6,10 @@ import dataclasses
 
 import alias_zoo
 import pytest
-from lightning_harness import ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
+from lightning_harness import FOLDER, ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.train.objects.files import Files
-from lightning_harness import FOLDER
 
 CUTS: Stops = {(0, 0): (2,), (1, 0): (1,)}
 

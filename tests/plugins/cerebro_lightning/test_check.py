@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import os
 import signal
 import time
@@ -49,8 +49,6 @@ def test_modules_that_hop_exactly_pass(name: str, tmp_path: Path) -> None:
 class Planted(Net):
     """Its loss depends on something that is no part of the config's state."""
 
-    seen = 0
-
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return super().training_step(batch, batch_idx) * (1 + 0.01 * float(self.something()))
 
@@ -58,24 +56,29 @@ class Planted(Net):
         raise NotImplementedError
 
 
-COUNTER = itertools.count(1)
-
-
-class InAGlobal(Planted):
+class InALibrary(Planted):
     def something(self) -> float:
-        return next(COUNTER)
+        library: Any = signal
+        library.seen = getattr(library, "seen", 0) + 1
+        return library.seen
 
 
-class InTheClass(Planted):
+class InTheEnvironment(Planted):
     def something(self) -> float:
-        Planted.seen += 1
-        return Planted.seen
+        os.environ["PLANTED_STEPS"] = str(int(os.environ.get("PLANTED_STEPS", "0")) + 1)
+        return int(os.environ["PLANTED_STEPS"])
 
 
-class InADefault(Planted):
-    def something(self, seen: list[int] = []) -> float:  # noqa: B006 - the trap itself
-        seen.append(1)
-        return len(seen)
+@functools.cache
+def first(_: str) -> list[int]:
+    """What a cache keeps is nobody's attribute."""
+    return [0]
+
+
+class InACache(Planted):
+    def something(self) -> float:
+        first("calls")[0] += 1
+        return first("calls")[0]
 
 
 class OfTheTrainer(Planted):
@@ -127,7 +130,7 @@ def _file(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PLANTED_FILE", str(tmp_path_factory.mktemp("planted") / "file"))
 
 
-@pytest.mark.parametrize("module", [InAGlobal, InTheClass, InADefault])
+@pytest.mark.parametrize("module", [InALibrary, InTheEnvironment, InACache])
 def test_what_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
     module: type, tmp_path: Path
 ) -> None:
