@@ -95,4 +95,7 @@ def test_a_fault_that_was_not_due_is_no_failure_of_the_run(kind: Kind) -> None:
 
 def test_a_flipped_bit_hits_all_who_share_the_cache() -> None:
     flip = Strike(Fault(What.FLIP, Whom.RANK, 3, Point.IN_UNIT), target="node-1")
-    assert hits([flip, Strike(SAVE, target="node-1")], {"node-0": 0, "node-1": 0}) == {"node-0": 1, "node-1": 2}
+    assert hits([flip, Strike(SAVE, target="node-1")], {"node-0": 0, "node-1": 0}) == {
+        "node-0": 1,
+        "node-1": 2,
+    }
