@@ -80,9 +80,11 @@ def hits(strikes: Sequence[Strike], nodes: Iterable[str]) -> Counter[str]:
     one cache."""
     found: Counter[str] = Counter()
     for strike in strikes:
+        if not strike.target or not strike.fault.of_node:
+            continue
         if strike.fault.what is What.FLIP:
-            found.update(nodes)
-        elif strike.fault.of_node and strike.target:
+            found.update(list(nodes))
+        else:
             found[strike.target] += 2 if strike.fault.point in (Point.JOIN, Point.DRAIN) else 1
     return found
 
@@ -129,10 +131,8 @@ def _restarted_unharmed(
 
 def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]) -> Iterator[str]:
     """A hit costs at most the unit in training and the one that is being saved behind it."""
-    hit, committed = (
-        hits(strikes, cluster.nodes),
-        {e.visit.attempt for e in events if isinstance(e, UnitCommitted)},
-    )
+    hit = hits(strikes, cluster.nodes)
+    committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
     trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
     unsaved = Counter(node for token, node in trained.items() if token not in committed)
     for node, units in wasted(cluster, events).items():

@@ -275,7 +275,8 @@ def _rows(value: Tensor) -> Tensor:
 
 
 def _flags(module: nn.Module) -> tuple[Any, ...]:
-    return tuple((parameter.requires_grad, parameter.shape) for parameter in module.parameters())
+    """A parameter that DeepSpeed divides is empty between two steps; it says what shape it has when whole."""
+    return tuple((each.requires_grad, getattr(each, "ds_shape", each.shape)) for each in module.parameters())
 
 
 def _buffers(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype]]:

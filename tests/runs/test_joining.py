@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cerebro_elastic
@@ -23,6 +24,7 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
+from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.replay import replay
@@ -31,6 +33,7 @@ from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
 from cerebro_elastic.store.journal import read_journal
 from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.testing.proxy import Bad, BadProxy
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0
@@ -180,16 +183,17 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
 
 
 def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_killed(
-    project: Path, etcd: EmbeddedEtcd, tmp_path: Path
+    project: Path, etcd: EmbeddedEtcd, s3: BadProxy, tmp_path: Path
 ) -> None:
-    run = "two-replicas"
+    run, data = "two-replicas", "s3://bucket/data"
+    prepare(noise, data, partitions=4, seed=5, valid=0.2)
     (project / "a_slow_model.py").write_text(MODEL)
     recipe = RECIPE.replace("epochs: 40", "epochs: 20").replace('"1:4"', '"1:2"\nreplicas: 2')
+    recipe = recipe.replace('source: "a_dataset:load", partitions: 4, valid: 0.2', f'url: "{data}"')
     (project / "replicas.yaml").write_text(recipe)
     (project / "slowly").touch()
     (endpoint,) = etcd.settings.endpoints
     own, others = tmp_path / "runs" / run, tmp_path / "cache"
-    data = own / "data"
     with ExitStack() as stack:
         ledger = Ledger(
             stack.enter_context(closing(EtcdStore(etcd.settings))), run, RunKey.from_env(os.environ)
@@ -203,23 +207,27 @@ def test_with_two_replicas_a_node_goes_on_without_the_data_when_another_is_kille
         hand = stack.enter_context(process(command, tmp_path / "hand.log", **env))
         wait_for(lambda: all(has_all(cache) for cache in (own / "cache", others)), "all data on both nodes")
 
-        data.rename(tmp_path / "away")
+        s3.plan = lambda _request: Bad.DROP
         os.killpg(hand.pid, signal.SIGKILL)
         wait_for(lambda: ledger.node("by-hand") is None, "its lease to end")
         (project / "slowly").unlink()
         assert first.wait(DEADLINE) == 0, (tmp_path / "run.log").read_text()
         assert ledger.state().outcome == "finished"
 
-    (tmp_path / "away").rename(data)
     result = cerebro_elastic.open_run(run, home=tmp_path / "runs")
     assert {visit.node for row in result.leaderboard for visit in row.visits} == {"node-0", "by-hand"}
     assert not any(isinstance(event, UnitFailed) for event in result.events)
     assert verify(result) == []
 
 
+def noise() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(5)
+    return {"x": random.normal(size=(1600, 64)).astype(np.float32), "y": random.integers(10, size=1600)}
+
+
 def has_all(cache: Path) -> bool:
-    """Whether both columns of the four partitions are there."""
-    return len(list(cache.glob("*/train-*/*.npy"))) == 8
+    """Whether both columns of the four partitions to train on, and of the one to validate on, are there."""
+    return len(list(cache.glob("*/*/*.sums"))) == 10
 
 
 def wasted(events: list[Event], node: str) -> set[int]:

@@ -83,8 +83,19 @@ def test_a_fault_that_is_called_off(tmp_path: Path, when: str) -> None:
     assert fate(strike, []) == ("unit never ended" if struck else "did not strike")
 
 
-def test_a_fault_that_was_not_due_is_no_failure_of_the_run() -> None:
-    late = Strike(Fault(What.PAUSE, Whom.AGENT, 10_000))
+@pytest.mark.parametrize(
+    "kind", [Kind(What.PAUSE, Whom.AGENT), Kind(What.FLIP, Whom.RANK, Point.IN_UNIT)], ids=str
+)
+def test_a_fault_that_was_not_due_is_no_failure_of_the_run(kind: Kind) -> None:
+    late = Strike(Fault(kind.what, kind.whom, 10_000, kind.point))
     (told,) = missed([late])
     assert told == f"did not strike, as the run ended before it could: {late.fault}"
-    assert not hits([late]), "nobody may be excused by it"
+    assert not hits([late], ["node-0"]), "nobody may be excused by it"
+
+
+def test_a_flipped_bit_hits_all_who_share_the_cache() -> None:
+    flip = Strike(Fault(What.FLIP, Whom.RANK, 3, Point.IN_UNIT), target="node-1")
+    assert hits([flip, Strike(SAVE, target="node-1")], {"node-0": 0, "node-1": 0}) == {
+        "node-0": 1,
+        "node-1": 2,
+    }

@@ -13,10 +13,11 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.progress import next_units, skipped
-from cerebro_elastic.core.values import Attempt, Choice, Config, Node, Phase, Plan, Spec
+from cerebro_elastic.core.values import Attempt, Choice, Config, Node, Phase, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
+from cerebro_elastic.runs.opening import plan_of
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.memory import MemoryStore
 from cerebro_elastic.train.bench import Bench
@@ -113,7 +114,7 @@ class Scene:
         recipe = load_recipe(
             {**RECIPE, "data": {"url": data, "batch_size": batch_size}, **too}, root=folder.parent
         )
-        self.plan = Plan("r", 2, 4, evaluations=too.get("validation") == "evaluate")
+        self.plan = plan_of(recipe, "r", len(manifest.train), len(manifest.valid))
         self.spec = Spec(
             *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest, str(folder.parent), {}),
             *(storage or str(folder), "v"),

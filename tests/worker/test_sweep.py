@@ -71,7 +71,7 @@ def test_a_refused_attempt_takes_its_checkpoint_and_log_with_it(
 
 def test_each_visit_is_read_once(make_scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch) -> None:
     """After a commit a rank reads the visits that are new to it, and at most an epoch of others."""
-    scene = make_scene(epochs=40)
+    scene = make_scene(epochs=8)
     read, visits = scene.store.range, list[int]()
 
     def counting(prefix: str) -> Snapshot:
@@ -85,7 +85,7 @@ def test_each_visit_is_read_once(make_scene: Callable[..., Scene], monkeypatch: 
     while scene.config.status is Status.LIVE:
         scene.perform()
         units += 1
-    assert units == 8
+    assert units == 16
     assert sum(visits) <= 2 * units
 
 

@@ -60,7 +60,8 @@ def some_units(
     folder: str,
     cuts: Sequence[int],
 ) -> tuple[Done, CheckpointRef]:
-    """To be done by each rank: units one after the other, without states, and the last one's checkpoint."""
+    """To be done by each rank: units one after the other, without states and data, and the last one's
+    checkpoint."""
     rank, size = ranks()
     part = Part(rank, size) if size > 1 and isinstance(_made(choice), Sharding) else None
     refs = [ref]
@@ -75,7 +76,9 @@ def some_units(
     for number in numbers:
         unit = dataclasses.replace(job(case, *places(case)[number], state), choice=choice)
         for result in in_parts(LightningTask(case.section, FOLDER).train, unit, cuts, saved):
-            done.append((dataclasses.replace(unit, state=None), dataclasses.replace(result, state={})))
+            # To send the validation data of a unit that does not validate would read them.
+            sent = dataclasses.replace(unit, state=None, validation=())
+            done.append((sent, dataclasses.replace(result, state={})))
         state = saved(result.state)
         if result.done:
             break

@@ -176,7 +176,9 @@ def test_nothing_is_foreseen_of_what_can_be(kind: str) -> None:
 
 def test_what_is_unfrozen_on_the_way_is_refused(ranks: Ranks, tmp_path: Path) -> None:
     case = Case("Unfreezing", orders=SHORT)
-    with pytest.raises(RankFailed, match="has frozen or unfrozen parameters during the training"):
+    with pytest.raises(
+        RankFailed, match="has frozen, unfrozen, added or reshaped parameters during the training"
+    ):
         units_by(ranks, case, ["ddp"], tmp_path)
 
 
