@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import queue
 import types
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from enum import Enum
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -234,6 +236,10 @@ class Carrier:
             return self._tagged(kind, kinds.BUFFERS[kind][0](value))
         if isinstance(value, dict | list | set | frozenset | tuple | deque):
             return self._container(value, path)
+        if isinstance(value, queue.Queue):
+            return self._tagged(kind, self.tree(value.queue, f"{path}/queue"))
+        if isinstance(value, WeakKeyDictionary) and all(id(key) in self._known for key in value):
+            return self._tagged(kind, self._pairs(value, path))
         if (parts := kinds.reduced(value)) is not None:
             name = f"{parts[0].__module__}.{parts[0].__qualname__}"
             if name in kinds.ITERATORS or parts[0] is kind:

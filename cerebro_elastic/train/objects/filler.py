@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import queue
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import CellType, FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -258,7 +260,9 @@ class Filler:
         elif isinstance(present, functools.partial):
             parts = (self.value(item, f"{path}/{at}") for at, item in enumerate(content))
             present.__setstate__((*parts, vars(present)))  # type: ignore[attr-defined]
-        elif isinstance(present, dict | list | set | deque):
+        elif isinstance(present, queue.Queue):
+            present.queue = self.value(content, f"{path}/queue")
+        elif isinstance(present, dict | list | set | deque | WeakKeyDictionary):
             self._container(present, tree, path)
         elif not self._generator(present, content, path):
             self._object(present, content, path)
@@ -279,7 +283,7 @@ class Filler:
 
     def _container(self, present: Any, tree: Tree, path: str) -> None:
         content = tree["value"]
-        if isinstance(present, dict):
+        if isinstance(present, dict | WeakKeyDictionary):
             pairs = [
                 (
                     self.value(key, f"{path}/key {at}"),
@@ -287,7 +291,7 @@ class Filler:
                 )
                 for at, (key, item) in enumerate(content)
             ]
-            base = OrderedDict if isinstance(present, OrderedDict) else dict
+            base: Any = next(kind for kind in _DICTS if isinstance(present, kind))
             base.clear(present)
             for key, item in pairs:  # not update(): that of a Counter counts
                 base.__setitem__(present, key, item)
@@ -323,6 +327,8 @@ class Filler:
             raise NotPlain(f"was a {kind}, is now a {name_of(type(present))}")
         return found if issubclass(found, Enum | tuple) else found.__new__(found)
 
+
+_DICTS = (OrderedDict, dict, WeakKeyDictionary)
 
 _MADE_OF: dict[str, Callable[[Any], Any]] = {
     name_of(torch.device): torch.device,

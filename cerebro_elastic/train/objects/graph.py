@@ -216,11 +216,13 @@ def _known_of_optimizer(name: str, optimizer: Optimizer, names: Mapping[Tensor, 
         name: optimizer,
         f"state of {name}": state,
         f"groups of {name}": optimizer.param_groups,
+        **{f"group {at} of {name}": group for at, group in enumerate(optimizer.param_groups)},
         f"defaults of {name}": optimizer.defaults,
     }
     for parameter, slots in state.items():
         if isinstance(parameter, Tensor) and parameter in names and isinstance(slots, dict):
             of = f"of {names[parameter]} in {name}"
+            known[f"slots {of}"] = slots
             known |= {f"{slot} {of}": value for slot, value in slots.items() if isinstance(value, Tensor)}
     return known
 

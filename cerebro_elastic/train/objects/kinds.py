@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,19 +39,11 @@ LEAVES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.
 _PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
 
 
-@runtime_checkable
-class Stateful(Protocol):
-    """An object that carries itself."""
-
-    def state_dict(self) -> Mapping[str, Any]: ...
-
-    def load_state_dict(self, state: Any) -> Any: ...
-
-
 def carries_itself(value: object) -> bool:
-    """Whether a value has its state behind the usual two methods: not torch's schedulers, which leave out
+    """Whether a value's class has the usual two methods, and tells all by them: torch's schedulers leave out
     what their functions keep."""
-    return isinstance(value, Stateful) and not isinstance(value, LRScheduler)
+    both = all(callable(getattr(type(value), name, None)) for name in ("state_dict", "load_state_dict"))
+    return both and not isinstance(value, LRScheduler)
 
 
 def name_of(kind: type) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import sys
 from collections.abc import Mapping
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
 from typing import Any
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 
 _MOST_BYTES = 4 << 20
 _MOST_OBJECTS = 20_000
-_CHANGE_AT_WILL = sys.stdlib_module_names | {
+_CHANGE_AT_WILL = {
+    "_thread", "abc", "functools", "inspect", "logging", "re", "threading", "typing", "weakref",
     "huggingface_hub", "lightning", "matplotlib", "rich", "tokenizers", "torch", "torchmetrics", "tqdm",
     "transformers", "wandb",
 }  # fmt: skip

@@ -11,8 +11,10 @@ import fractions
 import functools
 import io
 import itertools
+import queue
 import random
 import types
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -533,6 +535,51 @@ class OwnList(list):  # type: ignore[type-arg]
     """A list with an attribute."""
 
     total = 0
+
+
+class Weak(Keeping):
+    """As descriptors keep something for each of their owners."""
+
+    def keep(self) -> None:
+        self.calls: Any = weakref.WeakKeyDictionary({self.net[0]: 0})
+        self.queue: Any = queue.PriorityQueue()
+
+    def remember(self, batch: Any) -> float:
+        self.calls[self.net[0]] += 1
+        self.calls[self.net[2]] = self.calls.get(self.net[2], 10) + 1
+        self.queue.put((-self.calls[self.net[0]], "x"))
+        return sum(self.calls.values()) + self.queue.queue[0][0]
+
+
+class Group(Keeping):
+    """Holds on to a group of the optimizer's parameters, and changes it."""
+
+    def remember(self, batch: Any) -> float:
+        if not hasattr(self, "group"):
+            self.group = self.trainer.optimizers[0].param_groups[0]
+        self.group["lr"] *= 0.9
+        return 0.0
+
+
+class Anything:
+    """Has every attribute that it is asked for."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_: self
+
+
+class Permissive(Keeping):
+    def keep(self) -> None:
+        self.anything = Anything()
+
+    def remember(self, batch: Any) -> float:
+        self.anything.calls += 1
+        return self.anything.calls
 
 
 class OnTrainer(Keeping):
