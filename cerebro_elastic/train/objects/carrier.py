@@ -95,7 +95,7 @@ class Carrier:
             return self._immutable(value, path, tuple(self._items(value, path)))
         if kind is frozenset and all(map(_is_key, value)):
             return value
-        if isinstance(value, Enum | torch.device) or name_of(kind) in kinds.VALUES:
+        if isinstance(value, Enum | torch.device) or kind in kinds.VALUE_TYPES:
             return self._immutable(value, path, self._standard(value, path))
         if isinstance(value, tuple) and kind is not tuple:
             return self._immutable(value, path, self._container(value, path))

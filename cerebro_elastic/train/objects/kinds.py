@@ -155,6 +155,7 @@ _VALUES = (
 )  # fmt: skip
 VALUES: dict[str, type] = {name_of(kind): kind for kind in _VALUES}
 """Types without an identity, whose ``__reduce__`` is a call of the type with plain arguments."""
+VALUE_TYPES = frozenset(VALUES.values())
 
 _ITERATORS: tuple[Any, ...] = (
     iter, reversed, enumerate, zip, map, filter,
@@ -203,7 +204,7 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
     Nothing of it is called."""
     kind = type(value)
     iterates = hasattr(kind, "__next__") and not is_users(kind) and not isinstance(value, io.IOBase)
-    if not iterates and name_of(kind) not in VALUES:
+    if not iterates and kind not in VALUE_TYPES:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python is about to take this from its iterators
