@@ -31,7 +31,6 @@ from cerebro_elastic.train import feed, rng
 from cerebro_elastic.train.finite import not_finite
 from cerebro_elastic.train.hidden import HiddenBuffers
 from cerebro_elastic.train.inheriting import options, set_anew
-from cerebro_elastic.train.objects.carrier import Tree
 from cerebro_elastic.train.objects.graph import graph_of_parts
 from cerebro_elastic.train.objects.trees import cloned
 from cerebro_elastic.train.ready_made import Mean, evaluation_pass, train_pass
@@ -189,7 +188,7 @@ class FunctionUnit:
             "optimizer": optimizer,
             "options": self._options,
             **structure,
-            "objects": {name: tree for name, tree in objects.items() if _is_of_use(tree)},
+            "objects": objects if self._whole else self._carried("objects"),
             "files": files,
             "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
             "rng": mine["rng"],
@@ -338,11 +337,6 @@ class FunctionUnit:
                 "ReduceLROnPlateau watches val_loss, which there is not at the end of an epoch: set "
                 "data.valid and validation: epoch, or take another scheduler"
             )
-
-
-def _is_of_use(tree: Tree) -> bool:
-    """Whether an object has attributes, or is a model."""
-    return "plain" not in tree or bool(tree["plain"] or tree["other"])
 
 
 def training_budget(job: UnitJob) -> dict[str, int]:

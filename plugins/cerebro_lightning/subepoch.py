@@ -80,6 +80,8 @@ _REBUILT = (
 _ELSEWHERE = {"attributes", "files", "objects", "others", "rng", "structure"}
 """What of ours is put back on its own."""
 
+_BARE: Tree = {"plain": {}, "other": []}
+
 _COPIED = ("state_dict", "optimizer_states")
 """What is copied while it is loaded. Of the rest a unit takes copies: its input is not its own."""
 
@@ -262,13 +264,14 @@ class SubEpoch:
         structure = self._strategy.changes(allowed=self.ended)
         new = {path for path, change in structure.get("parts", {}).items() if "created" in change}
         objects, files = self._graph.carry(changes_allowed=self.ended, new=new)
-        attributes = [objects.pop(name) for name in names_of(vars(trainer)["callbacks"])]
-        others = {name: tree for name, tree in objects.items() if tree["plain"] or tree["other"]}
+        attributes = [objects.pop(name, _BARE) for name in names_of(vars(trainer)["callbacks"])]
+        if not self._strategy.whole and self.state is not None:  # what this rank has not is handed on
+            objects = {**self.state[OURS].get("objects", {}), **objects}
         state[OURS] = {
             **Carrier().tree(ours),
             "structure": structure,
             "attributes": attributes,
-            "objects": others,
+            "objects": objects,
             "files": files,
             "rng": generators,
         }

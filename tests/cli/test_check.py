@@ -21,15 +21,15 @@ search: {space: {lr: [0.01, 0.001], kind: [plain, counting, wrong]}}
 """
 
 MODEL = """
-from torch import nn
+import os
 
-SEEN = []
+from torch import nn
 
 
 class Counting(nn.Linear):
     def forward(self, input):
-        SEEN.append(1)
-        return super().forward(input) * len(SEEN)
+        os.environ["SEEN"] = str(int(os.environ.get("SEEN", "0")) + 1)
+        return super().forward(input) * int(os.environ["SEEN"])
 
 
 def model(kind):

@@ -20,16 +20,16 @@ from cerebro_elastic.runs.checked import Checked, Exactness, Outcome, unlogged, 
 from cerebro_elastic.runs.folder import run_folder
 
 NET = """
+import os
+
 import torch
 from torch import nn
 
 
 class Counting(nn.Linear):
-    calls = 0
-
     def forward(self, input):
-        Counting.calls += 1
-        return super().forward(input) * (1 + 0.01 * Counting.calls)
+        os.environ["CALLS"] = str(int(os.environ.get("CALLS", "0")) + 1)
+        return super().forward(input) * (1 + 0.01 * int(os.environ["CALLS"]))
 
 
 def model(kind):

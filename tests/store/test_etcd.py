@@ -15,6 +15,13 @@ from cerebro_elastic.testing.etcd_cluster import compact
 from cerebro_elastic.testing.store_contract import StoreContract
 
 
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
+    """One whose history no other test has compacted."""
+    with EmbeddedEtcd(tmp_path_factory.mktemp("etcd") / "data") as server:
+        yield server
+
+
 class TestEtcdStore(StoreContract):
     @pytest.fixture
     def store(  # type: ignore[override]

@@ -81,12 +81,11 @@ class Files:
     def borrowed(self) -> Iterator[None]:
         """A unit is inside. What it imports first is none of its files."""
         self._look()
+        self._put_back()  # a preflight calls constructors, too
         try:
             yield
         finally:
-            carrier = Carrier(strict=False)
-            for file in self._files:
-                _put_back(file, carrier)
+            self._put_back()
 
     @property
     def classes(self) -> dict[str, type]:
@@ -121,6 +120,11 @@ class Files:
         for owner in self.owners:
             if owner.name in changed:
                 filler.variables(owner.thing, changed[owner.name], owner.name)
+
+    def _put_back(self) -> None:
+        carrier = Carrier(strict=False)
+        for file in self._files:
+            _put_back(file, carrier)
 
     def _look(self) -> None:
         """Look for files that have been imported since the last unit."""

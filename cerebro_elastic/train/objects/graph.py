@@ -32,7 +32,7 @@ _HOOKS = (
     "_post_accumulate_grad_hooks",
 )
 _OPTIMIZER_OWN = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) | {"step", "state", "param_groups"}
-NOTHING: Mapping[str, Any] = {"plain": {}, "other": []}
+_NOTHING: Tree = {"plain": {}, "other": []}
 """The tree of an object without attributes."""
 _TENSOR_OWN = frozenset(("_is_param", "_is_buffer", "persistent"))
 
@@ -67,16 +67,19 @@ class Graph:
     ) -> None:
         self._roots, self._known, self._files, self._marks = roots, known, files, marks
         self._births = Survey()
+        self._bare: set[str] = set()
         self._classes = files.classes
         self._births = self._walk()[0].survey
         born = {type(value) for value in self._births.objects.values() if isinstance(value, Enum | tuple)}
         self._classes |= {kinds.name_of(kind): kind for kind in born}
 
     def restore(self, trees: Mapping[str, Tree], files: Mapping[str, Tree], device: torch.device) -> None:
-        """Give everything what ``carry`` took. Raises ``TaskError`` for what is not there any longer."""
+        """Give everything what ``carry`` took; what an earlier version did not take stays. Raises
+        ``TaskError`` for what is not there any longer."""
         filler = Filler(self._births, device, self._known(), self._classes, self._marks)
         for root in self._roots:
-            tree = trees.get(root.name, NOTHING)
+            if (tree := trees.get(root.name)) is None:
+                continue
             try:
                 if isinstance(root.owner, nn.Module):
                     filler.module(root.owner, tree, root.own, root.name)
@@ -108,13 +111,16 @@ class Graph:
     def _walk(self) -> tuple[Carrier, dict[str, Tree], dict[str, Tree]]:
         births = self._births if self._births.objects else None
         carrier = Carrier(self._known(), births, self._marks, self._classes, strict=False)
-        trees = {
+        trees: dict[str, Tree] = {
             root.name: carrier.module(root.owner, root.own, root.name, buffers=root.buffers)
             if isinstance(root.owner, nn.Module)
             else carrier.attributes(self._own(root), root.name)
             for root in self._roots
         }
-        return carrier, trees, self._files.changed(carrier)
+        if births is None:
+            self._bare = {name for name, tree in trees.items() if tree == _NOTHING}
+        kept = {name: tree for name, tree in trees.items() if tree != _NOTHING or name not in self._bare}
+        return carrier, kept, self._files.changed(carrier)
 
     def _own(self, root: Root) -> dict[str, Any]:
         return {name: value for name, value in root.own(root.owner).items() if name not in self._marks}

@@ -103,7 +103,7 @@ def test_plain_values_are_their_own_tree(value: Any) -> None:
 )
 def test_other_containers_fill_what_is_there(value: Any, present: Any) -> None:
     before = type(present)
-    found = trip(value, present)
+    found = trip(value, copy.deepcopy(present))
     assert found == value
     assert type(found) is before
     assert not isinstance(found, deque) or found.maxlen == 2
