@@ -70,7 +70,7 @@ class FunctionTask:
         """Seen by a model without values, and nothing if ``model_fn`` cannot make one."""
         parallelism = choose.make(choice.parallelism, choice.options)
         try:
-            with torch.device("meta"):
+            with self._user.files.borrowed(), torch.device("meta"):
                 parts = self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
         except Exception:  # whatever the user's code needs values for
             return None

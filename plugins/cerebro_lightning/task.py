@@ -73,7 +73,7 @@ class LightningTask:
         """Those that the module brings, seen by one without values; none if that cannot be made."""
         if self._class.configure_callbacks is pl.LightningModule.configure_callbacks:
             return
-        with unit_process(torch.device("cpu")), torch.device("meta"):
+        with self._files.borrowed(), unit_process(torch.device("cpu")), torch.device("meta"):
             try:
                 own = self._build(hparams, seed=0).configure_callbacks()
             except Exception:  # whatever the user's code needs
@@ -91,7 +91,8 @@ class LightningTask:
             refusals.refuse_settings(settings, by, name)
             refusals.precision_of(settings, name)
             refusals.refuse_callbacks(make_callbacks(self._section.callbacks, self._root), by, name)
-            foresight.refuse(lambda: self._build(hparams, seed=0), by, name, choice.ranks)
+            with self._files.borrowed():
+                foresight.refuse(lambda: self._build(hparams, seed=0), by, name, choice.ranks)
         except TaskError as refused:
             return str(refused)
         return None

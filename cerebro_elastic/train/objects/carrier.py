@@ -299,7 +299,7 @@ class Carrier:
             return self._tagged(kind, state | self.module(value, own_attributes, path))
         if kinds.carries_itself(value):
             return self._tagged(kind, self._whole(dict(value.state_dict()), f"{path}/state"))
-        if not kinds.is_simple(kind):
+        if not kinds.is_simple(kind) or kind.__module__ in kinds.CONSTANT:
             return None
         attributes = kinds.attributes_of(value)
         if kinds.is_users(kind):

@@ -16,7 +16,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.train.objects import kinds
@@ -63,6 +65,7 @@ class _Pristine:
     owners: Sequence[Owner]
     trees: Mapping[str, Mapping[str, Tree]]
     survey: Survey
+    arrays: Sequence[Any]
 
 
 _PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
@@ -76,12 +79,13 @@ class Files:
         self._names = frozenset(names)
         self._imported = 0
         self._files: list[_Pristine] = []
+        self.shared = False
+        """Whether something that the config keeps is an array of a file."""
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
         """A unit is inside. What it imports first is none of its files."""
         self._look()
-        self._put_back()  # a preflight calls constructors, too
         try:
             yield
         finally:
@@ -102,6 +106,11 @@ class Files:
     def changed(self, carrier: Carrier) -> dict[str, Tree]:
         """By owner: the trees of what is no longer as it was imported, and the names that are gone."""
         changed: dict[str, Tree] = {}
+        self.shared = any(
+            not carrier.survey.paths.get(id(value), "file ").startswith(("file ", "class "))
+            for file in self._files
+            for value in file.arrays
+        )
         for file in self._files:
             for owner in file.owners:
                 tree = _changes(carrier, owner, file)
@@ -109,11 +118,10 @@ class Files:
                     changed[owner.name] = cloned(tree)
         return changed
 
-    def have_changed(self) -> bool:
-        """Whether there is something to be put back."""
-        carrier = Carrier(strict=False)
-        changes = (_changes(carrier, owner, file) for file in self._files for owner in file.owners)
-        return any(tree["plain"] or tree["gone"] for tree in changes)
+    def survey(self, carrier: Carrier) -> None:
+        """Have ``carrier`` meet all that they keep."""
+        for owner in self.owners:
+            _variables(carrier, owner, owner.own())
 
     def restore(self, filler: Filler, changed: Mapping[str, Tree]) -> None:
         """Give them what ``changed`` had. They are as they were imported."""
@@ -151,8 +159,10 @@ def _lies_below(root: Path, file: str | None) -> bool:
 
 def _pristine(module: ModuleType, carrier: Carrier) -> _Pristine:
     owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
-    trees = {owner.name: cloned(_variables(carrier, owner)) for owner in owners}
-    return _Pristine(owners, trees, carrier.survey)
+    trees = {owner.name: cloned(_variables(carrier, owner, owner.own())) for owner in owners}
+    known = carrier.survey.objects.values()
+    arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
+    return _Pristine(owners, trees, carrier.survey, arrays)
 
 
 def _classes(outer: Any, module: str) -> Iterator[Owner]:
@@ -166,8 +176,7 @@ def _classes(outer: Any, module: str) -> Iterator[Owner]:
             yield from _classes(value, module)
 
 
-def _variables(carrier: Carrier, owner: Owner) -> dict[str, Tree]:
-    own = owner.own()
+def _variables(carrier: Carrier, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
     tree = carrier.attributes(own, owner.name)
     opaque = {name: {TAG: OPAQUE, "value": kinds.name_of(type(own[name]))} for name in tree["other"]}
     return {**tree["plain"], **opaque}
@@ -178,7 +187,8 @@ def _changes(carrier: Carrier, owner: Owner, pristine: _Pristine) -> dict[str, A
     too, has changed only if it is another object."""
     own, before = owner.own(), pristine.trees[owner.name]
     changed = {}
-    for name, tree in _variables(carrier, owner).items():
+    may_be = {name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))}
+    for name, tree in _variables(carrier, owner, may_be).items():
         bound = pristine.survey.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
         if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
             continue
@@ -190,6 +200,11 @@ def _changes(carrier: Carrier, owner: Owner, pristine: _Pristine) -> dict[str, A
 
 
 _NOWHERE = object()
+
+
+def _is_leaf(value: Any, before: Tree) -> bool:
+    """Whether it is the same number or text as before."""
+    return value is before and type(value) in kinds.LEAVES
 
 
 def _is_constant(tree: Tree) -> bool:

@@ -104,7 +104,7 @@ class Graph:
         carrier, trees, files = self._walk()
         if not changes_allowed:
             self._check(carrier, new)
-        if self._files.have_changed():  # and will be put back, while these trees are saved
+        if files or self._files.shared:  # what they keep is put back, while these trees are saved
             trees = cloned(trees)
         return trees, files
 
@@ -119,6 +119,8 @@ class Graph:
         }
         if births is None:
             self._bare = {name for name, tree in trees.items() if tree == _NOTHING}
+            self._files.survey(carrier)
+            return carrier, trees, {}
         kept = {name: tree for name, tree in trees.items() if tree != _NOTHING or name not in self._bare}
         return carrier, kept, self._files.changed(carrier)
 

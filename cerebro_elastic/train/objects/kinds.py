@@ -36,6 +36,9 @@ LEAF_TENSOR = "tensor that requires grad"
 LEAVES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.Size}
 """Types whose values have no parts and no identity."""
 
+CONSTANT = frozenset(("inspect", "logging", "re", "threading", "typing"))
+"""Modules whose objects nobody trains by."""
+
 _PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
 
 
@@ -235,4 +238,5 @@ def is_made_empty(kind: type) -> bool:
 
 def has_state(function: FunctionType) -> bool:
     """Whether a function keeps anything that may change."""
-    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__ or vars(function))
+    closes_over = set(function.__code__.co_freevars) - {"__class__"}
+    return bool(closes_over or function.__defaults__ or function.__kwdefaults__ or vars(function))
