@@ -1,4 +1,4 @@
-"""A stopped run goes on, also with a checkpoint that was damaged meanwhile, and says when its code has changed."""
+"""A stopped run goes on, also with a damaged checkpoint, and says when its code has changed meanwhile."""
 
 from __future__ import annotations
 
