@@ -16,6 +16,7 @@ run: $(STAMP)
 	$(BIN)/cerebro run recipes/digits.yaml
 
 test: $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed $(DEBIAN)/usr/bin/etcd
+	$(BIN)/python -m compileall -qq cerebro_elastic plugins
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-debian test-etcd3 test-nightly
 
@@ -45,7 +46,8 @@ ETCD ?= 1
 chaos: $(STAMP)
 	$(BIN)/python -m cerebro_elastic.testing.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD)
 
-# Bytecode is compiled once at installation: importing torch without it costs seconds every time.
+# Bytecode is compiled once at installation: importing torch without it costs seconds every time. (And ours before
+# the tests, which start some hundred processes, for where an environment variable forbids to write it.)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'

@@ -36,7 +36,7 @@ from cerebro_elastic.store.journal import read_journal
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0
-EPOCHS = 35
+EPOCHS = 16
 STORMY = f"stormy-{uuid.uuid4().hex[:6]}"
 
 
@@ -44,14 +44,15 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, f"waited {DEADLINE} s for {what}"
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 @contextmanager
 def cerebro_run(project: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
     """The command, as a user types it, in a process group of its own."""
-    command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "recipe.yaml")]
+    command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "plain.yaml")]
     command += ["--run-id", run_id, "--epochs", str(EPOCHS), "--home", str(project / "runs")]
+    command += ["--grace", "2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         yield process

@@ -16,7 +16,7 @@ from cerebro_elastic.worker.memory import LIMIT
 pytestmark = pytest.mark.cluster
 
 MODEL = """
-from sklearn.datasets import load_digits
+import numpy as np
 from torch import nn
 
 
@@ -26,8 +26,8 @@ def model(width, depth):
 
 
 def data():
-    digits = load_digits()
-    return {"x": (digits.data[:256] / 16).astype("float32"), "y": digits.target[:256]}
+    random = np.random.default_rng(0)
+    return {"x": random.normal(size=(256, 64)).astype(np.float32), "y": random.integers(10, size=256)}
 """
 
 RECIPE = """

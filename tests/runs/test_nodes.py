@@ -13,9 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 import cerebro_elastic
 from cerebro_elastic.core.events import Event, LeaderChanged, UnitCommitted, UnitFailed
@@ -23,6 +21,7 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.progress import advance
 from cerebro_elastic.core.values import Config, FailureKind, Phase
 from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.registry import import_object
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.folder import RunFolder
@@ -40,7 +39,7 @@ DEADLINE = 60.0
 def becomes(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not (holds := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.1)
     return holds
 
 
@@ -118,7 +117,7 @@ def test_nodes_come_before_and_after_the_controller(
         wait_for(lambda: ledger.node("early") is not None, "a node that comes before its run")
         assert ledger.spec() is None
 
-        command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "recipe.yaml")]
+        command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(project / "plain.yaml")]
         command += ["--run-id", folder.run, "--home", str(project / "runs"), "--etcd", endpoint]
         command += ["--nodes", "1:3", "--epochs", "10000"]
         controller = stack.enter_context(process(command, tmp_path / "controller.log"))
@@ -187,11 +186,7 @@ def test_evaluations_as_units_give_the_metrics_of_validation_at_the_epochs_end(p
     """Two validation partitions of different size, on whichever node is free."""
     (project / "a_model.py").write_text(MODEL)
     (project / "evaluated.yaml").write_text(RECIPE % (project / "evaluated"))
-    digits = load_digits()
-
-    def source() -> dict[str, np.ndarray]:
-        return {"x": (digits.data / 16).astype(np.float32), "y": digits.target}
-
+    source = import_object("a_dataset:load", project)
     prepare(source, str(project / "evaluated"), partitions=2, seed=3, valid=0.2, valid_partitions=2)
     result = cerebro_elastic.run(project / "evaluated.yaml", run_id="evaluated", home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 2

@@ -248,8 +248,7 @@ def test_tensorboard_has_one_curve_for_each_config(record: Record, tmp_path: Pat
         record.commit("c0001", place)
     with record.scribe(TensorBoard(tmp_path / "tb")):
         pass
-    # Files are read in the order of their names: of the second, the process, and a count without leading
-    # zeros.
+    # Files are read in the order of their names: the second, the process, and a count without leading zeros.
     # To start a run again takes longer than this.
     begun = int(time.time())
     while int(time.time()) == begun:
