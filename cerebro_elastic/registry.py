@@ -6,6 +6,7 @@ Asking which names there are imports nothing, so a recipe is checked without imp
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import re
@@ -198,6 +199,21 @@ def place_in(folder: str, error: BaseException) -> str:
 
 def is_own(file: Path, folder: Path) -> bool:
     """Whether a file is the user's: one below ``folder``, where an environment may lie as well."""
-    file, library = file.resolve(), Path(sysconfig.get_path("stdlib")).resolve()
-    below = file.is_file() and file.is_relative_to(folder.resolve()) and not file.is_relative_to(library)
-    return below and not {"site-packages", "dist-packages"} & set(file.parts)
+    if is_library(str(file)):  # nearly all are, and to resolve a path asks the disk for each of its parts
+        return False
+    file = file.resolve()
+    return file.is_file() and file.is_relative_to(folder.resolve()) and not is_library(str(file))
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's, or of a package that was installed, by its path alone."""
+    if "/site-packages/" in file or "/dist-packages/" in file:
+        return True
+    return file.startswith(_standard_library())
+
+
+@functools.cache
+def _standard_library() -> tuple[str, ...]:
+    """Its folder as Python calls it, and where that is."""
+    library = Path(sysconfig.get_path("stdlib"))
+    return f"{library}/", f"{library.resolve()}/"

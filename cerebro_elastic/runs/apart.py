@@ -40,7 +40,7 @@ class Asked:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            process_group=0,  # it ends with its children
+            start_new_session=True,  # it ends with its children
         )
         self._lines: list[bytes] = []
         self._rest = b""

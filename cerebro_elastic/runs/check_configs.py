@@ -45,9 +45,12 @@ def check_configs(recipe: Recipe, points: Sequence[HParams], data: str, extent: 
 
 
 def _make_way() -> None:
+    """To the run's ranks. A session's niceness holds within it; between sessions, as each rank has its own,
+    that of the session itself does."""
     os.nice(19)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    for name, value in (("autogroup", "19"), ("oom_score_adj", "1000")):
+        with suppress(OSError):
+            Path("/proc/self", name).write_text(value)
 
 
 def _device() -> str:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cerebro_elastic.registry import is_own
+from cerebro_elastic.registry import is_library, is_own
 from cerebro_elastic.train.objects import kinds
 from cerebro_elastic.train.objects.carrier import TAG, Carrier, Tree
 from cerebro_elastic.train.objects.filler import Filler
@@ -143,7 +143,7 @@ class Files:
             module
             for name, module in sorted(sys.modules.items())
             if isinstance(module, ModuleType)
-            and (name in self._names or _lies_below(self._root, vars(module).get("__file__")))
+            and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
         ]
         carrier = Carrier(strict=False)
         for module in modules:
@@ -152,9 +152,14 @@ class Files:
         self._files = [_PRISTINE[module] for module in modules]
 
 
-@functools.lru_cache(maxsize=20_000)  # there are thousands of modules, and a unit looks at all
-def _lies_below(root: Path, file: str | None) -> bool:
-    return file is not None and is_own(Path(file), root)
+def _lies_below(root: Path, file: str) -> bool:
+    """There are thousands of modules, and a unit looks at all."""
+    return bool(file) and not is_library(file) and _is_own(file, root)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _is_own(file: str, root: Path) -> bool:
+    return is_own(Path(file), root)
 
 
 def _pristine(module: ModuleType, carrier: Carrier) -> _Pristine:
