@@ -13,8 +13,10 @@ import typer
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.share import Share
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.words import counted
 
@@ -28,7 +30,17 @@ def prepare(
     seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
     valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
     test: Annotated[str, typer.Option(help="The same for a test after the run.")] = "0",
-    labels: Annotated[list[str] | None, typer.Option(help="Columns that may hold no NaN.")] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option(help="Columns that may hold no NaN.", show_default="all")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="Columns to use; the others are left out.", show_default="all")
+    ] = None,
+    features: Annotated[list[str] | None, typer.Option(help="Columns that become one matrix.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The column to predict; the features are all others, or as named.")
+    ] = None,
+    encode: Annotated[list[str] | None, typer.Option(help="Columns of text that become numbers.")] = None,
     rows: Annotated[
         str | None,
         typer.Option(help="module:function, (row, split) -> columns, that makes each row."),
@@ -48,6 +60,9 @@ def prepare(
     from cerebro_elastic.runs.prepare import prepare_dataset, prepare_dataset_rows
 
     watch(submitted_by)
+    selection = Selection(columns, features, label, encode)
+    if rows is not None and selection != Selection():
+        raise DataError("--rows makes the columns: leave --columns, --features, --label and --encode out")
     if rows is None:
         manifest = prepare_dataset(
             source,
@@ -58,6 +73,7 @@ def prepare(
             test=test,
             labels=labels or (),
             root=Path.cwd(),
+            selection=selection,
         )
     else:
         manifest = prepare_dataset_rows(
@@ -119,10 +135,10 @@ def progress_text(progress: Progress, seconds: float) -> str:
 
 
 def _limit(text: str) -> float:
-    found = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text)
-    if found is None or (found[2] and float(found[2]) >= 100):
+    share = percentage(text)
+    if share is None and not text.isdecimal() or share is not None and share >= 1:
         raise DataError(f"--bad is {text!r}: give a number of rows, or a share below 100% such as 1%")
-    return float(found[1]) if found[1] else float(found[2]) / 100
+    return float(text) if share is None else share
 
 
 def _share(text: str) -> Share:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +17,10 @@ VERSION = 1
 NAME = "manifest.json"
 
 Split: TypeAlias = Literal["train", "valid", "test"]
+Category: TypeAlias = str | int | bool
+Vocabulary: TypeAlias = Mapping[str, Sequence[Category]]
+"""By column the categories in the order of their codes."""
+
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
@@ -52,13 +57,17 @@ class PartitionFiles:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a dataset holds. ``seed`` is that of the one shuffle before the split into partitions. ``test`` is
-    for whoever judges the result of a run, which itself does not read it."""
+    for whoever judges the result of a run, which itself does not read it. ``vocabulary`` has the categories
+    of each column that was encoded: code 0 stands for the first. ``features`` are the source's columns that the
+    column of that name is made of."""
 
     columns: tuple[Column, ...]
     train: tuple[PartitionFiles, ...]
     valid: tuple[PartitionFiles, ...]
     seed: int
     test: tuple[PartitionFiles, ...] = ()
+    vocabulary: Vocabulary = field(default_factory=dict)
+    features: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -75,8 +84,8 @@ class Manifest:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     def _document(self) -> dict[str, Any]:
-        document = asdict(self)
-        return document if self.test else {key: document[key] for key in document if key != "test"}
+        absent = {key for key in ("test", "vocabulary", "features") if not getattr(self, key)}
+        return {key: value for key, value in asdict(self).items() if key not in absent}
 
     def to_json(self) -> bytes:
         document = {"version": VERSION, "digest": self.digest, **self._document()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.check import check_columns, check_labels, columns_of
+from cerebro_elastic.data.check import check_columns, check_finite, columns_of
 from cerebro_elastic.data.layout import column_path, npy_header
 from cerebro_elastic.data.manifest import (
     NAME,
@@ -20,8 +20,9 @@ from cerebro_elastic.data.manifest import (
     is_prepared,
     read_manifest,
 )
+from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
-from cerebro_elastic.data.splits import Deal, Index, deal_rows, read_splits
+from cerebro_elastic.data.splits import Deal, Held, Index, deal_rows, read_splits
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import (
     CHUNK,
@@ -33,6 +34,8 @@ from cerebro_elastic.files import (
     translated,
     write,
 )
+
+_HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
 
 Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
 
@@ -47,32 +50,43 @@ def prepare(
     valid_partitions: int = 1,
     test: float | Source = 0.0,
     labels: tuple[str, ...] = (),
+    selection: Selection = Selection(),  # noqa: B008  # frozen
 ) -> Manifest:
     """Write ``source`` as a dataset to the URL ``destination``; the same input gives the same bytes.
 
     Rows are shuffled once with ``seed`` and dealt to ``partitions`` training partitions whose sizes
     differ by at most one. Validation data are the fraction ``valid`` of the shuffled rows, or a
     source of their own, whose order is kept; what a source function returns as ``valid`` goes
-    before a fraction. ``test`` is held out in the same way, for after the run. ``labels`` are the columns
-    that may not hold NaN (default: those named y, label, labels or target).
+    before a fraction. ``test`` is held out in the same way, for after the run. ``selection`` says which columns
+    are used. ``labels`` are the columns that may not hold NaN or infinite values (default: all).
 
     A destination that holds this very dataset is reused, one that holds another is refused.
     Raises ``DataError`` for input that cannot be used, ``DiskFull`` if there is no space.
     """
-    train, *held = read_splits(source, valid, test)
-    check_columns(train, "the training data")
-    check_labels(train, labels)
-    for what, data in zip(("validation", "test"), held, strict=True):
-        if not isinstance(data, float):
-            check_columns(data, f"the {what} data", like=train)
-            check_labels(data, labels)
+    given, *others = read_splits(source, valid, test)
+    vocabulary = selection.vocabulary(given, "the training data")
+
+    def usable(columns: Columns, what: str, like: Columns | None = None) -> Columns:
+        selected = selection.select(columns, vocabulary, what)
+        check_columns(selected, what, like)
+        check_finite(selected, labels, what, selection.feature_names(columns))
+        return selected
+
+    train = usable(given, "the training data")
+    held_out: dict[Split, Held] = {
+        split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
+        for (split, what), data in zip(_HELD_OUT.items(), others, strict=True)
+    }
     numbers: dict[Split, int] = {"train": partitions, "valid": valid_partitions}
-    deals = deal_rows(train, {"valid": held[0], "test": held[1]}, numbers, seed)
-    return _store(destination, train, deals, seed)
+    deals = deal_rows(train, held_out, numbers, seed)
+    features = selection.feature_names(given)
+    described = Manifest(columns_of(train), (), (), seed, vocabulary=vocabulary, features=features)
+    return _store(destination, described, deals)
 
 
-def _store(url: str, columns: Columns, deals: list[Deal], seed: int) -> Manifest:
-    """Write the dataset unless it is there; there it must be the same."""
+def _store(url: str, described: Manifest, deals: list[Deal]) -> Manifest:
+    """Write the dataset, of which all but the partitions is ``described``, unless it is there; there it must
+    be the same."""
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
         there = is_prepared(root)
@@ -81,7 +95,7 @@ def _store(url: str, columns: Columns, deals: list[Deal], seed: int) -> Manifest
         for deal in deals:
             splits[deal.split].append(_keep_partition(root, deal, keep))
         train, valid, test = map(tuple, splits.values())
-        manifest = Manifest(columns_of(columns), train, valid, seed, test)
+        manifest = replace(described, train=train, valid=valid, test=test)
         if not there:
             write(root / NAME, [manifest.to_json()])
     if there and (other := read_manifest(url).digest) != manifest.digest:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.check import LABELS, check_columns, columns_of
+from cerebro_elastic.data.check import check_columns, columns_of, not_finite
 from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError
@@ -59,7 +59,8 @@ class Made:
 
 
 def make_rows(function: RowFunction, rows: Rows, labels: Sequence[str], seed: int, root: str) -> Made:
-    """Apply ``function``. A row at which it raises, or whose label is NaN, is bad; rows that differ in
+    """Apply ``function``. A row at which it raises, or that has a NaN or infinite value, is bad
+    (``labels``: only these columns are looked at); rows that differ in
     columns, types or shapes are a ``DataError``. ``root`` is the folder of the user's code, for messages."""
     made: list[tuple[int, Columns]] = []
     bad: list[BadRow] = []
@@ -68,7 +69,7 @@ def make_rows(function: RowFunction, rows: Rows, labels: Sequence[str], seed: in
         try:
             found = function({name: column[at] for name, column in rows.columns.items()}, rows.split)
             columns = {name: np.asarray(value) for name, value in dict(found).items()}
-            _check_labels(columns, labels)
+            _check_finite(columns, labels)
         except (Exception, SystemExit) as exc:
             why = f"{type(exc).__name__}: {exc} (at {place_in(root, exc)})"
             bad.append(BadRow(rows.split, number, redacted(why)))
@@ -83,10 +84,10 @@ def _seed(seed: int, split: Split, number: int) -> None:
     np.random.seed(int.from_bytes(digest[:4]))
 
 
-def _check_labels(columns: Columns, labels: Sequence[str]) -> None:
-    for name in labels or [name for name in LABELS if name in columns]:
-        if columns[name].dtype.kind in "fc" and np.isnan(columns[name]).any():
-            raise ValueError(f"the label {name!r} is NaN")
+def _check_finite(columns: Columns, labels: Sequence[str]) -> None:
+    for name in labels or columns:
+        if len(not_finite(columns[name][np.newaxis])):
+            raise ValueError(f"{name!r} is NaN or infinite")
 
 
 def _stacked(made: Sequence[tuple[int, Columns]]) -> Columns:

@@ -1,13 +1,13 @@
 """What `prepare` reads: named columns of numpy arrays, from files at any fsspec URL or a function.
 
-Local ``.npy`` columns are memory-mapped; everything else is held in memory once. CSV and Parquet are
-read by pyarrow (extra ``parquet``), always: another reader would infer other dtypes.
+Local ``.npy`` columns are memory-mapped; everything else is held in memory once.
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -15,9 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.errors import DataError, MissingExtra
-from cerebro_elastic.files import CHUNK, Place, expand, locate, open_read, redacted, translated
+from cerebro_elastic.data.tables import read_tables
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import CHUNK, Place, exists, expand, locate, open_read, redacted, sizes, translated
 from cerebro_elastic.registry import place_in
+
+_KINDS = 3
+"""So many kinds of files are named."""
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
@@ -80,12 +84,25 @@ def _expand(name: str) -> list[Place]:
     place = _locate(name)
     with translated(DataError, f"cannot read {name}"):
         found = expand(place, lambda path: _suffix(path) in _READERS)
-    if not found:
-        raise DataError(
-            f"{redacted(name)} does not exist, or has no file of a known kind: give a file, a folder or a "
-            f"glob of {', '.join(sorted(_READERS))}"
-        )
+        if not found:
+            raise DataError(
+                f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
+                f"{', '.join(sorted(_READERS))}, or a Python function 'module:name' that returns "
+                "{column: array}"
+            )
     return found
+
+
+def _nothing_known(place: Place) -> str:
+    """Why no file of a known kind is at ``place``."""
+    try:
+        kinds = Counter(_suffix(path) or "without a suffix" for path in sizes(place))
+    except (FileNotFoundError, NotADirectoryError):
+        kinds = Counter()
+    if not kinds:
+        return "has no files" if exists(place) else "does not exist"
+    there = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+    return f"has no file of a known kind at its top, but in all {there}"
 
 
 def _locate(name: str) -> Place:
@@ -123,50 +140,10 @@ def _npz_columns(files: list[Place]) -> Columns:
         return {name: archive[name] for name in archive.files}
 
 
-def _csv_columns(files: list[Place]) -> Columns:
-    return _table_columns(files, "csv")
-
-
-def _parquet_columns(files: list[Place]) -> Columns:
-    return _table_columns(files, "parquet")
-
-
-def _table_columns(files: list[Place], kind: str) -> Columns:
-    try:
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as exc:
-        raise MissingExtra(f"reading {kind} needs pyarrow: pip install 'cerebro-elastic[parquet]'") from exc
-    read = pyarrow.csv.read_csv if kind == "csv" else pyarrow.parquet.read_table
-    tables = []
-    for place in files:
-        with _opened(place) as file:
-            tables.append(read(file))
-    table = pa.concat_tables(tables)
-    return {name: _table_column(name, table.column(name)) for name in table.column_names}
-
-
-def _table_column(name: str, column: Any) -> NDArray[Any]:
-    """A pyarrow column as an array; lists of one length become an axis of their own."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    shape = [len(values)]
-    while isinstance(values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
-        lengths = pc.unique(pc.list_value_length(values)).to_pylist()
-        if len(lengths) != 1 or lengths[0] is None:
-            raise DataError(f"column {name!r} has lists of lengths {lengths}: all must have one length")
-        values = values.flatten()
-        shape.append(lengths[0])
-    array: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(shape)
-    return array
-
-
 _READERS: Mapping[str, Callable[[list[Place]], Columns]] = {
     ".npy": _npy_columns,
     ".npz": _npz_columns,
-    ".csv": _csv_columns,
-    ".parquet": _parquet_columns,
+    ".csv": read_tables,
+    ".tsv": read_tables,
+    ".parquet": read_tables,
 }

@@ -38,11 +38,16 @@ def read_splits(source: Source, valid: float | Source, test: float | Source) -> 
         raise DataError(
             "the source brings validation data of its own, and `valid` names others: leave one out"
         )
-    return train, _held(valid) if own is None else own, _held(test)
+    return train, _held("valid", valid) if own is None else own, _held("test", test)
 
 
-def _held(named: float | Source) -> Held:
-    return float(named) if isinstance(named, int | float) else read_source(named)[0]
+def _held(key: str, named: float | Source) -> Held:
+    if isinstance(named, int | float):
+        return float(named)
+    try:
+        return read_source(named)[0]
+    except DataError as exc:
+        raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 
 
 def deal_rows(

@@ -83,12 +83,30 @@ Scheduler: TypeAlias = Annotated[str, BeforeValidator(_installed), registered("c
 """The name of a scheduling policy for live runs."""
 
 
+def _names(value: object) -> object:
+    """A list of different names, or one alone."""
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list | tuple) and len(set(map(str, names))) < len(names):
+        raise ValueError("a name stands there twice")
+    return names
+
+
+def percentage(text: str) -> float | None:
+    """``20%`` as 0.2; ``None`` for what is no percentage."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    return None if found is None else float(found[1]) / 100
+
+
 def _validation_data(value: object) -> float | str:
     """A share of the rows, or a source of its own."""
-    value = _url(value)
-    if isinstance(value, str) or (isinstance(value, int | float) and 0 <= value < 1):
-        return value
-    raise ValueError("the share of rows kept for validation, from 0 to below 1, or a source of its own")
+    share = percentage(value) if isinstance(value, str) else value
+    if share is None:
+        return str(_url(value))
+    if isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1:
+        return share
+    raise ValueError(
+        "the share of rows kept for validation, from 0 to below 1 or such as 20%, or a source of its own"
+    )
 
 
 def _url(value: object) -> object:
@@ -125,6 +143,7 @@ Partitions: TypeAlias = Annotated[int, Field(ge=1, le=50_000)]
 """A unit that is split is several visits of its epoch, hence fewer than five digits can count."""
 PerHost: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 """Processes or threads on one machine."""
+Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_names)]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
 Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]

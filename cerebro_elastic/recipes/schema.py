@@ -27,6 +27,7 @@ from cerebro_elastic.recipes.fields import (
     Callback,
     Endpoints,
     Epochs,
+    Names,
     NodeRange,
     Nodes,
     Partitions,
@@ -120,11 +121,15 @@ def _task_section(value: object, _: object) -> AnyTask:
     return _SECTIONS.get(value["kind"], TaskSection).model_validate(value)
 
 
+OF_SOURCE = frozenset({"partitions", "valid", "labels", "columns", "features", "label", "encode"})
+"""Keys of ``data`` that are settled once a dataset is prepared."""
+
+
 class Data(Section):
     """Where the data are and how batches are made of them.
 
     ``url`` names a dataset that ``cerebro prepare`` wrote; ``source`` (a file, a URL, or a function
-    ``module:name``) is prepared by the run itself: ``partitions``, ``valid`` and ``labels`` belong to it.
+    ``module:name``) is prepared by the run itself: the keys up to ``encode`` belong to it.
     ``license`` is what the data are under, for the cards of models that are trained on them.
     """
 
@@ -132,7 +137,11 @@ class Data(Section):
     source: Url | None = None
     partitions: Partitions = 4
     valid: ValidationData = 0.2
-    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    labels: Names = ()
+    columns: Names | None = None
+    features: Names | None = None
+    label: str | None = None
+    encode: Names | None = None
     batch_size: Positive = 32
     layout: Literal["tuple", "dict"] = "tuple"
     shuffle: bool = True
@@ -145,9 +154,11 @@ class Data(Section):
     def _one_origin(self) -> Data:
         if (self.url is None) == (self.source is None):
             raise ValueError("needs exactly one of `url` (a prepared dataset) and `source` (data to prepare)")
-        misplaced = ", ".join(sorted(self.model_fields_set & {"partitions", "valid", "labels"}))
+        misplaced = ", ".join(sorted(self.model_fields_set & OF_SOURCE))
         if self.url is not None and misplaced:
             raise ValueError(f"{misplaced}: settled when the dataset at `url` was prepared; remove it here")
+        if self.columns is not None and self.features is not None:
+            raise ValueError("`features` names the columns to use: give it or `columns`, not both")
         return self
 
 
@@ -243,8 +254,8 @@ class Recipe(Section):
 
     def resolved(self) -> dict[str, Any]:
         """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""
-        prepared = {"partitions", "valid", "labels"} if self.data.url is not None else set()
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"data": prepared})
+        prepared = OF_SOURCE if self.data.url is not None else frozenset()
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"data": set(prepared)})
 
     @property
     def digest(self) -> str:

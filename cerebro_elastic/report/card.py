@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jinja2 import Environment, PackageLoader
 
@@ -16,6 +16,8 @@ _MEANINGS = {
     "model.ckpt": "a Lightning checkpoint: weights, hyper-parameters, optimizers, schedulers, counters",
     "record.json": "this card for machines: the recipe, the metrics of all epochs, the whole visit log",
 }
+_SHOWN = 20
+"""So many columns and categories are listed; all are in the record."""
 
 
 def card(
@@ -33,10 +35,13 @@ def card(
     files: Sequence[str],
     lost: Sequence[str],
     record: RecordHead | None,
+    features: Sequence[str],
+    vocabulary: Mapping[str, Sequence[str | int | bool]],
 ) -> str:
     """Markdown. ``at`` is the config at the end of the exported epoch, ``ref`` its state, to which the
     ``visits`` led; ``load`` is Python code that uses the ``files``; ``lost`` is what these do not carry.
-    ``record`` is where the run's record ended."""
+    ``record`` is where the run's record ended. ``features`` are the columns of the matrix of that name, and
+    ``vocabulary`` has the categories of encoded columns by code."""
     environment = Environment(
         loader=PackageLoader("cerebro_elastic.report", "."),
         autoescape=False,
@@ -65,5 +70,8 @@ def card(
         files=files,
         lost=lost,
         record=record,
+        features=features,
+        vocabulary={name: list(categories) for name, categories in vocabulary.items()},
+        shown=_SHOWN,
         meanings=_MEANINGS,
     )

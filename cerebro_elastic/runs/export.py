@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from safetensors.torch import save_file
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.lineage import history
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, RecordHead, Visit
-from cerebro_elastic.errors import RunError, TaskError
-from cerebro_elastic.files import translated
+from cerebro_elastic.data.manifest import Manifest, check_unchanged
+from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
+from cerebro_elastic.files import redacted, translated
 from cerebro_elastic.process import is_alive
 from cerebro_elastic.report.card import card
 from cerebro_elastic.report.results import ConfigResult, epoch_ends, gather
@@ -54,12 +56,16 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
     picked = _pick(result, result.config(config) if config is not None else result.best)
     check_here(result, modules=result.spec.root, checkpoint=picked.ref.url)
     exported = _exported(result, picked)
+    manifest = _manifest(result)
+    if manifest is None:
+        unknown = f"what the data's columns and codes stand for: {redacted(result.spec.data)} cannot be read"
+        exported = replace(exported, not_carried=(*exported.not_carried, unknown))
     with translated(RunError, f"cannot write to {folder}"):
         temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
         _remove_left(temporary)
         temporary.mkdir(parents=True)
         try:
-            _write(temporary, exported, result, picked)
+            _write(temporary, exported, result, picked, manifest)
             temporary.replace(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -117,9 +123,18 @@ def _exported(result: RunResult, picked: Picked) -> Exported:
     )
 
 
-def _write(folder: Path, exported: Exported, result: RunResult, picked: Picked) -> None:
+def _manifest(result: RunResult) -> Manifest | None:
+    """The dataset's, if it is still there as it was."""
+    with suppress(DataError, StorageError):
+        return check_unchanged(result.spec.data, result.spec.data_digest)
+    return None
+
+
+def _write(
+    folder: Path, exported: Exported, result: RunResult, picked: Picked, manifest: Manifest | None
+) -> None:
     weights = {name: weight.contiguous().clone() for name, weight in exported.weights.items()}
-    record = _record(result, picked, exported.not_carried)
+    record = _record(result, picked, exported.not_carried, manifest)
     (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     save_file(weights, folder / MODEL, metadata={"format": "pt"})
     shutil.copymode(folder / RECORD, folder / MODEL)  # the library would keep it from others
@@ -139,13 +154,24 @@ def _write(folder: Path, exported: Exported, result: RunResult, picked: Picked) 
         files=sorted(path.name for path in folder.iterdir()),
         lost=exported.not_carried,
         record=result.head,
+        features=manifest.features if manifest is not None else (),
+        vocabulary=manifest.vocabulary if manifest is not None else {},
     )
     (folder / CARD).write_text(text, encoding="utf-8")
 
 
-def _record(result: RunResult, picked: Picked, lost: Sequence[str]) -> dict[str, Any]:
+def _record(
+    result: RunResult, picked: Picked, lost: Sequence[str], manifest: Manifest | None
+) -> dict[str, Any]:
     """Where the model comes from, for machines."""
     row, spec = picked.row, result.spec
+    data = {"url": spec.data, "digest": spec.data_digest, "license": result.recipe.data.license}
+    if manifest is not None:
+        data |= {
+            "columns": [asdict(column) for column in manifest.columns],
+            "features": manifest.features,
+            "vocabulary": manifest.vocabulary,
+        }
     return {
         "run": spec.plan.run,
         "config": row.config,
@@ -154,7 +180,7 @@ def _record(result: RunResult, picked: Picked, lost: Sequence[str]) -> dict[str,
         "metrics": [dict(metrics) for metrics in row.curve],
         "seed": spec.plan.seed,
         "recipe": dict(spec.recipe),
-        "data": {"url": spec.data, "digest": spec.data_digest, "license": result.recipe.data.license},
+        "data": data,
         "code": dict(spec.code),
         "state": asdict(picked.ref),
         "visits": [asdict(visit) for visit in picked.visits],

@@ -9,9 +9,11 @@ from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.share import Share
 from cerebro_elastic.data.sources import Source
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import import_object, is_reference
 
 
@@ -25,6 +27,7 @@ def prepare_dataset(
     labels: Sequence[str],
     root: Path,
     test: float | str = 0.0,
+    selection: Selection = Selection(),  # noqa: B008  # frozen
 ) -> Manifest:
     """``data.prepare`` with its sources by name: a path (relative to ``root``), a URL, or a function
     ``module:name`` that is imported from ``root``. ``valid`` and ``test`` are fractions or such names."""
@@ -36,6 +39,7 @@ def prepare_dataset(
         valid=_fraction_or_source(valid, root),
         test=_fraction_or_source(test, root),
         labels=tuple(labels),
+        selection=selection,
     )
 
 
@@ -85,6 +89,7 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
         valid=data.valid,
         labels=data.labels,
         root=recipe.root,
+        selection=Selection(data.columns, data.features, data.label, data.encode),
     )
 
 
@@ -96,8 +101,9 @@ def import_sources(recipe: Recipe) -> None:
 
 
 def _fraction_or_source(valid: float | str, root: Path) -> float | Source:
+    share = percentage(str(valid))
     try:
-        return float(valid)
+        return float(valid) if share is None else share
     except ValueError:
         return _source(str(valid), root)
 

@@ -363,13 +363,24 @@ CHECKED = {
         ":load",
         ":nan",
         "DataError",
-        "label column 'y' holds NaN in 1 of 20 rows, first in",
+        "column 'y' of the training data holds NaN in 1 of 20 rows (",
     ),
+    "features and columns": (
+        "valid: 0.2",
+        "features: [x], columns: [x]",
+        "RecipeError",
+        "`features` names the columns to use",
+    ),
+    "a column twice": ("valid: 0.2", "features: [x, x]", "RecipeError", "a name stands there twice"),
+    "no such feature": ("valid: 0.2", "features: [z]", "DataError", "there is no column 'z' for `features`"),
+    "too large a share": ("valid: 0.2", "valid: 120%", "RecipeError", "from 0 to below 1 or such as 20%"),
+    "validation data that are not there": ("valid: 0.2", "valid: gone.csv", "DataError", "`valid` is neither"),
+
     "no such label": ("valid: 0.2", "labels: [z]", "DataError", "there is no column 'z' for `labels`"),
     "a source that raises": (":load", ":raises", "DataError", "a_users_data.py:24: KeyError: 'images'"),
     "a source that exits": (":load", ":exits", "DataError", "a_users_data.py:28: SystemExit: 3"),
     "a source of nothing": (":load", ":nothing", "DataError", "must return {column: array}"),
-    "words": (":load", ":words", "DataError", "column 'x' of the training data has dtype"),
+    "words": (":load", ":words", "DataError", "column 'x' of the training data has text"),
     "no such file": ("a_users_data:load", "no.npz", "DataError", "no.npz does not exist"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
 from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.errors import DataError, DiskFull
 
 ROWS = 23
@@ -116,7 +118,7 @@ def test_every_source_gives_the_same_dataset(write_source: Callable[[Path], Any]
 def test_csv_gives_a_column_per_field(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,b,y\n1,0.5,0\n2,,1\n3,2.5,0\n")
     url = str(tmp_path / "out")
-    manifest = prepare(tmp_path / "in.csv", url, partitions=1, seed=0)
+    manifest = prepare(tmp_path / "in.csv", url, partitions=1, seed=0, labels=("y",))
     (part,) = rows_of(url, manifest)
     order = np.argsort(part["a"])
     np.testing.assert_array_equal(part["b"][order], [0.5, np.nan, 2.5])
@@ -216,11 +218,16 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no partition": (columns, {"partitions": 0}, "0 training partitions.*at least 1"),
     "too few valid": (columns, {"valid": 0.1, "valid_partitions": 3}, "2 validation rows for 3 partitions"),
     "lengths": (lambda: {"x": X, "y": Y[:5]}, {}, "equally many rows: x has 23, y has 5"),
-    "nan label": (nan_labels, {}, "label column 'y' holds NaN in 1 of 23 rows, first in row 7"),
-    "nan named": (lambda: {"x": X * np.nan}, {"labels": ("x",)}, "label column 'x' holds NaN in 23 of 23"),
+    "nan label": (nan_labels, {}, r"column 'y' of the training data holds NaN in 1 of 23 rows \(7; the first"),
+    "nan feature": (lambda: {"x": X * np.nan, "y": Y}, {}, "column 'x' .* holds NaN in 23 of 23 rows"),
+    "nan named": (lambda: {"x": X * np.nan}, {"labels": ("x",)}, "column 'x' .* holds NaN in 23 of 23"),
+    "infinite": (lambda: {"x": np.where(X == 4, np.inf, X)}, {}, r"column 'x' .* holds infinite values in 1 of 23 rows \(1; "),
+    "nan in valid": (columns, {"valid": nan_labels}, "column 'y' of the validation data holds|must have"),
     "unknown label": (columns, {"labels": ("Y",)}, "no column 'Y'.*choices: x, y"),
     "object": (ragged, {}, "column 'x' of the training data has dtype object.*encode"),
-    "text": (lambda: {"x": np.array(["a"])}, {}, "dtype <U1"),
+    "text": (lambda: {"x": np.array(["a"])}, {}, r"'x' .* has text \('a', ...\): .*`encode: \[x\]`"),
+    "numbers as text": (lambda: {"x": np.array(["1", "2.5"])}, {}, "numbers as text \\('1', '2.5'\\)"),
+    "bytes": (lambda: {"x": np.array([b"a"])}, {}, "values of type bytes"),
     "date": (lambda: {"x": np.array(["2020"], "M8[D]")}, {}, "dtype datetime64"),
     "long double": (lambda: {"x": np.ones(2, np.longdouble)}, {}, "dtype"),
     "scalar": (lambda: {"x": 1.0}, {}, "single number"),
@@ -229,7 +236,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no column": (dict, {}, "no column"),
     "not a mapping": (lambda: X, {}, "returned a ndarray"),
     "beside train": (lambda: {"train": columns(), "test": columns()}, {}, "returned test beside train"),
-    "function fails": (fails, {}, "test_prepare.py:207: OSError: the camera is off"),
+    "function fails": (fails, {}, "test_prepare.py:209: OSError: the camera is off"),
     "absent": ("/nowhere/in.npz", {}, "/nowhere/in.npz does not exist.*folder or a glob"),
     "protocol": ("nonsense://in.npz", {}, "cannot read nonsense://in.npz"),
     "fraction": (columns, {"valid": 1.5}, "valid is 1.5.*from 0"),
@@ -254,7 +261,16 @@ def test_bad_input_is_refused_and_nothing_is_written(
         ("in.json", b"{}", r"kind .json: choose one of .csv, .npy, .npz, .parquet"),
         ("in.npz", b"not a zip", "cannot read .*in.npz"),
         ("in.npy", b"\x93NUMPY\x01", "cannot read .*in.npy"),
-        ("in.csv", b"a,b\n1,red\n2,blue\n", "column 'b'.*dtype object"),
+        ("in.csv", b"a,b\n1,red\n2,blue\n", r"column 'b' .* has text \('red', 'blue', ...\).*`encode: \[b\]`"),
+        ("in.csv", b"a,b\n1,3\n2,?\n5,4\n", r"column 'b' .* has numbers, but '\?' in 1 of 3 rows \(1; the"),
+        ("in.csv", b"a,b\n1,red\n2,\n,blue\n", "column 'a' .* holds NaN|column 'b' .* has text"),
+        ("in.csv", b"a,b\n1,true\n2,\n", r"column 'b' of the training data has no value in 1 of 2 rows \(1;"),
+        ("in.csv", b"a,b\n1,\n2,\n", "column 'b' of the training data is empty"),
+        ("in.csv", b"a,b\n1,1e999\n2,3\n", "column 'b' .* holds infinite values in 1 of 2 rows"),
+        ("in.csv", b"a,b\n", r"in.csv has no rows, only the names of its columns"),
+        ("in.csv", b"a,b,a\n1,2,3\n", "in.csv has the column 'a' more than once"),
+        ("in.csv", b"a,b\n1,2\n1,2,3\n", "cannot read .*in.csv.*Expected 2 columns, got 3"),
+        ("in.csv", "a,b\n1,München\n".encode("latin-1"), "column 'b' .* values of type bytes"),
         ("in.csv", b"", "cannot read .*in.csv"),
         ("in.parquet", b"PAR1", "cannot read .*in.parquet"),
     ],
@@ -263,6 +279,63 @@ def test_a_file_that_cannot_be_used_is_named(name: str, content: bytes, message:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         prepare(tmp_path / name, str(tmp_path / "out"), partitions=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("in.csv", "a;b;y\n1;0.5;0\n2;1.5;1\n"),
+        ("in.csv", "\ufeffa,b,y\n1,0.5,0\n2,1.5,1\n"),
+        ("in.csv", '"a","b","y"\r\n1,0.5,0\r\n2,1.5,1\r\n'),
+        ("in.tsv", "a\tb\ty\n1\t0.5\t0\n2\t1.5\t1\n"),
+    ],
+)
+def test_tables_as_spreadsheets_write_them(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, newline="")
+    manifest = prepare(tmp_path / name, str(tmp_path / "out"), partitions=1, seed=0)
+    assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<i8"), ("b", "<f8"), ("y", "<i8")]
+
+
+def test_a_column_of_several_files_may_have_whole_numbers_in_one_and_floats_in_another(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("a,y\n1,0\n")
+    (tmp_path / "in" / "2.csv").write_text("a,y\n0.5,1\n")
+    manifest = prepare(tmp_path / "in", str(tmp_path / "out"), partitions=1, seed=0)
+    assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<f8"), ("y", "<i8")]
+    (tmp_path / "in" / "3.csv").write_text("y\n1\n")
+    with pytest.raises(DataError, match=r"column 'a' .* holds NaN in 1 of 3 rows \(2; "):
+        prepare(tmp_path / "in", str(tmp_path / "other"), partitions=1, seed=0)
+
+
+def test_parquet_knows_decimals_and_categories(tmp_path: Path) -> None:
+    table = pa.table({
+        "price": pa.array([Decimal("1.50"), Decimal("2.25")]),
+        "kind": pa.array(["a", "b"]).dictionary_encode(),
+    })
+    pa.parquet.write_table(table, tmp_path / "in.parquet")
+    manifest = prepare(
+        tmp_path / "in.parquet", str(tmp_path / "out"), partitions=1, seed=0, selection=Selection(encode=["kind"])
+    )
+    (part,) = rows_of(str(tmp_path / "out"), manifest)
+    assert sorted(part["price"]) == [1.5, 2.25]
+    assert manifest.vocabulary == {"kind": ["a", "b"]}
+
+
+def test_a_folder_of_images_says_what_it_has(tmp_path: Path) -> None:
+    for name in ("cat/1.png", "cat/2.png", "dog/1.jpg"):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match=r"no file of a known kind at its top, but in all 2 \.png, 1 \.jpg"):
+        prepare(tmp_path / "photos", str(tmp_path / "out"), partitions=1, seed=0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty has no files: give a file"):
+        prepare(tmp_path / "empty", str(tmp_path / "out"), partitions=1, seed=0)
+
+
+def test_validation_data_that_cannot_be_read_are_named_by_their_key(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"`valid` is neither a share of the rows, such as 20%, nor data: .*gone"):
+        prepare(columns, str(tmp_path / "out"), partitions=1, seed=0, valid="gone.npz")
 
 
 def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:

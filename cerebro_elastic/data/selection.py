@@ -1,0 +1,140 @@
+"""Which columns of a source become which columns of the dataset: one matrix of features, one vector of
+labels, and text as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.data.check import FEATURES, check_column, check_given, check_lengths
+from cerebro_elastic.data.manifest import Category, Vocabulary
+from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.errors import DataError, did_you_mean
+
+_INDEX = ("", "Unnamed: 0", "__index_level_0__")
+_LARGEST_EXACT = 2**24
+"""Up to here float32 has every whole number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a source's columns is used, and how.
+
+    ``columns`` are kept (``None``: all). Those in ``encode`` (text, whole numbers) become codes: int64, in
+    the sorted order of the categories. ``features`` become one float32 matrix of that name; with a ``label``
+    alone these are all the others. ``label`` becomes one vector, of int64 if it has whole numbers or codes,
+    else of float32.
+    """
+
+    columns: Sequence[str] | None = None
+    features: Sequence[str] | None = None
+    label: str | None = None
+    encode: Sequence[str] | None = None
+
+    def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
+        """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
+        return {name: _categories(name, _known(columns, name, "encode"), what) for name in self.encode or ()}
+
+    def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
+        """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a matrix,
+        or hold what the ``vocabulary`` has not."""
+        if columns:
+            check_lengths(columns, what)
+        kept = {name: _known(columns, name, "columns") for name in self.columns or columns}
+        for name, categories in vocabulary.items():
+            kept[name] = _codes(name, _known(kept, name, "encode"), categories, what)
+        if self.label is None and self.features is None:
+            return kept
+        if self.label == FEATURES:
+            raise DataError(f"the label is {FEATURES!r}, which is the name of the matrix: rename the column")
+        if self.label in (self.features or ()):
+            raise DataError(f"the label {self.label!r} is among the `features`: remove it there")
+        if self.label is None:
+            return {FEATURES: _matrix(self._features(kept), what)}
+        label = _vector(self.label, _known(kept, self.label, "label"), what)
+        return {FEATURES: _matrix(self._features(kept), what), self.label: label}
+
+    def feature_names(self, columns: Columns) -> tuple[str, ...]:
+        """What the columns of the matrix are, from left to right; ``a[0]``, ``a[1]`` if ``a`` has vectors."""
+        if self.label is None and self.features is None:
+            return ()
+        return tuple(
+            name if column.ndim == 1 else f"{name}[{at}]"
+            for name, column in self._features({name: columns[name] for name in self.columns or columns}).items()
+            for at in range(1 if column.ndim == 1 else column.shape[1])
+        )
+
+    def _features(self, kept: Columns) -> Columns:
+        if self.features is not None:
+            return {name: _known(kept, name, "features") for name in self.features}
+        features = {name: column for name, column in kept.items() if name != self.label}
+        # An index that pandas has written tells rows apart, and is nothing to learn from.
+        if index := [name for name in features if name in _INDEX]:
+            raise DataError(
+                f"column {index[0]!r} seems to be an index that pandas has written: name the `features`, or "
+                "the `columns` to use"
+            )
+        return features
+
+
+def _known(columns: Columns, name: str, key: str) -> NDArray[Any]:
+    if name not in columns:
+        raise DataError(f"there is no column {name!r} for `{key}`: {did_you_mean(name, columns)}")
+    return columns[name]
+
+
+def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
+    if column.ndim != 1:
+        raise DataError(
+            f"column {name!r} of {what} has shape {column.shape}: only single values can be encoded"
+        )
+    values = column.tolist()
+    check_given(name, values, what)
+    kinds = {type(value) for value in values}
+    if len(kinds) != 1 or not kinds <= {str, int, bool}:
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(
+            f"column {name!r} of {what} has values of type {found}: only text or whole numbers can be encoded"
+        )
+    return sorted(set(values))
+
+
+def _codes(name: str, column: NDArray[Any], categories: Sequence[Category], what: str) -> NDArray[np.int64]:
+    numbers = {category: number for number, category in enumerate(categories)}
+    values = column.tolist()
+    check_given(name, values, what)
+    if other := [value for value in values if value not in numbers]:
+        raise DataError(
+            f"column {name!r} of {what} has {other[0]!r} in {len(other)} rows, which the training data have "
+            f"not: {did_you_mean(str(other[0]), map(str, categories))}"
+        )
+    return np.array([numbers[value] for value in values], np.int64)
+
+
+def _matrix(features: Columns, what: str) -> NDArray[np.float32]:
+    if not features:
+        raise DataError(f"{what} have no column for `features`")
+    for name, column in features.items():
+        check_column(name, column, what)
+        if column.ndim > 2 or column.dtype.kind == "c":
+            raise DataError(
+                f"column {name!r} of {what} is {column.dtype}{list(column.shape[1:])}: `features` are "
+                "numbers or vectors of numbers; leave it out, or use a function as the source"
+            )
+        if column.dtype.kind in "iu" and max(abs(int(column.min())), abs(int(column.max()))) > _LARGEST_EXACT:
+            raise DataError(
+                f"column {name!r} of {what} has whole numbers above {_LARGEST_EXACT}, which float32 cannot "
+                "tell apart (an identifier?): leave it out of the `features`, or scale it"
+            )
+    with np.errstate(over="ignore"):  # what is too large is infinite then, and named by the check for that
+        return np.column_stack([column.astype(np.float32) for column in features.values()])
+
+
+def _vector(name: str, column: NDArray[Any], what: str) -> NDArray[Any]:
+    check_column(name, column, what)
+    with np.errstate(over="ignore"):
+        return column.astype(np.int64 if column.dtype.kind in "biu" else np.float32)

@@ -1,0 +1,133 @@
+"""`features`, `label`, `columns`, `encode`: what becomes of a table's columns, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.data.selection import Selection
+from cerebro_elastic.errors import DataError
+
+IRIS = """\
+id,length,width,leaves,species
+900000001,5.1,3.5,3,setosa
+900000002,7.0,3.2,4,versicolor
+900000003,6.3,3.3,5,virginica
+900000004,4.9,3.0,3,setosa
+"""
+
+
+@pytest.fixture
+def iris(tmp_path: Path) -> Path:
+    (tmp_path / "iris.csv").write_text(IRIS)
+    return tmp_path / "iris.csv"
+
+
+def prepared(source: Any, folder: Path, **selection: Any) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
+    """The one partition's columns, its rows in the order of the source, and the manifest."""
+    url = str(folder / "out")
+    manifest = prepare(source, url, partitions=1, seed=0, selection=Selection(**selection))
+    assert read_manifest(url) == manifest
+    files = zip(manifest.columns, manifest.train[0].files, strict=True)
+    return {column.name: np.load(folder / "out" / file.path) for column, file in files}, manifest
+
+
+def test_features_and_label_are_one_matrix_and_one_vector(iris: Path) -> None:
+    columns, manifest = prepared(
+        iris, iris.parent, features=["width", "length"], label="species", encode=["species"]
+    )
+    assert list(columns) == ["features", "species"]
+    assert {name: (c.dtype.str, c.shape) for name, c in columns.items()} == {
+        "features": ("<f4", (4, 2)),
+        "species": ("<i8", (4,)),
+    }
+    order = np.argsort(columns["features"][:, 1])
+    np.testing.assert_array_equal(
+        columns["features"][order], np.array([[3.0, 4.9], [3.5, 5.1], [3.3, 6.3], [3.2, 7.0]], "f4")
+    )
+    assert columns["species"][order].tolist() == [0, 0, 2, 1]
+    assert manifest.vocabulary == {"species": ["setosa", "versicolor", "virginica"]}
+    assert manifest.features == ("width", "length")
+
+
+def test_with_a_label_alone_all_other_columns_are_features(iris: Path) -> None:
+    _, manifest = prepared(
+        iris, iris.parent, columns=["length", "leaves", "species"], label="leaves", encode=["species"]
+    )
+    assert manifest.features == ("length", "species")
+
+
+def test_columns_are_kept_in_the_order_that_is_given(iris: Path) -> None:
+    columns, manifest = prepared(iris, iris.parent, columns=["leaves", "length"])
+    assert [(name, column.dtype.str) for name, column in columns.items()] == [("leaves", "<i8"), ("length", "<f8")]
+    assert (manifest.vocabulary, manifest.features) == ({}, ())
+
+
+def test_vectors_join_the_matrix(tmp_path: Path) -> None:
+    def load() -> dict[str, Any]:
+        return {"a": np.arange(6).reshape(3, 2), "b": np.array([True, False, True]), "y": np.array([0.5, 1, 2])}
+
+    columns, manifest = prepared(load, tmp_path, label="y")
+    assert manifest.features == ("a[0]", "a[1]", "b")
+    assert columns["y"].dtype == np.float32
+    assert sorted(columns["features"].tolist()) == [[0, 1, 1], [2, 3, 0], [4, 5, 1]]
+
+
+def test_validation_data_have_the_codes_of_the_training_data(iris: Path) -> None:
+    valid = iris.with_name("valid.csv")
+    valid.write_text("id,length,width,leaves,species\n1,5,3,3,virginica\n")
+    selection = Selection(features=["length"], label="species", encode=["species"])
+    url = str(iris.parent / "out")
+    manifest = prepare(iris, url, partitions=1, seed=0, valid=str(valid), selection=selection)
+    assert np.load(Path(url) / manifest.valid[0].files[1].path).tolist() == [2]
+    valid.write_text("id,length,width,leaves,species\n1,5,3,3,virginca\n")
+    with pytest.raises(DataError, match="validation data has 'virginca' in 1 row.*did you mean 'virginica'"):
+        prepare(iris, f"{url}2", partitions=1, seed=0, valid=str(valid), selection=selection)
+
+
+def test_whole_numbers_and_truths_are_encoded_too(tmp_path: Path) -> None:
+    def load() -> dict[str, Any]:
+        return {"x": np.array([True, False, True]), "y": np.array([30, 10, 20])}
+
+    columns, manifest = prepared(load, tmp_path, encode=["x", "y"])
+    assert manifest.vocabulary == {"x": [False, True], "y": [10, 20, 30]}
+    assert sorted(zip(columns["x"].tolist(), columns["y"].tolist(), strict=True)) == [(0, 0), (1, 1), (1, 2)]
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown feature": ({"features": ["lenght"]}, "no column 'lenght' for `features`: did you mean 'length'"),
+    "unknown label": ({"label": "class"}, "no column 'class' for `label`"),
+    "unknown column": ({"columns": ["idd"]}, "no column 'idd' for `columns`: did you mean 'id'"),
+    "unknown code": ({"encode": ["kind"]}, "no column 'kind' for `encode`"),
+    "left out": ({"columns": ["length"], "label": "width"}, "no column 'width' for `label`"),
+    "text feature": ({"label": "leaves"}, "column 'species' .* has text|'id' .* whole numbers above"),
+    "text label": ({"features": ["width"], "label": "species"}, "column 'species' .*`encode: \\[species\\]`"),
+    "identifier": ({"features": ["id"]}, "column 'id' .* whole numbers above 16777216.*identifier"),
+    "floats": ({"encode": ["width"]}, "column 'width' .* has values of type float"),
+    "label as feature": ({"features": ["leaves"], "label": "leaves"}, "label 'leaves' is among the `features`"),
+    "no feature": ({"columns": ["width"], "label": "width"}, "have no column for `features`"),
+}
+
+
+@pytest.mark.parametrize(("selection", "message"), BAD.values(), ids=BAD)
+def test_what_cannot_be_selected_is_refused(selection: dict[str, Any], message: str, iris: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        prepared(iris, iris.parent, **selection)
+
+
+def test_an_index_of_pandas_is_no_feature_by_default(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(",a,y\n0,0.5,1\n1,0.25,0\n")
+    with pytest.raises(DataError, match="column '' seems to be an index that pandas has written"):
+        prepared(tmp_path / "in.csv", tmp_path, label="y")
+    assert prepared(tmp_path / "in.csv", tmp_path, label="y", features=["a"])[1].features == ("a",)
+
+
+def test_what_float32_cannot_hold_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,y\n1e300,1\n2,0\n")
+    with pytest.raises(DataError, match=r"column 'a' of the training data holds infinite values in 1 of 2 rows"):
+        prepared(tmp_path / "in.csv", tmp_path, label="y")
