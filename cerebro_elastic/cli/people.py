@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import typer
-import yaml
 
 from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
+from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.report.tables import hparams_text
 
 Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.")]
@@ -60,6 +60,8 @@ def clone(
 
     new = ask(run, config, dict(map(_pair, changes or [])), start=start, home=home, store=store_of(etcd))
     begins = "anew" if new.parent is None else f"in epoch {new.epoch + 1} with the state of {config}"
+    if new.parent is None and start == "here":
+        begins = f"anew, as {config} has no state yet"
     echo(f"{new.id} begins {begins}: {hparams_text(new.hparams)}")
 
 
@@ -67,4 +69,4 @@ def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as lr=0.01")
-    return name, yaml.safe_load(value)
+    return name, read_yaml(f"{name}: {value}", text).values.get(name)

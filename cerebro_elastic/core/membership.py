@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from cerebro_elastic.core.actions import SetAside
 from cerebro_elastic.core.state import State, Streak
+from cerebro_elastic.core.streaks import suspicious
 from cerebro_elastic.core.values import Node, Plan
 
 IN_A_ROW = 3
-"""Failures in a row after which a node is set aside."""
+"""Failures in a row, of more than one config, after which a node is set aside."""
 COOLDOWN = 60.0
 LONGEST_COOLDOWN = 3600.0
 
@@ -44,8 +45,11 @@ def set_asides(state: State) -> Iterator[SetAside]:
 
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
-    """A node that was set aside before in this streak is on probation: one more failure suffices."""
-    return streak.kind.lasting or streak.failures >= IN_A_ROW or name in state.judged
+    """A node that was set aside before in this streak is on probation: one more failure suffices. As long as
+    one config alone fails on it, that is to blame, unless the trouble is the node's by its kind."""
+    against = suspicious(state, name)
+    of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
+    return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.judged
 
 
 def _why(streak: Streak) -> str:

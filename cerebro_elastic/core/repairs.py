@@ -14,6 +14,7 @@ from cerebro_elastic.core.membership import used_nodes, waiting
 from cerebro_elastic.core.placement import Homes, rebalance
 from cerebro_elastic.core.progress import next_units
 from cerebro_elastic.core.state import State
+from cerebro_elastic.core.streaks import repeated
 from cerebro_elastic.core.values import Config, Failure, Node, Plan, Status
 from cerebro_elastic.words import counted
 
@@ -72,6 +73,9 @@ def _hopeless(config: Config, plan: Plan) -> str | None:
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:
             return f"{where} failed on {vain.node} with {_told(vain)}"
+        alike = [f.node for f in tries if repeated(f, config)]
+        if alike:
+            return f"{where} failed alike on {', '.join(alike)}: {_told(tries[-1])}"
         if len(tries) >= plan.tries:
             nodes = ", ".join(f.node for f in tries)
             times = counted(len(tries), "time")

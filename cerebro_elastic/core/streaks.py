@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cerebro_elastic.core.state import Streak
+from cerebro_elastic.core.state import State, Streak
 from cerebro_elastic.core.values import Config, Failure
 
 
@@ -23,6 +23,27 @@ def lengthen(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str, St
         last = streak if failure.attempt > before.last else before
         streak = Streak(before.failures + 1, last.last, last.kind, last.story)
     return {**streaks, failure.node: streak}
+
+
+def repeated(failure: Failure, config: Config) -> bool:
+    """Whether the same exception at the same place ended the same unit on another node, too: then it is the
+    config's own, and says nothing of the node."""
+    return any(
+        f.unit == failure.unit and f.node != failure.node and f.place == failure.place != ""
+        for f in config.failures
+    )
+
+
+def suspicious(state: State, node: str) -> list[Failure]:
+    """The failures in the node's streak that speak against it."""
+    committed = state.committed.get(node, 0)
+    return [
+        failure
+        for config in state.configs.values()
+        for failure in config.failures
+        if failure.node == node and failure.attempt > committed
+        if not (failure.kind.of_config or repeated(failure, config))
+    ]
 
 
 def streaks_of(configs: Iterable[Config], committed: Mapping[str, int]) -> Mapping[str, Streak]:

@@ -327,7 +327,8 @@ class Visit:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An attempt's failure, with its story for people: ``node`` is the one of its nodes that failed.
-    ``choice`` is what the unit was to be trained by, ``hardware`` the attempt's."""
+    ``choice`` is what the unit was to be trained by, ``hardware`` the attempt's. ``place`` is the exception's
+    type and line, if that tells one error from another."""
 
     unit: Unit
     node: str
@@ -336,6 +337,7 @@ class Failure:
     story: str
     choice: Choice = Choice()
     hardware: str = "cpu"
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from cerebro_elastic import checkpoint
 from cerebro_elastic.core.lineage import history
 from cerebro_elastic.core.values import CheckpointRef, Config, Phase, RecordHead, Visit
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
@@ -24,7 +23,7 @@ from cerebro_elastic.files import redacted, translated
 from cerebro_elastic.process import is_alive
 from cerebro_elastic.report.card import card
 from cerebro_elastic.report.results import ConfigResult, epoch_ends, gather
-from cerebro_elastic.runs.result import RunResult, check_here
+from cerebro_elastic.runs.result import RunResult, check_here, load_picked
 from cerebro_elastic.train.bench import make_task
 from cerebro_elastic.train.task import Exported, Exports
 
@@ -53,9 +52,14 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
-    picked = _pick(result, result.config(config) if config is not None else result.best)
-    check_here(result, modules=result.spec.root, checkpoint=picked.ref.url)
-    exported = _exported(result, picked)
+
+    def pick(live: RunResult) -> tuple[Picked, CheckpointRef]:
+        picked = _pick(live, live.config(config) if config is not None else live.best)
+        check_here(live, modules=live.spec.root, checkpoints=live.spec.storage)
+        return picked, picked.ref
+
+    result, picked, state = load_picked(result, pick)
+    exported = _exported(result, picked, state)
     manifest = _manifest(result)
     if manifest is None:
         unknown = f"what the data's columns and codes stand for: {redacted(result.spec.data)} cannot be read"
@@ -106,7 +110,7 @@ def _pick(result: RunResult, row: ConfigResult) -> Picked:
     return Picked(row, at, ref, [visit for _, visit in steps])
 
 
-def _exported(result: RunResult, picked: Picked) -> Exported:
+def _exported(result: RunResult, picked: Picked, state: Any) -> Exported:
     task = make_task(result.recipe)
     if not isinstance(task, Exports):
         raise TaskError(
@@ -116,7 +120,7 @@ def _exported(result: RunResult, picked: Picked) -> Exported:
     last = [v for v in picked.visits if v.unit.epoch == picked.at.epoch - 1 and v.unit.phase is Phase.TRAIN]
     return task.export(
         picked.row.hparams,
-        checkpoint.load(picked.ref),
+        state,
         result.spec.plan.seed,
         result.spec.plan.epochs,
         batches=sum(visit.batches for visit in last),

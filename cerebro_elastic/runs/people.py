@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeAlias
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.values import Config, Spec, Status
 from cerebro_elastic.errors import RunError, did_you_mean
-from cerebro_elastic.recipes import Objective
+from cerebro_elastic.recipes import Domain, Objective
 from cerebro_elastic.report.results import best_epoch, epoch_ends
 from cerebro_elastic.runs.attach import live_run, locate
+from cerebro_elastic.search.space import misfit
 from cerebro_elastic.store.ledger import Ledger
 
 Start: TypeAlias = Literal["here", "best", "scratch"]
@@ -51,6 +52,8 @@ def resume(
     """Let a stopped ``config`` go on to its end. Raises ``RunError`` if the run is not live, or has no such
     config that could go on."""
     with live_run(*locate(run, home, store)) as (ledger, _):
+        if _known(ledger, config, ledger.config(config)).status is Status.LIVE:
+            raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
         resumed = _known(ledger, config, ledger.resume(config, reason))
         if resumed.status is not Status.LIVE:
             raise RunError(f"config {config!r} is {resumed.status.value}: only a stopped one can go on")
@@ -74,10 +77,21 @@ def clone(
     changed = dict(hparams or {})
     with live_run(*locate(run, home, store)) as (ledger, spec):
         parent = _known(ledger, config, ledger.config(config))
-        for name in changed.keys() - parent.hparams.keys():
-            near = did_you_mean(name, parent.hparams)
-            raise RunError(f"config {config!r} has no hyper-parameter {name!r}; {near}")
+        _check(config, parent, changed, spec.recipe.get("search", {}).get("space", {}))
         return _known(ledger, config, ledger.clone(config, changed, _starts(ledger, spec)[start]))
+
+
+def _check(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
+    """Hyper-parameters that the parent has, with values as the space has them, or else as the parent has."""
+    for key, value in changed.items():
+        if key not in parent.hparams:
+            near = did_you_mean(key, parent.hparams)
+            raise RunError(f"config {name!r} has no hyper-parameter {key!r}; {near}")
+        like = parent.hparams[key]
+        unlike = like is not None and type(value) is not type(like)
+        wanted = misfit(Domain.model_validate(space.get(key, [like])), value)
+        if wanted is not None and (key in space or unlike):
+            raise RunError(f"{key}={value}: {key} has to be {wanted}; {name} has {like!r}")
 
 
 def _starts(ledger: Ledger, spec: Spec) -> Mapping[str, Callable[[Config], Config | None]]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.values import RecordHead, Spec
-from cerebro_elastic.errors import RunError, did_you_mean
+from cerebro_elastic.core.values import CheckpointRef, RecordHead, Spec
+from cerebro_elastic.errors import DamagedCheckpoint, RunError, did_you_mean
 from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import records
-from cerebro_elastic.report.results import ConfigResult, leaderboard
+from cerebro_elastic.report.results import ConfigResult, gather, leaderboard
 from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.attach import read_record, with_key
@@ -27,6 +28,12 @@ from cerebro_elastic.words import counted
 
 if TYPE_CHECKING:
     import optuna
+
+
+T = TypeVar("T")
+
+_PATIENCE, _PAUSE = 20.0, 0.2
+"""Seconds for which a state of a live run is looked for, and between two looks."""
 
 
 class RunResult:
@@ -134,14 +141,17 @@ class RunResult:
         return self.configs[config]
 
     def state(self, config: str, *, best: bool = True) -> Any:
-        """The config's state tree at the end of its best epoch, or its last one (imports torch)."""
-        from cerebro_elastic import checkpoint
+        """The config's state tree at the end of its best epoch, or its last one (imports torch). Of a live run
+        it may be a later one than when this was read."""
 
-        row = self.config(config)
-        ref = row.best_checkpoint if best else row.checkpoint
-        if ref is None:
-            raise RunError(f"config {config!r} of run {self.run!r} has no checkpoint yet")
-        return checkpoint.load(ref)
+        def pick(result: RunResult) -> tuple[CheckpointRef, CheckpointRef]:
+            row = result.config(config)
+            ref = row.best_checkpoint if best else row.checkpoint
+            if ref is None:
+                raise RunError(f"config {config!r} of run {self.run!r} has no checkpoint yet")
+            return ref, ref
+
+        return load_picked(self, pick)[2]
 
     def study(self) -> optuna.Study:
         """The run as a study of optuna's (extra ``search``): for its plots and its dashboard, or to copy with
@@ -149,6 +159,31 @@ class RunResult:
         from cerebro_elastic.search.study_journal import study_of
 
         return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
+
+
+def load_picked(
+    result: RunResult, pick: Callable[[RunResult], tuple[T, CheckpointRef]]
+) -> tuple[RunResult, T, Any]:
+    """What ``pick`` chooses of a run, and the state that it names. A live run deletes that as soon as there is
+    a better one: then it is chosen anew, of the run as it is by then, which comes first. Raises ``RunError``
+    if each is gone before it is read, ``CheckpointError`` if one of a run that has ended cannot be."""
+    from cerebro_elastic import checkpoint
+
+    until = time.monotonic() + _PATIENCE
+    while True:
+        picked, ref = pick(result)
+        try:
+            return result, picked, checkpoint.load(ref)
+        except DamagedCheckpoint as damaged:
+            if gather(result.events)[0].outcome is not None:
+                raise
+            if time.monotonic() > until:
+                raise RunError(
+                    f"the state {ref.url} is not there, or damaged, and run {result.run!r} tells of no other "
+                    "that could be read: wait for its end, or stop the config first (`cerebro stop`)"
+                ) from damaged
+            time.sleep(_PAUSE)  # the record may lag behind what was deleted
+            result = result.now()
 
 
 def open_run(

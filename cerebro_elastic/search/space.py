@@ -21,6 +21,25 @@ def values(domain: Domain) -> Sequence[Any] | None:
     return None
 
 
+def misfit(domain: Domain, value: Any) -> str | None:
+    """What a person's ``value`` would have to be to stand among those of the ``domain``; ``None`` if it may.
+    A number may lie out of bounds and between choices, but is whole where all numbers are."""
+    listed = domain.choice if domain.choice is not None else domain.integers or (0.5,)
+    numbers = [item for item in listed if _is_number(item)]
+    if any(key({"": value}) == key({"": item}) for item in listed):
+        return None
+    if not numbers:
+        return f"one of {', '.join(map(repr, listed))}"
+    if not _is_number(value) or not math.isfinite(value):
+        return "a number"
+    whole = all(isinstance(number, int) for number in numbers)
+    return "a whole number" if whole and not isinstance(value, int) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def key(hparams: Mapping[str, Any]) -> str:
     """A text that two points have in common if they are the same."""
     return json.dumps(dict(hparams), sort_keys=True)

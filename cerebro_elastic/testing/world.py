@@ -277,6 +277,7 @@ class World:
             "boom",
             choice=attempt.choice,
             hardware=attempt.hardware,
+            place="KeyError at net.py:7" if kind is FailureKind.EXCEPTION and which % 2 else "",
         )
         self.ledger.fail(attempt, worker.config, failure)
 

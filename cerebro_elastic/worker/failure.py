@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 
 import torch
@@ -40,6 +41,7 @@ def failure_of(attempt: Attempt, node: str, error: BaseException) -> Failure:
         _story(error),
         choice=attempt.choice,
         hardware=attempt.hardware,
+        place=_place(error),
     )
 
 
@@ -50,6 +52,15 @@ def _kind(error: BaseException) -> FailureKind:
     if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error):
         return FailureKind.OUT_OF_MEMORY
     return next((kind for what, kind in _KINDS.items() if isinstance(error, what)), FailureKind.EXCEPTION)
+
+
+def _place(error: BaseException) -> str:
+    """The type and innermost line of a user's exception, by which another node knows it again. What the
+    world may do to anybody (files, networks, memory) has none: elsewhere it may not happen."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or _kind(error) is not FailureKind.EXCEPTION or isinstance(error, CerebroError | OSError):
+        return ""
+    return f"{type(error).__name__} at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
 
 
 def _story(error: BaseException) -> str:

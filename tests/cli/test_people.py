@@ -31,7 +31,8 @@ PLAN = Plan("", 1, 4)
 def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     """A run in which c0000 has ended three of its four epochs, the second being its best, and c0001 none."""
     name = f"people-{uuid.uuid4().hex[:8]}"
-    recipe = {"objective": {"metric": "val_acc", "mode": "max"}}
+    space = {"lr": {"loguniform": [0.01, 1.0]}}
+    recipe = {"objective": {"metric": "val_acc", "mode": "max"}, "search": {"space": space}}
     plan = Plan(name, PLAN.partitions, PLAN.epochs)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, name, RunKey.from_env(os.environ))
@@ -106,12 +107,17 @@ def test_clones_begin_where_they_are_told_to(
     epoch: int,
     checkpoint: str | None,
 ) -> None:
-    said = cerebro("clone", run.keys.run, "c0000", "lr=0.01", "act=tanh", "--from", start, *at_etcd)
+    said = cerebro("clone", run.keys.run, "c0000", "lr=1e-2", "act=tanh", "--from", start, *at_etcd)
     assert (said.code, said.err) == (0, "")
     assert said.out == f"c0002 begins {told}: act=tanh lr=0.01\n"
     new = run.state().configs["c0002"]
     assert dict(new.hparams) == {"lr": 0.01, "act": "tanh"}
     assert (new.epoch, new.head and new.head.url, new.by_hand) == (epoch, checkpoint, True)
+
+
+def test_a_clone_of_what_has_done_nothing_begins_anew(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
+    said = cerebro("clone", run.keys.run, "c0001", "lr=5", *at_etcd)
+    assert said.out == "c0002 begins anew, as c0001 has no state yet: act=relu lr=5\n"
 
 
 def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
@@ -130,6 +136,12 @@ def test_the_same_from_python(run: Ledger, at_etcd: list[str]) -> None:
         (["stop", "c9"], "has no config 'c9'; choices: c0000, c0001"),
         (["clone", "c0000", "width=3"], "has no hyper-parameter 'width'; choices: act, lr"),
         (["clone", "c0000", "lr"], "'lr' is not KEY=VALUE"),
+        (["clone", "c0000", "lr=abc"], "lr=abc: lr has to be a number; c0000 has 0.1"),
+        (["clone", "c0000", "lr=true"], "lr=True: lr has to be a number"),
+        (["clone", "c0000", "lr=.nan"], "lr=nan: lr has to be a number"),
+        (["clone", "c0000", "lr=[0.1"], "lr=[0.1:1: not valid YAML"),
+        (["clone", "c0000", "act=3"], "act=3: act has to be one of 'relu'"),
+        (["resume", "c0000"], "config 'c0000' is live: only a stopped one can be resumed"),
         (
             ["clone", "c0001", "--from", "best"],
             "has no best epoch yet: none has ended with a value of 'val_acc'",

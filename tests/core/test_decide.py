@@ -64,10 +64,20 @@ def failing(
     times: int = 3,
     node: str = "a",
     aside: bool = False,
+    of: Sequence[str] = ("x", "y"),
     **more: object,
 ) -> State:
+    """On ``node`` units of the configs ``of``, which are given up, failed in turn."""
     streak = Streak(times, 15, kind, "boom")
-    return state(streaks={node: streak}, aside={node: "why"} if aside else {}, **more)
+    given = state(streaks={node: streak}, aside={node: "why"} if aside else {}, **more)
+    failures = [Failure(Unit(of[at % len(of)], 0, 0), node, 16 - times + at, kind, "boom") for at in range(times)]
+    past = {
+        name: Config(
+            name, {}, status=Status.FAILED, failures=tuple(f for f in failures if f.unit.config == name)
+        )
+        for name in of
+    }
+    return replace(given, configs={**given.configs, **past})
 
 
 def used(given: State) -> list[str]:
@@ -117,6 +127,36 @@ def test_a_node_on_which_units_keep_failing_is_set_aside_longer_each_time(
     asides = [a for a in decided(failing(kind, times)) if isinstance(a, SetAside)]
     assert [(a.node, a.failure, a.seconds) for a in asides] == ([("a", 15, seconds)] if seconds else [])
     assert all("boom" in a.why for a in asides)
+
+
+def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
+    def asides(given: State) -> list[str]:
+        return [a.node for a in decided(given) if isinstance(a, SetAside)]
+
+    assert asides(failing(times=7, of=["x"])) == []
+    assert asides(failing(FailureKind.DAMAGED_DATA, times=3, of=["x"])) == ["a"], "by its kind the node's"
+    assert asides(failing(FailureKind.DISK_FULL, times=1, of=["x"])) == ["a"]
+    several = failing(times=4)
+    assert asides(several) == ["a"]
+    x = several.configs["x"]
+    x = replace(x, failures=tuple(replace(f, place="KeyError at net.py:7") for f in x.failures))
+    elsewhere = replace(x.failures[0], node="b", attempt=3)
+    alike = replace(x, failures=(*x.failures, elsewhere))
+    assert asides(replace(several, configs={**several.configs, "x": alike})) == [], "two of the four are x's own"
+
+
+def test_a_config_that_fails_alike_on_two_nodes_is_not_tried_a_third_time() -> None:
+    def ends(*failures: Failure) -> list[str]:
+        config = Config("c0", {}, head=REF, failures=failures, revision=9)
+        return [a.reason for a in decided(state(configs={"c0": config})) if isinstance(a, EndConfig)]
+
+    first = Failure(UNIT, "a", 11, FailureKind.EXCEPTION, "boom", place="KeyError at net.py:7")
+    assert ends(first, replace(first, node="b", attempt=12)) == [
+        "epoch 0, partition 0 failed alike on a, b: exception: boom"
+    ]
+    assert ends(first, replace(first, attempt=12)) == [], "on one node"
+    assert ends(first, replace(first, node="b", attempt=12, place="KeyError at net.py:8")) == []
+    assert ends(replace(first, place=""), replace(first, node="b", attempt=12, place="")) == []
 
 
 def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:

@@ -11,8 +11,9 @@ import pytest
 from cerebro_elastic.core.ports import Outlook, Proposal, Search, Standing
 from cerebro_elastic.core.values import HParams
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes import Domain, Recipe, load_recipe
 from cerebro_elastic.search.methods import grid, random
+from cerebro_elastic.search.space import misfit
 
 
 def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search: Any) -> Recipe:
@@ -106,3 +107,26 @@ def test_random_search_finds_all_points_of_a_finite_space() -> None:
 def test_a_space_that_cannot_be_searched(search: Make, made: Recipe, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         search(made)
+
+
+@pytest.mark.parametrize(
+    ("domain", "value", "wanted"),
+    [
+        ({"loguniform": [0.01, 1]}, 5, None),
+        ({"loguniform": [0.01, 1]}, "abc", "a number"),
+        ({"uniform": [0, 1]}, float("inf"), "a number"),
+        ({"int": [1, 8]}, 16, None),
+        ({"int": [1, 8]}, 2.5, "a whole number"),
+        ([16, 32], 64, None),
+        ([16, 32], 0.5, "a whole number"),
+        ([0.1, None], None, None),
+        ([0.1], None, "a number"),
+        ([0.1], True, "a number"),
+        (["relu", "tanh"], "tanh", None),
+        (["relu", "tanh"], "gelu", "one of 'relu', 'tanh'"),
+        ([True, False], 1, "one of True, False"),
+        ([[1, 2], [3]], [3], None),
+    ],
+)
+def test_what_a_person_may_give_instead(domain: Any, value: Any, wanted: str | None) -> None:
+    assert misfit(Domain.model_validate(domain), value) == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -39,3 +40,21 @@ def test_each_exception_has_its_kind(error: Exception, kind: FailureKind) -> Non
     assert failure.kind.lasting == lasting
     assert failure.kind.of_node == (lasting or kind is FailureKind.DAMAGED_DATA)
     assert str(error) in failure.story
+
+
+def place(function: Callable[[], object]) -> str:
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001  # any
+        return failure_of(Attempt(Unit("c", 0, 0), "n", 1, 1, token=7), "n", error).place
+    return "nothing raised"
+
+
+def test_a_users_exception_has_a_place_and_the_worlds_has_none() -> None:
+    def refuse() -> None:
+        raise ConnectionRefusedError("of a service of the user's")
+
+    line = lambda: {}["missing"]  # noqa: E731
+    assert place(line) == place(line) == f"KeyError at test_failure.py:{line.__code__.co_firstlineno}"
+    assert place(refuse) == ""
+    assert place(lambda: (_ for _ in ()).throw(MemoryError)) == ""

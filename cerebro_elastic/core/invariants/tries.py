@@ -62,6 +62,7 @@ class _Units:
         self._plan = plan
         self._tries: dict[_Try, list[str]] = {}
         self._vain: set[_Try] = set()
+        self._alike = _Alike()
         self._there: dict[_Try, set[tuple[str, int]]] = {}
         self.refused = {
             (name, known.choice, known.hardware)
@@ -85,7 +86,7 @@ class _Units:
             what = _what(failure.unit, failure.choice)
             self._tries.setdefault(what, []).append(failure.node)
             self._there[what] = roll.used(self._plan.max_nodes)
-        if failure.kind.of_config:
+        if failure.kind.of_config or (failure.unit.phase is not Phase.TRIAL and self._alike.repeats(failure)):
             self._vain.add(_what(failure.unit, failure.choice))
 
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
@@ -111,24 +112,44 @@ def _what(unit: Unit, choice: Choice) -> _Try:
     return unit, choice if unit.phase is Phase.TRIAL else None
 
 
+class _Alike:
+    """On which nodes a unit failed at which place."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[Unit, str], set[str]] = {}
+
+    def repeats(self, failure: Failure) -> bool:
+        """Note the failure; whether it was the same on another node."""
+        if not failure.place:
+            return False
+        nodes = self._nodes.setdefault((failure.unit, failure.place), set())
+        nodes.add(failure.node)
+        return len(nodes) > 1
+
+    def repeated(self, failure: Failure) -> bool:
+        return len(self._nodes.get((failure.unit, failure.place), ())) > 1
+
+
 @dataclass
 class _Row:
     """A node's failures in a row, by their attempts' tokens. It is ``due`` to be set aside if the last is
-    ``lasting`` trouble, if they are many, or if it was set aside in this row before. ``own``: the last is the
+    ``lasting`` trouble, if they are many and not of one config alone, or if it was set aside in this row before. ``own``: the last is the
     node's own trouble. ``open``: it was not aside when
     it failed last, and was not set aside since. (If it was, whoever decides may not know yet that it is
     forgiven.) ``answered`` is the failure for which it was. A node may save one attempt behind the next: the
     order is that of their tokens."""
 
-    tokens: list[int]
+    failures: list[Failure]
     own: bool
     lasting: bool
     answered: int
     open: bool
 
-    @property
-    def due(self) -> bool:
-        return self.open and (self.lasting or self.answered > 0 or len(self.tokens) >= _IN_A_ROW)
+    def due(self, alike: _Alike) -> bool:
+        against = [failure for failure in self.failures if not alike.repeated(failure)]
+        of_several = self.own or len({failure.unit.config for failure in against}) > 1
+        many = len(against) >= _IN_A_ROW and of_several
+        return self.open and (self.lasting or self.answered > 0 or many)
 
 
 class _Rows:
@@ -136,9 +157,12 @@ class _Rows:
         judged = start.judged
         failures = [failure for config in start.configs.values() for failure in config.failures]
         self._committed = dict(start.committed)
+        self._alike = _Alike()
+        for failure in failures:
+            self._alike.repeats(failure)
         self._rows = {
             name: _Row(
-                tokens=[f.attempt for f in failures if f.node == name and self._counts(f)],
+                failures=[f for f in failures if f.node == name and self._counts(f)],
                 own=streak.kind.of_node,
                 lasting=streak.kind.lasting,
                 answered=judged.get(name, 0),
@@ -148,14 +172,15 @@ class _Rows:
         }
 
     def lengthen(self, failure: Failure, roll: Roll) -> None:
+        self._alike.repeats(failure)
         if self._counts(failure):
             row = self._rows.setdefault(
                 failure.node, _Row([], own=False, lasting=False, answered=0, open=True)
             )
-            if failure.attempt > max(row.tokens, default=0):
+            if failure.attempt > max((f.attempt for f in row.failures), default=0):
                 row.own, row.lasting = failure.kind.of_node, failure.kind.lasting
                 row.open = failure.node not in roll.aside
-            row.tokens.append(failure.attempt)
+            row.failures.append(failure)
 
     def answer(self, node: str, failure: int) -> None:
         if node in self._rows:
@@ -166,9 +191,9 @@ class _Rows:
         self._committed[node] = max(token, self._committed.get(node, 0))
         row = self._rows.get(node)
         if row is not None:
-            row.tokens = [later for later in row.tokens if later > token]
+            row.failures = [later for later in row.failures if later.attempt > token]
             row.answered = row.answered if row.answered > token else 0
-            if not row.tokens:
+            if not row.failures:
                 del self._rows[node]
 
     def _counts(self, failure: Failure) -> bool:
@@ -177,7 +202,7 @@ class _Rows:
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
         for name in set(attempt.nodes) & set(self._rows):
             row, aside = self._rows[name], name in roll.aside
-            if row.due and not aside:
-                yield f"{name} got {told(attempt.unit)} after {len(row.tokens)} failures in a row"
+            if row.due(self._alike) and not aside:
+                yield f"{name} got {told(attempt.unit)} after {len(row.failures)} failures in a row"
             if row.own and aside:
                 yield f"{name} got {told(attempt.unit)} while it was set aside for its own trouble"
