@@ -136,7 +136,7 @@ def progress_text(progress: Progress, seconds: float) -> str:
 
 def _limit(text: str) -> float:
     share = percentage(text)
-    if share is None and not text.isdecimal() or share is not None and share >= 1:
+    if (share is None and not text.isdecimal()) or (share is not None and share >= 1):
         raise DataError(f"--bad is {text!r}: give a number of rows, or a share below 100% such as 1%")
     return float(text) if share is None else share
 

@@ -146,8 +146,8 @@ def check_finite(columns: Columns, names: Sequence[str], what: str, features: Se
         if len(rows):
             kind = "NaN" if np.isnan(column[rows]).any() else "infinite values"
             raise DataError(
-                f"column {source!r} of {what} holds {kind} in {_rows(rows.tolist(), len(column))}; {_REPAIR}; "
-                "or, if the model knows what to do with them, name in `labels` which columns have none"
+                f"column {source!r} of {what} holds {kind} in {_rows(rows.tolist(), len(column))}; "
+                f"{_REPAIR}; or, if the model knows what to do with them, name in `labels` which columns have none"
             )
 
 
@@ -156,11 +156,13 @@ def not_finite(column: NDArray[Any]) -> NDArray[np.int64]:
     if column.dtype.kind not in "fc":
         return np.empty(0, np.int64)
     step = max(1, CHUNK // max(1, column[:1].nbytes))
-    return np.concatenate([
-        start + np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
-        for start in range(0, len(column), step)
-        for part in [column[start : start + step]]
-    ])
+    return np.concatenate(
+        [
+            start + np.flatnonzero(~np.isfinite(part).reshape(len(part), -1).all(axis=1))
+            for start in range(0, len(column), step)
+            for part in [column[start : start + step]]
+        ]
+    )
 
 
 def check_split(rows: int, partitions: int, what: str) -> None:

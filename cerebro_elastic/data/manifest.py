@@ -58,8 +58,8 @@ class PartitionFiles:
 class Manifest:
     """What a dataset holds. ``seed`` is that of the one shuffle before the split into partitions. ``test`` is
     for whoever judges the result of a run, which itself does not read it. ``vocabulary`` has the categories
-    of each column that was encoded: code 0 stands for the first. ``features`` are the source's columns that the
-    column of that name is made of."""
+    of each column that was encoded: code 0 stands for the first. ``features`` are the source's columns that
+    the column of that name is made of."""
 
     columns: tuple[Column, ...]
     train: tuple[PartitionFiles, ...]

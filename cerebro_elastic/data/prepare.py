@@ -57,8 +57,8 @@ def prepare(
     Rows are shuffled once with ``seed`` and dealt to ``partitions`` training partitions whose sizes
     differ by at most one. Validation data are the fraction ``valid`` of the shuffled rows, or a
     source of their own, whose order is kept; what a source function returns as ``valid`` goes
-    before a fraction. ``test`` is held out in the same way, for after the run. ``selection`` says which columns
-    are used. ``labels`` are the columns that may not hold NaN or infinite values (default: all).
+    before a fraction. ``test`` is held out in the same way, for after the run. ``selection`` says which
+    columns are used. ``labels`` are the columns that may not hold NaN or infinite values (default: all).
 
     A destination that holds this very dataset is reused, one that holds another is refused.
     Raises ``DataError`` for input that cannot be used, ``DiskFull`` if there is no space.

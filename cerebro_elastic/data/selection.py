@@ -40,8 +40,8 @@ class Selection:
         return {name: _categories(name, _known(columns, name, "encode"), what) for name in self.encode or ()}
 
     def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
-        """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a matrix,
-        or hold what the ``vocabulary`` has not."""
+        """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a
+        matrix, or hold what the ``vocabulary`` has not."""
         if columns:
             check_lengths(columns, what)
         kept = {name: _known(columns, name, "columns") for name in self.columns or columns}
@@ -64,7 +64,9 @@ class Selection:
             return ()
         return tuple(
             name if column.ndim == 1 else f"{name}[{at}]"
-            for name, column in self._features({name: columns[name] for name in self.columns or columns}).items()
+            for name, column in self._features(
+                {name: columns[name] for name in self.columns or columns}
+            ).items()
             for at in range(1 if column.ndim == 1 else column.shape[1])
         )
 

@@ -51,7 +51,7 @@ def _read_table(place: Place) -> Any:
         return pyarrow.csv.read_csv(file, parse_options=options)
 
 
-def _delimiter(file: io.BufferedReader) -> str:
+def _delimiter(file: io.BufferedReader[Any]) -> str:
     """A comma, unless the header has none and something else instead."""
     header = file.peek(CHUNK)[:CHUNK].split(b"\n", 1)[0].decode("utf-8", "replace")
     unquoted = "".join(header.split('"')[::2])

@@ -169,7 +169,8 @@ def _record(
 ) -> dict[str, Any]:
     """Where the model comes from, for machines."""
     row, spec = picked.row, result.spec
-    data = {"url": spec.data, "digest": spec.data_digest, "license": result.recipe.data.license}
+    licence = result.recipe.data.license
+    data: dict[str, Any] = {"url": spec.data, "digest": spec.data_digest, "license": licence}
     if manifest is not None:
         data |= {
             "columns": [asdict(column) for column in manifest.columns],

@@ -141,8 +141,8 @@ class RunResult:
         return self.configs[config]
 
     def state(self, config: str, *, best: bool = True) -> Any:
-        """The config's state tree at the end of its best epoch, or its last one (imports torch). Of a live run
-        it may be a later one than when this was read."""
+        """The config's state tree at the end of its best epoch, or its last one (imports torch). Of a live
+        run it may be a later one than when this was read."""
 
         def pick(result: RunResult) -> tuple[CheckpointRef, CheckpointRef]:
             row = result.config(config)
@@ -164,8 +164,8 @@ class RunResult:
 def load_picked(
     result: RunResult, pick: Callable[[RunResult], tuple[T, CheckpointRef]]
 ) -> tuple[RunResult, T, Any]:
-    """What ``pick`` chooses of a run, and the state that it names. A live run deletes that as soon as there is
-    a better one: then it is chosen anew, of the run as it is by then, which comes first. Raises ``RunError``
+    """What ``pick`` chooses of a run, and the state that it names. A live run deletes that as soon as there
+    is a better one: then it is chosen anew, of the run as it is by then, which comes first. Raises ``RunError``
     if each is gone before it is read, ``CheckpointError`` if one of a run that has ended cannot be."""
     from cerebro_elastic import checkpoint
 

@@ -374,8 +374,12 @@ CHECKED = {
     "a column twice": ("valid: 0.2", "features: [x, x]", "RecipeError", "a name stands there twice"),
     "no such feature": ("valid: 0.2", "features: [z]", "DataError", "there is no column 'z' for `features`"),
     "too large a share": ("valid: 0.2", "valid: 120%", "RecipeError", "from 0 to below 1 or such as 20%"),
-    "validation data that are not there": ("valid: 0.2", "valid: gone.csv", "DataError", "`valid` is neither"),
-
+    "validation data that are not there": (
+        "valid: 0.2",
+        "valid: gone.csv",
+        "DataError",
+        "`valid` is neither",
+    ),
     "no such label": ("valid: 0.2", "labels: [z]", "DataError", "there is no column 'z' for `labels`"),
     "a source that raises": (":load", ":raises", "DataError", "a_users_data.py:24: KeyError: 'images'"),
     "a source that exits": (":load", ":exits", "DataError", "a_users_data.py:28: SystemExit: 3"),

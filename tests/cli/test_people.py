@@ -115,7 +115,9 @@ def test_clones_begin_where_they_are_told_to(
     assert (new.epoch, new.head and new.head.url, new.by_hand) == (epoch, checkpoint, True)
 
 
-def test_a_clone_of_what_has_done_nothing_begins_anew(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
+def test_a_clone_of_what_has_done_nothing_begins_anew(
+    run: Ledger, at_etcd: list[str], cerebro: Cerebro
+) -> None:
     said = cerebro("clone", run.keys.run, "c0001", "lr=5", *at_etcd)
     assert said.out == "c0002 begins anew, as c0001 has no state yet: act=relu lr=5\n"
 

@@ -70,7 +70,9 @@ def failing(
     """On ``node`` units of the configs ``of``, which are given up, failed in turn."""
     streak = Streak(times, 15, kind, "boom")
     given = state(streaks={node: streak}, aside={node: "why"} if aside else {}, **more)
-    failures = [Failure(Unit(of[at % len(of)], 0, 0), node, 16 - times + at, kind, "boom") for at in range(times)]
+    failures = [
+        Failure(Unit(of[at % len(of)], 0, 0), node, 16 - times + at, kind, "boom") for at in range(times)
+    ]
     past = {
         name: Config(
             name, {}, status=Status.FAILED, failures=tuple(f for f in failures if f.unit.config == name)
@@ -142,7 +144,9 @@ def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
     x = replace(x, failures=tuple(replace(f, place="KeyError at net.py:7") for f in x.failures))
     elsewhere = replace(x.failures[0], node="b", attempt=3)
     alike = replace(x, failures=(*x.failures, elsewhere))
-    assert asides(replace(several, configs={**several.configs, "x": alike})) == [], "two of the four are x's own"
+    assert asides(replace(several, configs={**several.configs, "x": alike})) == [], (
+        "two of the four are x's own"
+    )
 
 
 def test_a_config_that_fails_alike_on_two_nodes_is_not_tried_a_third_time() -> None:

@@ -218,13 +218,21 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no partition": (columns, {"partitions": 0}, "0 training partitions.*at least 1"),
     "too few valid": (columns, {"valid": 0.1, "valid_partitions": 3}, "2 validation rows for 3 partitions"),
     "lengths": (lambda: {"x": X, "y": Y[:5]}, {}, "equally many rows: x has 23, y has 5"),
-    "nan label": (nan_labels, {}, r"column 'y' of the training data holds NaN in 1 of 23 rows \(7; the first"),
+    "nan label": (
+        nan_labels,
+        {},
+        r"column 'y' of the training data holds NaN in 1 of 23 rows \(7; the first",
+    ),
     "nan feature": (lambda: {"x": X * np.nan, "y": Y}, {}, "column 'x' .* holds NaN in 23 of 23 rows"),
     "nan named": (lambda: {"x": X * np.nan}, {"labels": ("x",)}, "column 'x' .* holds NaN in 23 of 23"),
-    "infinite": (lambda: {"x": np.where(X == 4, np.inf, X)}, {}, r"column 'x' .* holds infinite values in 1 of 23 rows \(1; "),
+    "infinite": (
+        lambda: {"x": np.where(X == 4, np.inf, X)},
+        {},
+        r"column 'x' .* holds infinite values in 1 of 23 rows \(1; ",
+    ),
     "nan in valid": (columns, {"valid": nan_labels}, "column 'y' of the validation data holds|must have"),
     "unknown label": (columns, {"labels": ("Y",)}, "no column 'Y'.*choices: x, y"),
-    "object": (ragged, {}, "column 'x' of the training data has dtype object.*encode"),
+    "object": (ragged, {}, "column 'x' of the training data has dtype object, with values of type list"),
     "text": (lambda: {"x": np.array(["a"])}, {}, r"'x' .* has text \('a', ...\): .*`encode: \[x\]`"),
     "numbers as text": (lambda: {"x": np.array(["1", "2.5"])}, {}, "numbers as text \\('1', '2.5'\\)"),
     "bytes": (lambda: {"x": np.array([b"a"])}, {}, "values of type bytes"),
@@ -261,7 +269,11 @@ def test_bad_input_is_refused_and_nothing_is_written(
         ("in.json", b"{}", r"kind .json: choose one of .csv, .npy, .npz, .parquet"),
         ("in.npz", b"not a zip", "cannot read .*in.npz"),
         ("in.npy", b"\x93NUMPY\x01", "cannot read .*in.npy"),
-        ("in.csv", b"a,b\n1,red\n2,blue\n", r"column 'b' .* has text \('red', 'blue', ...\).*`encode: \[b\]`"),
+        (
+            "in.csv",
+            b"a,b\n1,red\n2,blue\n",
+            r"column 'b' .* has text \('red', 'blue', ...\).*`encode: \[b\]`",
+        ),
         ("in.csv", b"a,b\n1,3\n2,?\n5,4\n", r"column 'b' .* has numbers, but '\?' in 1 of 3 rows \(1; the"),
         ("in.csv", b"a,b\n1,red\n2,\n,blue\n", "column 'a' .* holds NaN|column 'b' .* has text"),
         ("in.csv", b"a,b\n1,true\n2,\n", r"column 'b' of the training data has no value in 1 of 2 rows \(1;"),
@@ -296,7 +308,9 @@ def test_tables_as_spreadsheets_write_them(name: str, text: str, tmp_path: Path)
     assert [(c.name, c.dtype) for c in manifest.columns] == [("a", "<i8"), ("b", "<f8"), ("y", "<i8")]
 
 
-def test_a_column_of_several_files_may_have_whole_numbers_in_one_and_floats_in_another(tmp_path: Path) -> None:
+def test_a_column_of_several_files_may_have_whole_numbers_in_one_and_floats_in_another(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.csv").write_text("a,y\n1,0\n")
     (tmp_path / "in" / "2.csv").write_text("a,y\n0.5,1\n")
@@ -308,13 +322,19 @@ def test_a_column_of_several_files_may_have_whole_numbers_in_one_and_floats_in_a
 
 
 def test_parquet_knows_decimals_and_categories(tmp_path: Path) -> None:
-    table = pa.table({
-        "price": pa.array([Decimal("1.50"), Decimal("2.25")]),
-        "kind": pa.array(["a", "b"]).dictionary_encode(),
-    })
+    table = pa.table(
+        {
+            "price": pa.array([Decimal("1.50"), Decimal("2.25")]),
+            "kind": pa.array(["a", "b"]).dictionary_encode(),
+        }
+    )
     pa.parquet.write_table(table, tmp_path / "in.parquet")
     manifest = prepare(
-        tmp_path / "in.parquet", str(tmp_path / "out"), partitions=1, seed=0, selection=Selection(encode=["kind"])
+        tmp_path / "in.parquet",
+        str(tmp_path / "out"),
+        partitions=1,
+        seed=0,
+        selection=Selection(encode=["kind"]),
     )
     (part,) = rows_of(str(tmp_path / "out"), manifest)
     assert sorted(part["price"]) == [1.5, 2.25]
@@ -334,7 +354,9 @@ def test_a_folder_of_images_says_what_it_has(tmp_path: Path) -> None:
 
 
 def test_validation_data_that_cannot_be_read_are_named_by_their_key(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"`valid` is neither a share of the rows, such as 20%, nor data: .*gone"):
+    with pytest.raises(
+        DataError, match=r"`valid` is neither a share of the rows, such as 20%, nor data: .*gone"
+    ):
         prepare(columns, str(tmp_path / "out"), partitions=1, seed=0, valid="gone.npz")
 
 

@@ -64,13 +64,20 @@ def test_with_a_label_alone_all_other_columns_are_features(iris: Path) -> None:
 
 def test_columns_are_kept_in_the_order_that_is_given(iris: Path) -> None:
     columns, manifest = prepared(iris, iris.parent, columns=["leaves", "length"])
-    assert [(name, column.dtype.str) for name, column in columns.items()] == [("leaves", "<i8"), ("length", "<f8")]
+    assert [(name, column.dtype.str) for name, column in columns.items()] == [
+        ("leaves", "<i8"),
+        ("length", "<f8"),
+    ]
     assert (manifest.vocabulary, manifest.features) == ({}, ())
 
 
 def test_vectors_join_the_matrix(tmp_path: Path) -> None:
     def load() -> dict[str, Any]:
-        return {"a": np.arange(6).reshape(3, 2), "b": np.array([True, False, True]), "y": np.array([0.5, 1, 2])}
+        return {
+            "a": np.arange(6).reshape(3, 2),
+            "b": np.array([True, False, True]),
+            "y": np.array([0.5, 1, 2]),
+        }
 
     columns, manifest = prepared(load, tmp_path, label="y")
     assert manifest.features == ("a[0]", "a[1]", "b")
@@ -86,7 +93,7 @@ def test_validation_data_have_the_codes_of_the_training_data(iris: Path) -> None
     manifest = prepare(iris, url, partitions=1, seed=0, valid=str(valid), selection=selection)
     assert np.load(Path(url) / manifest.valid[0].files[1].path).tolist() == [2]
     valid.write_text("id,length,width,leaves,species\n1,5,3,3,virginca\n")
-    with pytest.raises(DataError, match="validation data has 'virginca' in 1 row.*did you mean 'virginica'"):
+    with pytest.raises(DataError, match=r"validation data has 'virginca' in 1 row.*did you mean 'virginica'"):
         prepare(iris, f"{url}2", partitions=1, seed=0, valid=str(valid), selection=selection)
 
 
@@ -109,7 +116,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text label": ({"features": ["width"], "label": "species"}, "column 'species' .*`encode: \\[species\\]`"),
     "identifier": ({"features": ["id"]}, "column 'id' .* whole numbers above 16777216.*identifier"),
     "floats": ({"encode": ["width"]}, "column 'width' .* has values of type float"),
-    "label as feature": ({"features": ["leaves"], "label": "leaves"}, "label 'leaves' is among the `features`"),
+    "label as feature": (
+        {"features": ["leaves"], "label": "leaves"},
+        "label 'leaves' is among the `features`",
+    ),
     "no feature": ({"columns": ["width"], "label": "width"}, "have no column for `features`"),
 }
 
@@ -129,5 +139,7 @@ def test_an_index_of_pandas_is_no_feature_by_default(tmp_path: Path) -> None:
 
 def test_what_float32_cannot_hold_is_named(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,y\n1e300,1\n2,0\n")
-    with pytest.raises(DataError, match=r"column 'a' of the training data holds infinite values in 1 of 2 rows"):
+    with pytest.raises(
+        DataError, match=r"column 'a' of the training data holds infinite values in 1 of 2 rows"
+    ):
         prepared(tmp_path / "in.csv", tmp_path, label="y")

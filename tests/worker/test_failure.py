@@ -45,7 +45,7 @@ def test_each_exception_has_its_kind(error: Exception, kind: FailureKind) -> Non
 def place(function: Callable[[], object]) -> str:
     try:
         function()
-    except Exception as error:  # noqa: BLE001  # any
+    except Exception as error:  # any
         return failure_of(Attempt(Unit("c", 0, 0), "n", 1, 1, token=7), "n", error).place
     return "nothing raised"
 
