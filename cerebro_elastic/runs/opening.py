@@ -13,7 +13,7 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Plan, Spec, Status
+from cerebro_elastic.core.values import Plan, Progress, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
 from cerebro_elastic.files import locate, private_folder, write_text
 from cerebro_elastic.recipes import Recipe
@@ -99,7 +99,16 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         start=start_of(recipe),
         replicas=recipe.replicas,
         on_demand=recipe.fetch == "on-demand",
+        progress=_progress(recipe),
     )
+
+
+def _progress(recipe: Recipe) -> Progress:
+    """Who looks ahead knows what evenness costs; with rungs who does well is to run ahead."""
+    if recipe.progress is not None:
+        return Progress(recipe.progress)
+    affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs
+    return Progress.AFFORDABLE if affordable else Progress.FREE
 
 
 def keep_spec(folder: RunFolder, spec: Spec) -> None:

@@ -132,11 +132,11 @@ class _Alike:
 
 @dataclass
 class _Row:
-    """A node's failures in a row. It is ``due`` to be set aside if the last is ``lasting`` trouble, if they are
-    many and not of one config alone, or if it was set aside in this row before. ``own``: the last is the
-    node's own trouble. ``open``: it was not aside when it failed last, and was not set aside since. (If it was,
-    whoever decides may not know yet that it is forgiven.) ``answered`` is the failure for which it was. A node
-    may save one attempt behind the next: the order is that of their tokens."""
+    """A node's failures in a row. It is ``due`` to be set aside if the last is ``lasting`` trouble, if they
+    are many and not of one config alone, or if it was set aside in this row before. ``own``: the last is the
+    node's own trouble. ``open``: it was not aside when it failed last, and was not set aside since. (If it
+    was, whoever decides may not know yet that it is forgiven.) ``answered`` is the failure for which it was.
+    A node may save one attempt behind the next: the order is that of their tokens."""
 
     failures: list[Failure]
     own: bool
