@@ -139,7 +139,16 @@ def main() -> None:
     policies = asked.policies.split(",")
     for configs, nodes in ((int(number) for number in size.split("x")) for size in asked.sizes):
         if not asked.decide:
-            compare(configs, nodes, policies, asked.seeds, asked.epochs, asked.replicas, asked.noise, asked.progress)
+            compare(
+                configs,
+                nodes,
+                policies,
+                asked.seeds,
+                asked.epochs,
+                asked.replicas,
+                asked.noise,
+                asked.progress,
+            )
             continue
         for name in policies:
             took = milliseconds(name, configs, nodes, 10)
