@@ -124,6 +124,7 @@ def _json(done: Forecast) -> dict[str, Any]:
                 "hopping": share.hopping,
                 "trying": share.trying,
                 "lost": share.lost,
+                "quarantined": share.quarantined,
                 "idle": share.idle,
                 "visits": share.visits,
             }
@@ -135,10 +136,11 @@ def _json(done: Forecast) -> dict[str, Any]:
 def _show(done: Forecast, report: str | None, gantt: str | None) -> None:
     console = terminal()
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("node", "visits", "training", "hops", "trials", "lost", "idle"):
+    for name in ("node", "visits", "training", "hops", "trials", "lost", "quarantine", "idle"):
         table.add_column(name, justify="left" if name == "node" else "right")
     for share in done.shares:
-        parts = (share.training, share.hopping, share.trying, share.lost, share.idle)
+        idle = (share.quarantined, share.idle)
+        parts = (share.training, share.hopping, share.trying, share.lost, *idle)
         present = share.present or 1.0
         table.add_row(share.node, str(share.visits), *(f"{part / present:.1%}" for part in parts))
     ended = ", ".join(f"{count} {status}" for status, count in _configs(done).items() if count)

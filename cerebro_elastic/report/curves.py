@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,34 @@ def curves_text(rows: Sequence[ConfigResult]) -> str:
     names = (
         list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
     )
+    return _csv(names, table)
+
+
+def leaderboard_text(rows: Sequence[ConfigResult], metric: str) -> str:
+    """The leaderboard as CSV: a row for each config, in this order; ``best`` is the best value of
+    ``metric``. A hyper-parameter that bears the name of another column comes as ``hparam.<name>``."""
+    table = [
+        {
+            "place": place,
+            "config": row.config,
+            "status": row.status.value,
+            "reason": row.reason,
+            "metric": metric,
+            "best": row.best,
+            "best_epoch": None if row.best_epoch is None else row.behind + row.best_epoch + 1,
+            "epochs": row.behind + len(row.curve),
+        }
+        for place, row in enumerate(rows, start=1)
+    ]
+    own = list(table[0]) if table else []
+    hparams = sorted({name for row in rows for name in row.hparams})
+    titles = {name: f"hparam.{name}" if name in own else name for name in hparams}
+    for line, row in zip(table, rows, strict=True):
+        line |= {titles[name]: row.hparams.get(name) for name in hparams}
+    return _csv([*own, *titles.values()], table)
+
+
+def _csv(names: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names)
     writer.writerow({name: csv_value(name) for name in names})

@@ -11,6 +11,9 @@ import yaml
 
 from cerebro_elastic.words import one_line
 
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""With what formulas begin; the last four are full-width."""
+
 
 def markdown(value: Any) -> str:
     """Text in a line or a cell of a table: no HTML, no link, no image, no end of the cell."""
@@ -39,11 +42,7 @@ def yaml_value(value: str) -> str:
 
 def csv_value(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula is quoted for it; numbers are numbers."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _longest(text: str) -> int:

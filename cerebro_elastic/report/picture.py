@@ -25,8 +25,9 @@ _A_ROW, _LEGEND = 10, 22
 
 
 def picture(line: Timeline) -> bytes:
-    """A PNG: a row for each node, a bar for each attempt in its config's colour (hatched: lost), marks for
-    faults and other events. Raises ``RunError`` if no unit was done yet, and ``MissingExtra``."""
+    """A PNG: a row for each node, a bar for each attempt in its config's colour (hatched: lost), dots
+    where a node was in quarantine, marks for faults and other events. Raises ``RunError`` if no unit was done
+    yet, and ``MissingExtra``."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -67,6 +68,9 @@ def _draw(axes: Axes, chart: Gantt, colours: Mapping[str, str]) -> None:
 
 def _draw_lane(axes: Axes, lane: Lane, colours: Mapping[str, str]) -> None:
     axes.text(LEFT - 8, lane.y + 12, lane.node[-16:], ha="right", fontsize=_FONT)
+    for band in lane.bands:
+        where = [(band.x, band.width)], (lane.y, BAR)
+        axes.broken_barh(*where, facecolor="white", edgecolor=_EVENT, hatch="....", linewidth=0.3)
     for bar in lane.bars:
         place = [(bar.x, bar.width)], (lane.y, BAR)
         if bar.lost:

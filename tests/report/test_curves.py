@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pytest
 
 from cerebro_elastic.core.values import Status
-from cerebro_elastic.report.curves import records, write_curves
+from cerebro_elastic.report.curves import curves_text, leaderboard_text, records, write_curves
 from cerebro_elastic.report.results import ConfigResult
 
 
-def row(config: str, curve: list[dict[str, float]], behind: int = 0, **hparams: float) -> ConfigResult:
+def row(config: str, curve: list[dict[str, float]], behind: int = 0, **hparams: Any) -> ConfigResult:
     return ConfigResult(config, hparams, Status.FINISHED, "", curve, (), behind=behind)
 
 
@@ -28,6 +32,25 @@ def test_pandas_takes_them_as_they_are() -> None:
     assert list(table["epoch"]) == [3, 1, 2], "a clone's epochs go on from its parent's"
     assert table.groupby("config")["loss"].min().to_dict() == {"c0000": 1.0, "c0001": 0.25}
     assert table["metric.lr"].isna().sum() == 2
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1"])
+def test_texts_are_no_formulas(text: str) -> None:
+    rows = [replace(row("c0000", [{text: 1.0}], lr=0.1), hparams={text: text, "lr": -2}, reason=text)]
+    for written in (curves_text(rows), leaderboard_text(rows, text)):
+        cells = [cell for line in csv.reader(io.StringIO(written, newline="")) for cell in line]
+        assert f"'{text}" in cells
+        assert text not in cells
+        assert "-2" in cells, "numbers are numbers"
+
+
+def test_the_leaderboard_as_a_table() -> None:
+    rows = [row("c0001", [{"loss": 0.5}], behind=2, best=7, lr=0.1), row("c0000", [], status="odd")]
+    first, second = csv.DictReader(io.StringIO(leaderboard_text(rows, "loss"), newline=""))
+    assert (first["place"], first["config"], first["epochs"]) == ("1", "c0001", "3")
+    assert (first["best"], first["hparam.best"], first["lr"]) == ("", "7", "0.1")
+    assert (second["status"], second["hparam.status"], second["epochs"]) == ("finished", "odd", "0")
+    assert leaderboard_text([], "loss").strip() == ""
 
 
 def test_the_file_is_the_same_table(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,26 @@ def test_a_row_for_each_node_and_a_colour_for_each_config(past: Any) -> None:
     blue, light_blue, orange = (31, 119, 180), (174, 199, 232), (255, 127, 14)
     assert {blue, light_blue, orange} <= colours, "of c0000, c0001 and c0002, on node-0"
     assert tuple(row[20].tolist()) == blue, "c0000 began"
+
+
+@pytest.mark.parametrize("seconds", [10.0, 100.0, 120.0, 7200.0 * 50])
+def test_no_label_is_cut(past: Any, seconds: float) -> None:
+    """The last mark of the axis lies at its very end, and the legend is as wide as it can be."""
+    line = timeline(past.events)
+    names = [f"config-{'w' * 5}{i:02}" for i in range(20)]
+    spans = [
+        replace(line.spans[0], end=line.begin + seconds, unit=replace(line.spans[0].unit, config=name))
+        for name in names
+    ]
+    seen = pixels(picture(replace(line, end=line.begin + seconds, spans=spans)))
+    border = np.concatenate([seen[:, :4].ravel(), seen[:, -4:].ravel(), seen[-4:].ravel()])
+    assert set(border.tolist()) == {255}
+
+
+def test_a_quarantine_is_drawn(past: Any) -> None:
+    line = timeline(past.events)
+    assert line.quarantines
+    assert picture(line) != picture(replace(line, quarantines=()))
 
 
 def test_the_same_history_makes_the_same_picture(past: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.events import StateRead, UnitTrained
+from cerebro_elastic.core.events import NodeForgiven, NodeLeft, NodeSetAside, StateRead, UnitTrained
 from cerebro_elastic.core.values import FailureKind
 from cerebro_elastic.report.timeline import timeline
 
@@ -42,7 +42,8 @@ def test_a_nodes_time_adds_up(past: Any) -> None:
     assert whole.idle == pytest.approx(2.0)
     assert shares["node-1"].present < 9.0
     for share in shares.values():
-        assert share.training + share.hopping + share.lost + share.idle == pytest.approx(share.present)
+        parts = share.training + share.hopping + share.lost + share.quarantined + share.idle
+        assert parts == pytest.approx(share.present)
 
 
 def test_what_is_saved_behind_a_unit_is_no_work_of_its_node(past: Any) -> None:
@@ -65,13 +66,66 @@ def test_what_is_saved_behind_a_unit_is_no_work_of_its_node(past: Any) -> None:
     assert lost.end - line.begin < 3.0, "from when it was trained its node was free"
 
 
+def quarantined(past: Any) -> Any:
+    """A config fails on node-0, which is then in quarantine for 60 of the 65 seconds between two visits."""
+    run = type(past)({"c0000": {"lr": 0.1}, "c0001": {"lr": 0.2}})
+    run.join("node-0", "node-1")
+    run.place()
+    run.visit("c0000", "node-0", 0.0)
+    for _ in range(3):
+        broken = run.assign("c0001", "node-0")
+        run.fail(broken, FailureKind.EXCEPTION, "RuntimeError: shapes")
+    run.tell(NodeSetAside, node="node-0", why="3 failures", failure=broken.token, seconds=60.0)
+    run.tell(NodeForgiven, node="node-0")
+    run.visit("c0000", "node-0", 66.0)
+    return run
+
+
+def test_a_quarantine_is_neither_lost_nor_idle(past: Any) -> None:
+    line = timeline(quarantined(past).events)
+    (quarantine,) = line.quarantines
+    assert (quarantine.node, quarantine.why) == ("node-0", "3 failures")
+    assert quarantine.seconds == pytest.approx(60.0, abs=1.0)
+    share, other = line.shares
+    assert share.quarantined == pytest.approx(quarantine.seconds)
+    assert share.lost < 5.1, "no more than what is left between the two visits"
+    assert share.lost == pytest.approx(sum(span.seconds for span in line.spans if span.lost))
+    assert share.idle < 5.1
+    assert (other.quarantined, other.idle) == (0, pytest.approx(other.present))
+    told = [mark.text for mark in line.marks]
+    assert told[-2:] == ["node-0 was quarantined for 60 s: 3 failures", "node-0 got units again"]
+
+
+def test_a_quarantine_ends_with_its_node_and_with_the_run(past: Any) -> None:
+    run = quarantined(past)
+    released = next(i for i, event in enumerate(run.events) if isinstance(event, NodeForgiven))
+    gone = NodeLeft(run.events[released].revision, "node-0")
+    events = [*run.events[:released], gone, *run.events[released + 1 :]]
+    line = timeline(events)
+    share = line.shares[0]
+    assert share.quarantined == pytest.approx(sum(each.seconds for each in line.quarantines))
+    assert share.quarantined + share.lost + 2.0 <= share.present + 1e-6
+    early = timeline(run.events[: released + 1])
+    assert early.seconds == pytest.approx(1.0)
+    assert early.quarantines == []
+    known = timeline([StateRead(run.events[released - 1].revision, run.state, ())])
+    assert known.quarantines == []
+
+
+def test_what_a_lost_node_had_begun_ends_with_it(past: Any) -> None:
+    line = timeline(past.events)
+    (lost,) = [span for span in line.spans if span.lost and span.node == "node-1"]
+    left = next(mark.at for mark in line.marks if mark.text == "node-1 was lost")
+    assert lost.end <= left
+
+
 def test_marks_tell_faults_from_the_rest(past: Any) -> None:
     told = {mark.text: mark for mark in timeline(past.events).marks}
     faults = [text for text, mark in told.items() if mark.fault]
     assert faults == [
         "node-1 was lost",
         "c0003 failed on node-2, disk-full: no space left",
-        "node-2 got no units for 60 s: its disk is full",
+        "node-2 was quarantined for 60 s: its disk is full",
         "c0003 failed: the loss is NaN",
     ]
     assert [text for text, mark in told.items() if not mark.fault] == [

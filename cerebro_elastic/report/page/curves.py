@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.report.page.scale import Scale, Tick, number, wide
@@ -13,6 +14,9 @@ WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 468, 12, 228
 _DOTS = 400
 """Points in a panel up to which each is a dot of its own to point at."""
+
+_STAGE = re.compile(r"(?:^|(?<=[_/.\- ]))(train|training|val|valid|validation|epoch)(?:[_/.\- ]|$)")
+"""What of a metric's name says on which data it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +49,58 @@ class Panel:
     cut: bool
 
 
-def panels(rows: Sequence[ConfigResult], metric: str) -> list[Panel]:
-    """The objective's panel first, then the other metrics'."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The panels of what is measured in training and in validation, of one name but for that."""
+
+    name: str
+    panels: Sequence[Panel]
+
+
+def groups(rows: Sequence[ConfigResult], metric: str) -> list[Group]:
+    """The objective's first, and in each what validation measured before the rest."""
     names = {name for row in rows for values in row.curve for name in values}
-    ordered = sorted(names, key=lambda name: (name != metric, name))
-    return [panel for name in ordered if (panel := _panel(rows, name)) is not None]
+    stems: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (name != metric, "train" in name, name)):
+        stems.setdefault(_stem(name), []).append(name)
+    first = _stem(metric)
+    ordered = sorted(stems, key=lambda stem: (stem != first, stem))
+    found = [Group(stem, list(_panels(rows, stems[stem]))) for stem in ordered]
+    return [group for group in found if group.panels]
 
 
-def _panel(rows: Sequence[ConfigResult], metric: str) -> Panel | None:
-    """Nothing if the metric was never finite."""
-    curves = {row.config: list(_points(row, metric)) for row in rows}
-    finite = sorted(value for curve in curves.values() for _, value in curve if math.isfinite(value))
-    if not finite:
-        return None
+def trained(rows: Sequence[ConfigResult]) -> bool:
+    """Whether anything was logged of training."""
+    return any("train" in name for row in rows for values in row.curve for name in values)
+
+
+def _stem(metric: str) -> str:
+    """``loss`` of ``train_loss`` and ``val/loss``."""
+    return _STAGE.sub("", metric).strip("_/.- ") or metric
+
+
+def _panels(rows: Sequence[ConfigResult], metrics: Sequence[str]) -> Iterator[Panel]:
+    """One for each metric that was ever finite; if their values overlap they have one scale, so that they
+    compare."""
+    curves = {metric: {row.config: list(_points(row, metric)) for row in rows} for metric in metrics}
+    limits = {
+        metric: _limits(finite)
+        for metric, of_configs in curves.items()
+        if (finite := sorted(v for curve in of_configs.values() for _, v in curve if math.isfinite(v)))
+    }
+    if not limits:
+        return
+    if max(low for low, _ in limits.values()) <= min(high for _, high in limits.values()):
+        together = min(low for low, _ in limits.values()), max(high for _, high in limits.values())
+        limits = dict.fromkeys(limits, together)
     epochs = max(row.behind + len(row.curve) for row in rows)
-    low, high = _limits(finite)
+    for metric, (low, high) in limits.items():
+        yield _panel(metric, curves[metric], epochs, low, high)
+
+
+def _panel(
+    metric: str, curves: Mapping[str, Sequence[tuple[int, float]]], epochs: int, low: float, high: float
+) -> Panel:
     x = Scale(1, epochs, LEFT, RIGHT)
     y = Scale(low, high, BOTTOM, TOP, log=wide(low, high))
     dotted = sum(map(len, curves.values())) <= _DOTS
@@ -69,7 +110,7 @@ def _panel(rows: Sequence[ConfigResult], metric: str) -> Panel | None:
         across=[tick for tick in x.ticks() if "." not in tick.text],
         up=y.ticks(),
         log=y.log,
-        cut=finite[0] < low or finite[-1] > high,
+        cut=any(v < low or v > high for c in curves.values() for _, v in c if math.isfinite(v)),
     )
 
 

@@ -8,11 +8,11 @@ from itertools import groupby
 
 from cerebro_elastic.report.page.scale import Scale, Tick
 from cerebro_elastic.report.tables import unit_text
-from cerebro_elastic.report.timeline import Mark, Span, Timeline
+from cerebro_elastic.report.timeline import Mark, Quarantine, Span, Timeline
 from cerebro_elastic.words import counted
 
 WIDTH = 1000
-LEFT, RIGHT, TOP = 110, 990, 26
+LEFT, RIGHT, TOP = 110, 970, 26
 ROW, BAR = 22, 14
 _UNITS = ((3600, "h"), (60, "min"))
 _LEAST = 1.0
@@ -32,6 +32,15 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """A time in which a node was in quarantine."""
+
+    x: float
+    width: float
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """A mark on a node's row."""
 
@@ -46,6 +55,7 @@ class Lane:
 
     node: str
     y: float
+    bands: Sequence[Band]
     bars: Sequence[Bar]
     flags: Sequence[Flag]
 
@@ -70,6 +80,7 @@ def gantt(line: Timeline) -> Gantt | None:
         Lane(
             share.node,
             TOP + index * ROW,
+            [_band(each, x, line.begin) for each in line.quarantines if each.node == share.node],
             list(_bars(spans.get(share.node, []), x, line.begin)),
             _flags([mark for mark in line.marks if mark.node == share.node], x, line.begin),
         )
@@ -90,13 +101,14 @@ def _hours(seconds: float) -> list[Tick]:
 
 
 def _bars(spans: Sequence[Span], x: Scale, begin: float) -> Iterator[Bar]:
-    """In the order of time. What is too short to be seen is drawn together with what follows it."""
+    """In the order of time. What is too short to be seen is drawn together with what is beside it, as far as
+    that is as short: no bar covers a time in which nothing was done, or calls another's work lost."""
     together: list[Span] = []
     for span in spans:
-        together.append(span)
-        if x(together[-1].end - begin) - x(together[0].start - begin) >= _LEAST:
+        if together and x(span.end - begin) - x(together[0].start - begin) >= _LEAST:
             yield _bar(together, x, begin)
             together = []
+        together.append(span)
     if together:
         yield _bar(together, x, begin)
 
@@ -126,6 +138,12 @@ def _tip(span: Span, begin: float) -> str:
     if not span.visit.whole:
         told.append(f"left after {counted(span.visit.skip + span.visit.batches, 'batch', 'batches')}")
     return f"{what}: {', '.join(told)}"
+
+
+def _band(quarantine: Quarantine, x: Scale, begin: float) -> Band:
+    start, end = x(quarantine.start - begin), x(quarantine.end - begin)
+    tip = f"{quarantine.node} in quarantine for about {quarantine.seconds:.1f} s: {quarantine.why}"
+    return Band(start, max(end - start, 0.6), tip)
 
 
 def _flags(marks: Sequence[Mark], x: Scale, begin: float) -> list[Flag]:

@@ -43,3 +43,18 @@ for (const heading of document.querySelectorAll(".sortable th")) {
   heading.addEventListener("click", () => sort(heading));
   heading.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(heading); });
 }
+
+// Show one metric's curves, or all.
+const metric = document.getElementById("metric");
+metric?.addEventListener("change", () => {
+  for (const group of document.querySelectorAll("[data-group]"))
+    group.hidden = metric.value !== "" && group.dataset.group !== metric.value;
+});
+
+// Browsers refuse long data: URLs as downloads: a table is handed over as a file in memory.
+for (const link of document.querySelectorAll("a[download]")) {
+  link.addEventListener("click", () => {
+    const text = decodeURIComponent(link.href.slice(link.href.indexOf(",") + 1));
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  }, { once: true });
+}

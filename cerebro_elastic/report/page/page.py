@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,6 +18,7 @@ from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import RecordHead, Spec
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.report.curves import curves_text, leaderboard_text
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.page import curves, gantt, parallel
 from cerebro_elastic.report.page.scale import number
@@ -76,7 +78,10 @@ def render(subject: Subject) -> str:
             state=state,
             rows=rows,
             colours={row.config: place for place, row in enumerate(rows[:COLOURED], start=1)},
-            panels=curves.panels(rows, subject.metric),
+            leaderboard_csv=leaderboard_text(rows, subject.metric),
+            metrics_csv=curves_text(rows),
+            groups=curves.groups(rows, subject.metric),
+            trained=curves.trained(rows),
             curves=curves,
             coordinates=parallel.coordinates(rows, subject.metric, _logarithmic(subject.spec)),
             parallel=parallel,
@@ -129,9 +134,21 @@ def _environment() -> Environment:
         "clock": clock_text,
         "hparams": hparams_text,
         "percent": _percent,
+        "cut": _cut,
+        "csv_url": _csv_url,
     }
     return environment
 
 
 def _percent(part: Any, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _cut(text: str, most: int) -> str:
+    """A text of at most ``most`` letters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _csv_url(text: str) -> str:
+    """A table within the page: it may be sent without the run's folder."""
+    return f"data:text/csv;charset=utf-8,{quote(text, errors='replace')}"

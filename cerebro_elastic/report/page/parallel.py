@@ -8,22 +8,36 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_elastic.report.page.scale import Scale, Steps, Tick, number
+from cerebro_elastic.report.page.scale import Scale, Steps, Tick, apart, number
 from cerebro_elastic.report.results import ConfigResult
 from cerebro_elastic.report.tables import hparams_text
 
-WIDTH, HEIGHT = 1000, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 930, 40, 270
+WIDTH, HEIGHT = 1000, 312
+"""Lines are drawn so wide, and stretched to the page's width; heights are pixels."""
+TOP, BOTTOM = 66, 296
+NAMES = 3
+"""Rows in which the names of axes lie in turn, so that they have room."""
+LEAST = 52
+"""Pixels between two axes: on a narrower page the chart is scrolled."""
+_NARROW = 360
+_LETTER, _LINE = 6.2, 14
+"""Pixels of a letter, and of a line of text."""
 _FEW = 6
+_DECADES = 30
+"""How many times the least value the highest must be for values to lie by their logarithm."""
+_NOUGHT = 36
+"""Pixels from 0 to the least other value on an axis that is logarithmic but for its 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A hyper-parameter, or at last the objective."""
+    """A hyper-parameter, or at last the objective, at ``x`` percent of the width; ``log`` if its values lie
+    by their logarithm."""
 
     name: str
     x: float
     ticks: Sequence[Tick]
+    log: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +51,20 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
+    """``letters`` are as many as fit between two axes."""
+
     axes: Sequence[Axis]
     paths: Sequence[Path]
+    letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where an axis has its values."""
+
+    place: Callable[[Any], float]
+    ticks: Sequence[Tick]
+    log: bool = False
 
 
 def coordinates(
@@ -47,26 +73,32 @@ def coordinates(
     """For the hyper-parameters that differ, and the configs that have a value of ``metric``; nothing if that
     leaves nothing to compare. ``logarithmic`` are those that were drawn so."""
     known = [row for row in rows if row.best is not None and math.isfinite(row.best)]
-    columns = {name: [row.hparams.get(name) for row in known] for name in _names(known)}
-    columns = {name: column for name, column in columns.items() if len(set(map(_text, column))) > 1}
+    columns = [(name, [row.hparams.get(name) for row in known]) for name in _names(known)]
+    columns = [(name, column) for name, column in columns if len(set(map(_text, column))) > 1]
     if not columns:
         return None
-    columns[metric] = [row.best for row in known]
-    axes, heights = [], []
-    for index, (name, column) in enumerate(columns.items()):
-        place, ticks = _axis(column, log=name in logarithmic)
-        axes.append(Axis(name, LEFT + index * (RIGHT - LEFT) / (len(columns) - 1), ticks))
-        heights.append([place(value) for value in column])
+    places = [_places(column, log=name in logarithmic) for name, column in columns]
+    objective = [row.best for row in known]
+    columns.append((metric, objective))
+    places.append(_by_value(objective, log=False))
+    across = [index / (len(columns) - 1) for index in range(len(columns))]
     return Coordinates(
-        axes,
+        [
+            Axis(name, 100 * x, apart(each.ticks, _LINE), each.log)
+            for (name, _), x, each in zip(columns, across, places, strict=True)
+        ],
         [
             Path(
                 row.config,
-                " ".join(f"{axis.x:.1f},{column[i]:.1f}" for axis, column in zip(axes, heights, strict=True)),
+                " ".join(
+                    f"{WIDTH * x:.1f},{each.place(column[i]):.1f}"
+                    for (_, column), x, each in zip(columns, across, places, strict=True)
+                ),
                 f"{row.config}: {hparams_text(row.hparams)}, {metric} {number(row.best)}",
             )
             for i, row in enumerate(known)
         ],
+        letters=int((max(LEAST, _NARROW / (len(columns) - 1)) - 12) / _LETTER),
     )
 
 
@@ -75,17 +107,38 @@ def _names(rows: Sequence[ConfigResult]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.hparams))
 
 
-def _axis(values: Sequence[Any], *, log: bool) -> tuple[Callable[[Any], float], list[Tick]]:
-    """A few values lie at even steps, many numbers each at its place."""
-    few = set(map(_text, values))
-    numbers = all(type(value) in (int, float) for value in values)
-    if numbers and len(few) > _FEW:
-        low, high = min(values), max(values)
-        scale = Scale(low, high, BOTTOM, TOP, log=log and low > 0)
-        return scale, scale.ticks()
-    ordered = list(dict.fromkeys(map(_text, sorted(values)))) if numbers else sorted(few)
-    steps = Steps(ordered, BOTTOM, TOP)
-    return lambda value: steps(_text(value)), steps.ticks()
+def _places(values: Sequence[Any], *, log: bool) -> _Places:
+    """Each number at its value; what is no quantity at even steps."""
+    if all(map(_is_number, values)):
+        return _by_value(values, log=log)
+    steps = Steps(sorted(set(map(_text, values))), BOTTOM, TOP)
+    return _Places(lambda value: steps(_text(value)), steps.ticks())
+
+
+def _by_value(values: Sequence[Any], *, log: bool) -> _Places:
+    """Numbers, by their logarithm if they are drawn so or span decades; a 0 among them lies below."""
+    low, high = min(values), max(values)
+    least = min((value for value in values if value > 0), default=0)
+    log = low >= 0 and least > 0 and (log or high / least >= _DECADES)
+    few = sorted(set(values)) if len(set(values)) <= _FEW else []
+    if not log:
+        scale = Scale(low, high, BOTTOM, TOP)
+        return _Places(scale, [Tick(scale(value), number(value)) for value in few] or scale.ticks())
+    scale = Scale(least, high, BOTTOM - _NOUGHT if low == 0 else BOTTOM, TOP, log=True)
+
+    def place(value: Any) -> float:
+        return scale(value) if value > 0 else BOTTOM
+
+    nought = [Tick(BOTTOM, "0")] if low == 0 else []
+    ticks = [Tick(place(value), number(value)) for value in few] or [*nought, *scale.ticks()]
+    return _Places(place, ticks, log=True)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def _text(value: Any) -> str:

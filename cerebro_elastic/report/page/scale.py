@@ -31,8 +31,8 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, value = (self._level(v) for v in (self.low, self.high, value))
-        share = 0.5 if high == low else (value - low) / (high - low)
+        low, high, value = (self._level(v) / 2 for v in (self.low, self.high, value))  # so none overflows
+        share = (value - low) / (high - low) if high > low else 0.5
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
     def _level(self, value: float) -> float:
@@ -59,6 +59,17 @@ class Steps:
 
     def ticks(self) -> list[Tick]:
         return [Tick(self(value), number(value)) for value in self.values]
+
+
+def apart(ticks: Sequence[Tick], least: float) -> list[Tick]:
+    """Those marks whose texts do not overlap, ``least`` from one another: the outermost two, if they are not
+    too near, and what fits between them."""
+    ordered = sorted(ticks, key=lambda tick: tick.at)
+    kept = ordered[:1]
+    for tick in ordered[1:-1]:
+        if tick.at - kept[-1].at >= least and ordered[-1].at - tick.at >= least:
+            kept.append(tick)
+    return kept + [tick for tick in ordered[1:][-1:] if tick.at - kept[-1].at >= least]
 
 
 def number(value: Any) -> str:
