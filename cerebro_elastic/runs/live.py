@@ -20,6 +20,7 @@ from cerebro_elastic.core.events import (
     NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeReady,
     NodeRecovered,
     NodeSetAside,
     NodeStalled,
@@ -67,6 +68,7 @@ class LiveView:
         self._line_due = _LINE_SECONDS
         self._whence: dict[str, str] = {}
         self._lacks: list[str] = []
+        self._trains = False
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -83,8 +85,8 @@ class LiveView:
         elapsed = time.monotonic() - self._began
         for event in events:
             line = _line(event) or (None if self._live else self._progress(event, state, elapsed))
-            if line:
-                self._say(one_line(line))
+            for each in filter(None, (line, self._first(state))):
+                self._say(one_line(each))
             if isinstance(event, UnitCommitted):
                 self._whence[event.visit.unit.config] = event.visit.node
         self._tell_lacks(state)
@@ -93,6 +95,14 @@ class LiveView:
             lines = self._console.height
             view = progress_view(state, self._objective, elapsed, lines, self._whence, verbose=self._verbose)
             self._live.update(view, refresh=True)
+
+    def _first(self, state: State) -> str | None:
+        """The first unit of a node that is ready, once: from then on the run trains."""
+        ready = (a for n, a in state.attempts.items() if n in state.nodes and not state.nodes[n].starting)
+        if self._trains or (attempt := next(ready, None)) is None:
+            return None
+        self._trains = True
+        return f"first unit: {unit_text(attempt.unit)} on {attempt.node}"
 
     def _tell_lacks(self, state: State) -> None:
         """What nothing can go on without is told when it changes."""
@@ -132,6 +142,8 @@ def _line(event: Event) -> str | None:
             return f"{leader} leads the run"
         case NodeJoined(node=node):
             return f"{node.name} joined"
+        case NodeReady(node=name):
+            return f"{name} is ready"
         case NodeLeft(node=name):
             return f"{name} left"
         case NodeDraining(node=name, grace=grace):
