@@ -82,19 +82,23 @@ def run(
 
 def _show_outcome(result: RunResult) -> None:
     from cerebro_elastic.cli.shown import head_text
+    from cerebro_elastic.report.failures import failures_told
     from cerebro_elastic.report.tables import leaderboard_table
     from cerebro_elastic.report.terminal import terminal
     from cerebro_elastic.runs.beside import known
 
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-    failed = [row for row in result.leaderboard if row.status == "failed"]
-    for row in failed:
-        console.print(f"{row.config} failed: {row.reason}", style="red", soft_wrap=True)
+    failed = list(failures_told(result.leaderboard, result.events, result.folder.logs))
+    for text in failed:
+        console.print(text, style="red", soft_wrap=True)
+    if failed:
+        console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
     try:
         best = result.best
     except RunError as error:
-        console.print(str(error), style="yellow", soft_wrap=True)
+        if not all(row.status == "failed" for row in result.leaderboard):
+            console.print(str(error), style="yellow", soft_wrap=True)
     else:
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
@@ -105,5 +109,5 @@ def _show_outcome(result: RunResult) -> None:
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
     for each in known(result.folder):
-        if not each.exactness.outcome.good:
+        if not each.exactness.outcome.good and not (failed and each.exactness.outcome.bad):
             console.print(f"note: {each.text}", style="yellow", soft_wrap=True)

@@ -28,16 +28,19 @@ from cerebro_elastic.core.events import (
     UnitFailed,
 )
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Visit
+from cerebro_elastic.core.values import FailureKind, Visit
 from cerebro_elastic.core.waits import waits
 from cerebro_elastic.report.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.report.results import Objective
-from cerebro_elastic.report.tables import hparams_text, time_text, unit_text
+from cerebro_elastic.report.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.stories import short
 from cerebro_elastic.words import counted, one_line
 
+_LINE = 400
+"""Characters of a line about a failure."""
 _LINE_SECONDS = 60.0
 """How often a line says how far a run is, where no table moves."""
 
@@ -69,6 +72,7 @@ class LiveView:
         self._whence: dict[str, str] = {}
         self._lacks: list[str] = []
         self._trains = False
+        self._stories: dict[str, str] = {}
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -84,7 +88,7 @@ class LiveView:
     def _show(self, events: list[Event], state: State) -> None:
         elapsed = time.monotonic() - self._began
         for event in events:
-            line = _line(event) or (None if self._live else self._progress(event, state, elapsed))
+            line = self._briefly(event) or (None if self._live else self._progress(event, state, elapsed))
             for each in filter(None, (line, self._first(state))):
                 self._say(one_line(each))
             if isinstance(event, UnitCommitted):
@@ -95,6 +99,15 @@ class LiveView:
             lines = self._console.height
             view = progress_view(state, self._objective, elapsed, lines, self._whence, verbose=self._verbose)
             self._live.update(view, refresh=True)
+
+    def _briefly(self, event: Event) -> str | None:
+        """What is out of the ordinary, in a line; a failure is told of once, not for each that has it."""
+        line = _line(event)
+        for story, unit in self._stories.items():
+            line = line and line.replace(story, f"the same as {unit}")
+        if isinstance(event, UnitFailed) and event.failure.story:
+            self._stories.setdefault(event.failure.story, unit_text(event.failure.unit))
+        return line and brief(short(line), _LINE)
 
     def _first(self, state: State) -> str | None:
         """The first unit of a node that is ready, once: from then on the run trains."""
@@ -161,9 +174,8 @@ def _line(event: Event) -> str | None:
             batches = counted(visit.batches, "batch", "batches")
             return f"{unit_text(visit.unit)} was left by {visit.node} after {batches}"
         case UnitFailed(failure=failure):
-            return (
-                f"{unit_text(failure.unit)} failed on {failure.node}, {failure.kind.value}: {failure.story}"
-            )
+            kind = "" if failure.kind is FailureKind.EXCEPTION else f", {failure.kind.value}"
+            return f"{unit_text(failure.unit)} failed on {failure.node}{kind}: {failure.story}"
         case ConfigEnded(config=name, status=status, reason=reason):
             return f"{name} {status.value}: {reason}"
         case ConfigResumed(config=name, reason=reason):

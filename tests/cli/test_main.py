@@ -32,7 +32,7 @@ def test_the_first_line_of_a_run_comes_before_what_takes_long_to_import(tmp_path
 import sys
 from cerebro_elastic.cli import main
 sys.argv = ["cerebro", "run", "nothing.yaml"]
-heavy = {"cerebro_elastic.recipes", "yaml", "numpy", "fsspec", "torch", "urllib3", "jinja2", "lightning", "scipy"}
+heavy = {"cerebro_elastic.recipes", "yaml", "numpy", "fsspec", "torch", "urllib3", "lightning", "scipy"}
 
 def echo(text, **_):
     print(text, sorted(heavy & set(sys.modules)))
