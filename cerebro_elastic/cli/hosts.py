@@ -20,12 +20,12 @@ from cerebro_elastic.cli.options import (
     store_of,
     watch,
 )
+from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.live import LiveView
 
 
