@@ -65,7 +65,7 @@ class CerebroTrainer:
         monitor: str = "val_loss",
         mode: Literal["min", "max"] = "min",
         seed: int = 0,
-        scheduler: str = "longest-remaining",
+        scheduler: str = "auto",
         parallelism: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "single",
         gang: int = 1,
         callbacks: Sequence[type[pl.Callback] | str | Mapping[str, Any]] = (),
