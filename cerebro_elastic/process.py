@@ -7,9 +7,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
+MARK = "CEREBRO_MARK"
+"""Tells all processes that descend from one of ours, and must not outlive it."""
 _PR_SET_PDEATHSIG = 1
+_ROUNDS, _PAUSE = 50, 0.02
+"""How often those are looked for that must not live on, and seconds between two looks."""
 
 
 def die_with_parent(parent: int) -> None:
@@ -31,6 +37,38 @@ def is_alive(pid: int) -> bool:
     except PermissionError:  # another user's
         return True
     return True
+
+
+def end_marked(variable: str, value: str) -> None:
+    """Kill all processes of this machine that were started with this environment variable, but for this one.
+
+    What users' code starts may have left its parent, process group and session; its environment it keeps.
+    On other systems than Linux, nothing.
+    """
+    mark = f"{variable}={value}".encode()
+    for _ in range(_ROUNDS):  # one may have forked while others were looked at
+        found = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+        if not found:
+            return
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE)
+
+
+def _pids() -> list[int]:
+    with suppress(FileNotFoundError):
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return []
+
+
+def _environment(pid: int) -> list[bytes]:
+    """What the process was started with; nothing of one that has ended, or is another user's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def watch_parent(parent: int, gone: Callable[[], None], poll: float = 0.5) -> None:

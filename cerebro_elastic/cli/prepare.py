@@ -48,8 +48,14 @@ def prepare(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that make rows.", show_default="one per core")
     ] = None,
-    bad: Annotated[str, typer.Option(help="How many rows may fail: a number, or a share such as 1%.")] = "0",
-    share: Annotated[str, typer.Option(help="I/N: this machine's share of the rows, of N machines.")] = "0/1",
+    bad: Annotated[
+        str | None,
+        typer.Option(help="How many rows may fail: a number, or a share such as 1%.", show_default="0"),
+    ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option(help="I/N: this machine's share of the rows, of N machines.", show_default="0/1"),
+    ] = None,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Shuffle a dataset once and write it as partitions.
@@ -63,6 +69,15 @@ def prepare(
     selection = Selection(columns, features, label, encode)
     if rows is not None and selection != Selection():
         raise DataError("--rows makes the columns: leave --columns, --features, --label and --encode out")
+    if columns and features:
+        raise DataError("--features names the columns to use: give it or --columns, not both")
+    of_rows = {"--workers": workers, "--bad": bad, "--share": share}
+    needless = [option for option, value in of_rows.items() if value is not None]
+    if rows is None and needless:
+        raise DataError(
+            f"{', '.join(needless)} would do nothing without --rows: name the function that makes each row, "
+            "or leave it out"
+        )
     if rows is None:
         manifest = prepare_dataset(
             source,
@@ -87,8 +102,8 @@ def prepare(
             labels=labels or (),
             root=Path.cwd(),
             workers=workers,
-            bad=_limit(bad),
-            share=_share(share),
+            bad=_limit(bad or "0"),
+            share=_share(share or "0/1"),
             show=_Shown(),
         )
     echo(f"{_told(manifest)} at {destination} (digest {manifest.digest[:12]})")

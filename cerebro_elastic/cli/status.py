@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, store_of
 from cerebro_elastic.cli.shown import head_text, json_text, state_json
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.report.progress import progress_view
 from cerebro_elastic.report.terminal import terminal
@@ -28,6 +29,8 @@ def status(
     from cerebro_elastic.runs.status import head_now
     from cerebro_elastic.runs.status import status as ask
 
+    if verbose and as_json:
+        raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
     spec, state, live = ask(run, home=home, store=store_of(etcd))
     head = head_now(run, state, home=home, store=store_of(etcd))
     if as_json:

@@ -125,13 +125,16 @@ def _copy(value: Any) -> Any:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """The import writes to the environment, and keeps the default group, if there is one, for its functions'
-    default arguments."""
+    """The import writes to the environment, keeps the default group, if there is one, for its functions'
+    default arguments, and logs which device it has found."""
     before, default = dict(os.environ), c10d._world.default_pg
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     c10d._world.default_pg = None
     try:
         yield
     finally:
+        logging.disable(disabled)
         c10d._world.default_pg = default
         os.environ.clear()
         os.environ.update(before)

@@ -33,7 +33,7 @@ from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.values import Node
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.process import watch_parent
+from cerebro_elastic.process import end_marked, watch_parent
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.pulses import Ranks
 from cerebro_elastic.rendezvous.registration import Registration
@@ -44,6 +44,8 @@ from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE
 
 LEASE_SECONDS = 5.0
+_BOOT = "CEREBRO_BOOT"
+"""Of all processes that descend from this agent's ranks."""
 
 _RANK_ENV = {
     # Without these glibc maps and unmaps every large tensor, 15 to 30 % of a CPU step (design, section 8).
@@ -145,6 +147,7 @@ class NodeRendezvous(RendezvousHandler):
 
     def _register(self) -> None:
         if self._registration is not None:
+            end_marked(_BOOT, self._node.boot)  # what the dead ranks have left
             self._registration.renew(self._ranks.take_death(), self._patience)
             self._ranks.begin()
             return
@@ -168,6 +171,7 @@ class NodeRendezvous(RendezvousHandler):
         )
         # After a signal torchrun does not call ``shutdown``.
         atexit.register(self._registration.close)
+        atexit.register(end_marked, _BOOT, self._node.boot)
 
     def _end(self, error: CerebroError) -> None:
         self._log.error("this machine can no longer be a node of the run", error=str(error))
@@ -181,7 +185,7 @@ class NodeRendezvous(RendezvousHandler):
         os.environ.update(
             CEREBRO_RUN=self._run,
             CEREBRO_NODE=self._node.name,
-            CEREBRO_BOOT=self._node.boot,
+            **{_BOOT: self._node.boot},
             CEREBRO_AGENT=str(os.getpid()),
             CEREBRO_DUMPS=str(self._dumps.path),
         )

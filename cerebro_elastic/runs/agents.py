@@ -18,6 +18,7 @@ from typing import Self
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.events import Event, NodeDraining, NodeJoined, UnitCommitted
 from cerebro_elastic.files import as_its_folder, make_folder
+from cerebro_elastic.process import MARK, end_marked
 from cerebro_elastic.runs.devices import VISIBLE, share_devices, visible_devices
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.scratch import SCRATCH
@@ -99,6 +100,7 @@ class LocalAgents:
         self._run = run
         self._folder = folder
         self._scratch = folder.logs / "scratch"
+        self._mark = str(folder.path.resolve())
         self._settings = settings
         shares = share_devices(visible_devices(), len(names))
         self._nodes = {
@@ -116,13 +118,14 @@ class LocalAgents:
             for node in self._nodes.values():
                 self._start(node)
         except BaseException:  # Ctrl-C, too
-            self.stop()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        # What agents leave that had to be killed.
+        # What agents leave that had to be killed, and what users' code has started and not ended.
+        end_marked(MARK, self._mark)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     @property
@@ -202,6 +205,7 @@ class LocalAgents:
             **os.environ,
             **self._settings.to_env(),
             "CEREBRO_PARENT": str(os.getpid()),
+            MARK: self._mark,
             "CEREBRO_CACHE": str(self._folder.cache),
             "CEREBRO_GRACE": f"{self._grace:g}",
             TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),

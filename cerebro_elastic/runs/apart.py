@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
 from cerebro_elastic import errors
 from cerebro_elastic.errors import CerebroError, RunError
-from cerebro_elastic.process import die_with_parent
+from cerebro_elastic.process import MARK, die_with_parent, end_marked
 
 
 def ask(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,9 +35,11 @@ class Asked:
 
     def __init__(self, module: str, what: str, request: Mapping[str, Any]) -> None:
         self._what = what
+        self._mark = uuid.uuid4().hex
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
+            env={**os.environ, MARK: self._mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -83,6 +86,7 @@ class Asked:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        end_marked(MARK, self._mark)
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._errors.close()

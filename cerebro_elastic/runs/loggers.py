@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_elastic.controller.candidate import Candidate
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.files import locate
+from cerebro_elastic.files import locate, make_folder
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load, missing
 from cerebro_elastic.report.logged import Logger
@@ -67,7 +67,9 @@ class Loggers:
                 note = FileNote(folder.logged)
                 stack.enter_context(Scribe(folder.history, TENSORBOARD, board, note, say))
             if others := lightnings(self._recipe):
-                remote = RemoteLoggers(others, self._spec.plan.run, self._recipe.root, self._files())
+                run, log = self._spec.plan.run, folder.logs / "loggers.log"
+                make_folder(log.parent)
+                remote = RemoteLoggers(others, run, self._recipe.root, self._files(), log)
                 name = ", ".join(other if isinstance(other, str) else other["class"] for other in others)
                 leaders = LeadersNote(ledger, candidate)
                 stack.enter_context(Scribe(folder.history, name, remote, leaders, say))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.errors import CerebroError, RunError
+from cerebro_elastic.files import as_its_folder
 from cerebro_elastic.registry import load
 from cerebro_elastic.report.logged import Logged, Logger
 
@@ -25,21 +26,26 @@ _END_SECONDS = 10.0
 
 class RemoteLoggers:
     """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``). Their process begins with the
-    first rows, also with the first ones after they were closed."""
+    first rows, also with the first ones after they were closed. What they print goes to the file ``log``."""
 
-    def __init__(self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path) -> None:
+    def __init__(
+        self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path, log: Path
+    ) -> None:
         self._asked = {"specs": list(specs), "run": run, "root": str(root), "folder": str(folder)}
+        self._log = log
         self._process: subprocess.Popen[str] | None = None
 
     def write(self, logged: Logged) -> None:
         if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "cerebro_elastic.runs.remote_loggers"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,  # Ctrl-C is for the run, which then closes them
-            )
+            with open(self._log, "ab", opener=as_its_folder) as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "cerebro_elastic.runs.remote_loggers"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C is for the run, which then closes them
+                )
             self._ask(self._asked)
         self._ask(asdict(logged))
 
@@ -60,7 +66,8 @@ class RemoteLoggers:
         print(json.dumps(value), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if answer != "\n":
-            raise RunError(answer.strip() or f"their process ended with status {self._process.wait()}")
+            died = answer.strip() or f"their process ended with status {self._process.wait()}"
+            raise RunError(f"{died} (what they printed is in {self._log})")
 
 
 def _main() -> None:

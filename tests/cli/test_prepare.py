@@ -41,6 +41,20 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
     assert sum(part.rows for part in read_manifest("out").train) == 15
 
 
+@pytest.mark.parametrize("words", [["--share", "0/4"], ["--bad", "0"], ["--workers", "2"]])
+def test_words_for_rows_alone_need_rows(words: list[str], cerebro: Cerebro, project: Path) -> None:
+    said = cerebro("prepare", "a_users_data:load", "out", "--partitions", "2", *words)
+    assert said.code != 0
+    assert f"{words[0]} would do nothing without --rows" in said.err
+    assert not (project / "out").exists()
+
+
+def test_columns_and_features_are_one_too_many(cerebro: Cerebro) -> None:
+    words = ["--columns", "x", "--features", "x"]
+    said = cerebro("prepare", "a_users_data:load", "out", "--partitions", "2", *words)
+    assert (said.code, "give it or --columns, not both" in said.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

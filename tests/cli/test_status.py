@@ -40,6 +40,11 @@ def assigned(ledger: Ledger, node: str, leader: int) -> Attempt:
     return attempt
 
 
+def test_what_would_do_nothing_is_refused(cerebro: Cerebro) -> None:
+    said = cerebro("status", "a-run", "--json", "--verbose")
+    assert (said.code, "--verbose would do nothing with --json" in said.err) == (1, True)
+
+
 def test_draining_and_setting_aside_are_shown(
     ledger: Ledger, at_etcd: list[str], cerebro: Cerebro, project: Path
 ) -> None:

@@ -72,6 +72,25 @@ def commit(revision: int) -> Event:
     return UnitCommitted(revision, Visit(Unit("c", 0, 0), 0, "n", 1, None, output, 1, 1, 1.0, 0.0, 0.0))
 
 
+def test_what_users_code_has_started_ends_with_the_nodes(make: Make, tmp_path: Path) -> None:
+    """Also what has left its parent, process group and session: it is nobody's child any more."""
+    daemon = f"setsid sh -c 'sleep 1000 & echo $! > {tmp_path}/daemon' &"
+    with make(f"{daemon}\nsleep 1000 & echo $! > {tmp_path}/child\nwait"):
+        pids = [tmp_path / name for name in ("daemon", "child")]
+        deadline = time.monotonic() + DEADLINE
+        while not all(pid.exists() and pid.read_text().strip() for pid in pids):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert all(is_running(int(pid.read_text())) for pid in pids)
+    assert not any(is_running(int(pid.read_text())) for pid in pids)
+
+
+def is_running(pid: int) -> bool:
+    """Whether it is there, and no zombie that nobody has waited for."""
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
 def test_what_torchrun_leaves_is_in_the_runs_folder(make: Make, tmp_path: Path) -> None:
     logs = tmp_path / "a-run" / "logs"
     leave = "mkdir -p $CEREBRO_SCRATCH/cerebro-dumps-x"

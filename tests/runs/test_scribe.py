@@ -274,6 +274,7 @@ OWN = """
 from lightning.pytorch.loggers import CSVLogger
 
 def own(root, label):
+    print("a third party's tip")
     return CSVLogger(root, name="own", version=label)
 """
 
@@ -283,13 +284,14 @@ def test_lightnings_loggers_work_in_a_process_of_their_own(record: Record, tmp_p
     own = {"class": "users_logger:own", "args": {"root": str(tmp_path), "label": "{run}-{config}"}}
     for place in (0, 1):
         record.commit("c0000", place)
-    loggers = RemoteLoggers(["CSVLogger", own], "a-run", tmp_path, tmp_path / "loggers")
+    loggers = RemoteLoggers(["CSVLogger", own], "a-run", tmp_path, tmp_path / "loggers", tmp_path / "log")
     with record.scribe(loggers):
         pass
     record.commit("c0000", 2)
     with record.scribe(loggers):  # as when a run is started again
         pass
     assert record.said == []
+    assert "a third party's tip" in (tmp_path / "log").read_text(), "and not in the terminal"
     for file in (tmp_path / "loggers/a-run/c0000", tmp_path / "own/a-run-c0000"):
         with (file / "metrics.csv").open() as opened:
             rows = list(csv.DictReader(opened))
