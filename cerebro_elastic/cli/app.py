@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Column, Table
@@ -15,31 +15,31 @@ from cerebro_elastic.cli import checking, hosts, people, results
 from cerebro_elastic.cli.check import check
 from cerebro_elastic.cli.init import init
 from cerebro_elastic.cli.options import (
+    Checkpoints,
+    Epochs,
     Etcd,
     Grace,
     Home,
     Json,
     Verbose,
     echo,
+    overrides,
     stopped_as_by_ctrl_c,
     store_of,
 )
 from cerebro_elastic.cli.plan import plan
 from cerebro_elastic.cli.prepare import prepare
-from cerebro_elastic.cli.shown import head_text, json_text, outcome_json, state_json
+from cerebro_elastic.cli.shown import head_text, in_vain, json_text, outcome_json, show_outcome, state_json
 from cerebro_elastic.cli.simulate import simulate
 from cerebro_elastic.cli.trials import trials
-from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Objective, load_recipe
 from cerebro_elastic.report.progress import progress_view
-from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.agents import GRACE
-from cerebro_elastic.runs.beside import known
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
-from cerebro_elastic.runs.result import RunResult
 
 app = typer.Typer(
     name="cerebro",
@@ -59,10 +59,8 @@ def run(
         str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
     ] = None,
     nodes: Annotated[str | None, typer.Option(help="Number of local nodes, instead of the recipe's.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
-    checkpoints: Annotated[
-        str | None, typer.Option(help="URL for checkpoints and logs, instead of the recipe's: s3://...")
-    ] = None,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Throw away what a run of this id has left.")
     ] = False,
@@ -83,8 +81,7 @@ def run(
         )
     from cerebro_elastic.runs.launch import run as launch
 
-    given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
-    checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
+    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
     try:
         with stopped_as_by_ctrl_c(), view:
@@ -103,34 +100,9 @@ def run(
     if as_json:
         echo(json_text(outcome_json(result)))
     else:
-        _show_outcome(result)
-    rows = result.leaderboard
-    if all(row.status == "failed" for row in rows) or all(row.best is None for row in rows):
+        show_outcome(result)
+    if in_vain(result):
         raise typer.Exit(1)
-
-
-def _show_outcome(result: RunResult) -> None:
-    console = terminal()
-    console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-    failed = [row for row in result.leaderboard if row.status == "failed"]
-    for row in failed:
-        console.print(f"{row.config} failed: {row.reason}", style="red", soft_wrap=True)
-    try:
-        best = result.best
-    except RunError as error:
-        console.print(str(error), style="yellow", soft_wrap=True)
-    else:
-        assert best.best_checkpoint is not None
-        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
-    console.print(f"curves: {result.folder.curves}", soft_wrap=True)
-    console.print(f"report: {result.folder.report}", soft_wrap=True)
-    if result.head is not None:
-        console.print(head_text(result.head), soft_wrap=True)
-    name = result.run
-    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
-    for each in known(result.folder):
-        if not each.exactness.outcome.good:
-            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
 
 
 @app.command()
