@@ -2,6 +2,7 @@
 
     python benchmarks/live_scheduling.py [28x8 64x16] [--seeds 3] [--epochs 3] [--replicas 1]
         [--policies auto,longest-remaining,random] [--noise 0 0.3]
+        [--progress affordable|even|free]
     python benchmarks/live_scheduling.py --decide 32x8 256x16
 
 Mixed CNNs (those of benchmarks/schedulers.py) on equal nodes, where the longest config is about as long as a
@@ -23,17 +24,35 @@ from cerebro_elastic.core.decide import decide
 from cerebro_elastic.core.events import UnitCommitted
 from cerebro_elastic.core.ports import Policy
 from cerebro_elastic.core.state import Spent, State
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Unit
+from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
 from cerebro_elastic.registry import load
 from cerebro_elastic.sim import Times, Toy, simulate
 from cerebro_elastic.testing.world import FixedSearch
 
 
-def ratio(name: str, configs: int, nodes: int, epochs: int, spread: float, replicas: int, seed: int) -> float:
+def ratio(
+    name: str,
+    configs: int,
+    nodes: int,
+    epochs: int,
+    spread: float,
+    replicas: int,
+    progress: Progress,
+    seed: int,
+) -> float:
     """Makespan to lower bound of one simulated run."""
     seconds = durations(configs, nodes, seed, mixed_nodes=False)[:, 0]
     done = simulate(
-        Plan("r", nodes, epochs, min_nodes=nodes, max_nodes=nodes, seed=seed, replicas=replicas),
+        Plan(
+            "r",
+            nodes,
+            epochs,
+            min_nodes=nodes,
+            max_nodes=nodes,
+            seed=seed,
+            replicas=replicas,
+            progress=progress,
+        ),
         [Node(f"n{k:02d}", f"h{k:02d}") for k in range(nodes)],
         policy(name),
         FixedSearch([{"config": i} for i in range(configs)]),
@@ -92,10 +111,11 @@ def compare(
     epochs: int,
     replicas: int,
     noise: Sequence[float],
+    progress: Progress,
 ) -> None:
     for spread in noise:
         for name in policies:
-            found = [ratio(name, configs, nodes, epochs, spread, replicas, s) for s in range(seeds)]
+            found = [ratio(name, configs, nodes, epochs, spread, replicas, progress, s) for s in range(seeds)]
             print(
                 f"  {configs} x {nodes}, {epochs} epochs, noise {spread}, r={replicas} {name:22} "
                 f"mean {np.mean(found):.3f}  max {max(found):.3f}",
@@ -113,12 +133,22 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.3])
     parser.add_argument("--policies", default="auto,longest-remaining,random")
+    parser.add_argument("--progress", type=Progress, default=Progress.AFFORDABLE)
     parser.add_argument("--decide", action="store_true")
     asked = parser.parse_args()
     policies = asked.policies.split(",")
     for configs, nodes in ((int(number) for number in size.split("x")) for size in asked.sizes):
         if not asked.decide:
-            compare(configs, nodes, policies, asked.seeds, asked.epochs, asked.replicas, asked.noise)
+            compare(
+                configs,
+                nodes,
+                policies,
+                asked.seeds,
+                asked.epochs,
+                asked.replicas,
+                asked.noise,
+                asked.progress,
+            )
             continue
         for name in policies:
             took = milliseconds(name, configs, nodes, 10)

@@ -17,6 +17,9 @@ from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import RunError, StoreError, did_you_mean
 from cerebro_elastic.run_key import RunKey
 
+GRACE = 10.0
+"""Seconds that a node is given to leave, if nobody says otherwise."""
+
 _ENV = "CEREBRO_ETCD_"
 DRIVERS = ("gateway", "grpc")
 """How etcd is spoken to: by its JSON gateway over HTTP, or by gRPC (extra ``etcd3``)."""

@@ -24,11 +24,11 @@ from cerebro_elastic.cli.options import (
     watch,
 )
 from cerebro_elastic.cli.shown import in_vain, show_outcome
+from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
 from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.live import LiveView
 from cerebro_elastic.runs.opening import has_ended
 

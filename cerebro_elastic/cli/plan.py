@@ -58,6 +58,10 @@ def plan(
         _show(terminal(), checked, found, price)
 
 
+_WORTH_SAYING = 0.005
+"""A cost of even progress below this is that of chance."""
+
+
 def _numbers(text: str | None, option: str) -> list[int]:
     """``1,2,4``."""
     numbers = [] if text is None else [part.strip() for part in text.split(",")]
@@ -92,6 +96,11 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
         say(
             f"\nThe search stopped {counted(found.stopped, 'config')} by curves that were made up: how many "
             "it will stop, and so how long the run takes, is a guess."
+        )
+    if found.evenness > _WORTH_SAYING:
+        say(
+            f"\nKeeping configs within an epoch of each other would cost {found.evenness:.1%} of the time: "
+            "they are kept so only where it costs nothing, or with `progress: even`."
         )
     say(f"\nBest in time times cost: {_as_recipe(recipe, found.best.candidate)}")
 
@@ -176,6 +185,7 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
             }
             for trial in found.measured.trials
         ],
+        "evenness": found.evenness,
         "traffic": {way.name: way.bytes for way in found.ways},
     }
 

@@ -12,6 +12,7 @@ from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, RecordHead, Stall
 from cerebro_elastic.core.waits import Wait, waits
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.report.failures import failures_told
 from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.tables import leaderboard_table, unit_text
 from cerebro_elastic.report.terminal import terminal
@@ -88,13 +89,16 @@ def show_outcome(result: RunResult) -> None:
     """What came of a run, and where it lies, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-    failed = [row for row in result.leaderboard if row.status == "failed"]
-    for row in failed:
-        console.print(f"{row.config} failed: {row.reason}", style="red", soft_wrap=True)
+    failed = list(failures_told(result.leaderboard, result.events, result.folder.logs))
+    for text in failed:
+        console.print(text, style="red", soft_wrap=True)
+    if failed:
+        console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
     try:
         best = result.best
     except RunError as error:
-        console.print(str(error), style="yellow", soft_wrap=True)
+        if not all(row.status == "failed" for row in result.leaderboard):
+            console.print(str(error), style="yellow", soft_wrap=True)
     else:
         assert best.best_checkpoint is not None
         console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
@@ -106,7 +110,7 @@ def show_outcome(result: RunResult) -> None:
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
     for each in known(result.folder):
-        if not each.exactness.outcome.good:
+        if not each.exactness.outcome.good and not (failed and each.exactness.outcome.bad):
             console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
 
 

@@ -19,7 +19,7 @@ from cerebro_elastic.core.progress import skipped, units_left
 from cerebro_elastic.core.remaining import remainder
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.turns import Turns, turns
-from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Prefetch, Status, Unit
+from cerebro_elastic.core.values import Attempt, Member, Node, Phase, Plan, Prefetch, Progress, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +192,7 @@ def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hi
         seed=(plan.seed, state.revision),
         remainder=lambda: None if hint else remainder(state, plan, nodes, moment.held, moment.offers),
         elsewhere=besides if plan.on_demand and not hint else None,
+        even=plan.progress is Progress.EVEN,
     )
 
 

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from cerebro_elastic.core.state import Point, Spent
-from cerebro_elastic.core.values import BY_HAND, HParams, Order, Status, Unit
+from cerebro_elastic.core.values import BY_HAND, HParams, Order, Progress, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Remainder:
     the one that it is in not among them, and after it ``later`` whole epochs. A partition may be trained on
     by its ``holders``; another node may ``fetch`` it in so many seconds (infinite: it may not), or at once,
     if that has it ``cached`` (by node). ``order`` is the last that was found for the run: some of it is done
-    by now, and nodes and configs of it may be gone.
+    by now, and nodes and configs of it may be gone. ``progress`` is the plan's.
     """
 
     nodes: Mapping[str, float]
@@ -40,6 +40,7 @@ class Remainder:
     epochs: Mapping[str, int] = field(default_factory=dict)
     order: Order = ()
     guessed: Collection[str] = ()
+    progress: Progress = Progress.FREE
 
 
 def _unknown() -> Remainder | None:
@@ -59,6 +60,8 @@ class Instance:
     where the rest of the run cannot be told in units of one node each (trials, gangs, evaluations), and
     where it is asked for a hint only.
 
+    ``even``: a config with fewer epochs behind it comes first.
+
     ``elsewhere`` is there where nodes fetch on demand. Asked for an idle node, a config and a partition that
     is not at home on the node, it answers the unit if that may be chosen as well, else ``None``.
     """
@@ -70,6 +73,7 @@ class Instance:
     seed: tuple[int, ...] = (0,)
     remainder: Callable[[], Remainder | None] = _unknown
     elsewhere: Callable[[str, str, int], Unit | None] | None = None
+    even: bool = False
 
 
 class Policy(Protocol):

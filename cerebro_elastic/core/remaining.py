@@ -50,6 +50,7 @@ def remainder(
         epochs={config.id: config.epoch for config in live},
         order=state.order,
         guessed=[config.id for config in live if not _measured(state, config.id)],
+        progress=plan.progress,
     )
 
 

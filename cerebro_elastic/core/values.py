@@ -86,6 +86,15 @@ class Choice:
         return f"{self.parallelism}{ranks}{options}{nodes}"
 
 
+class Progress(StrEnum):
+    """Whether a node that may choose takes the config with most epochs left: always, where the run ends no
+    later for it, or never."""
+
+    EVEN = "even"
+    AFFORDABLE = "affordable"
+    FREE = "free"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What never changes in a run.
@@ -97,6 +106,7 @@ class Plan:
     trials tell which is the fastest for a config. ``start`` is the checkpoint from outside the run with which
     the search's configs begin, if there is one. Each partition is at home on ``replicas`` nodes, or on all if
     there are fewer; ``on_demand``: a node that would be idle else may fetch one that is at home elsewhere.
+    ``progress``: whether configs are kept within an epoch of each other.
     """
 
     run: str
@@ -111,6 +121,7 @@ class Plan:
     start: Parent | None = None
     replicas: int = 1
     on_demand: bool = False
+    progress: Progress = Progress.FREE
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,8 @@ def check_finite(columns: Columns, names: Sequence[str], what: str, features: Se
             kind = "NaN" if np.isnan(column[rows]).any() else "infinite values"
             raise DataError(
                 f"column {source!r} of {what} holds {kind} in {_rows(rows.tolist(), len(column))}; "
-                f"{_REPAIR}; or, if the model knows what to do with them, name in `labels` which columns have none"
+                f"{_REPAIR}; or, if the model knows what to do with them, name in `labels` which columns "
+                "have none"
             )
 
 

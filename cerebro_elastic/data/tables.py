@@ -47,8 +47,11 @@ def _read_table(place: Place) -> Any:
         if PurePosixPath(place.path).suffix.lower() == ".parquet":
             return pyarrow.parquet.read_table(file)
         delimiter = "\t" if PurePosixPath(place.path).suffix.lower() == ".tsv" else _delimiter(file)
-        options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        return pyarrow.csv.read_csv(file, parse_options=options)
+        return pyarrow.csv.read_csv(
+            file,
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True),  # else "" is a category
+        )
 
 
 def _delimiter(file: io.BufferedReader[Any]) -> str:

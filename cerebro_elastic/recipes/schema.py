@@ -182,6 +182,10 @@ class NodeSection(Section):
     ranks: PerHost = 1
 
 
+_EVEN = ("auto", "exact", "longest-remaining")
+"""Schedulers that know of evenness."""
+
+
 class Recipe(Section):
     """A whole run."""
 
@@ -201,6 +205,7 @@ class Recipe(Section):
     node: NodeSection = NodeSection()
     replicas: Positive = 1
     fetch: Literal["home", "on-demand"] = "home"
+    progress: Literal["even", "free"] | None = None
     gang: Annotated[int, Field(ge=1, le=32)] = 1
     parallelism: Parallelisms = Field(default="single", validate_default=True)
     checkpoints: Url | None = None
@@ -216,6 +221,13 @@ class Recipe(Section):
             raise ValueError(
                 f"the run has at most {counted(nodes.max, 'node')} (`nodes`): ask for more, or a smaller gang"
             )
+        return value
+
+    @field_validator("progress")
+    @classmethod
+    def _scheduler_knows_progress(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value == "even" and info.data.get("scheduler") not in _EVEN:
+            raise ValueError(f"only {', '.join(_EVEN)} keep progress even: take one of them as `scheduler`")
         return value
 
     _ranks_fit = field_validator("parallelism")(check_ranks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
@@ -150,6 +150,9 @@ class SearchSection(Section):
     place of ``space``. ``enqueue`` has points to begin with. Configs begin with the checkpoint ``start``;
     ``known`` has runs, or trials, that samplers are shown as well."""
 
+    has_rungs: ClassVar[bool] = False
+    """Whether who does well is to run ahead of the others."""
+
     method: Annotated[str, registered("cerebro.search")] = "grid"
     space: Mapping[str, Domain] = Field(default={})
     space_fn: Reference | None = None
@@ -235,6 +238,8 @@ class AshaSearch(EndlessSearch):
     """Configs rest at rungs, and the best share of each goes on; the names are those of optuna's
     ``SuccessiveHalvingPruner``. Rungs lie in epochs or in units; ``metric`` is compared there instead of the
     objective's."""
+
+    has_rungs: ClassVar[bool] = True
 
     sampler: Sampler = "random"
     options: Arguments = Field(default={})

@@ -20,12 +20,14 @@ from cerebro_elastic.report.gap import gap
 from cerebro_elastic.report.results import Objective
 from cerebro_elastic.report.tables import (
     STYLES,
+    brief,
     bytes_text,
     clock_text,
     hparams_text,
     time_text,
     unit_text,
 )
+from cerebro_elastic.stories import short
 
 
 def progress_view(
@@ -118,10 +120,10 @@ def node_note(state: State, name: str) -> str:
     """What is out of the ordinary about a node, if anything is."""
     node = state.nodes[name]
     if node.stalled is not None:
-        return f"stalled since {time_text(node.stalled.since)}: {node.stalled.why}"
+        return f"stalled since {time_text(node.stalled.since)}: {brief(short(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
-    return f"set aside: {state.aside[name]}" if name in state.aside else ""
+    return f"set aside: {brief(short(state.aside[name]))}" if name in state.aside else ""
 
 
 def _configs_table(

@@ -15,6 +15,7 @@ from cerebro_elastic.core.lineage import in_order
 from cerebro_elastic.core.state import Estimate, State
 from cerebro_elastic.core.values import Choice, Config, Plan
 from cerebro_elastic.report.tables import brief
+from cerebro_elastic.stories import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
 
 def _verdict(row: TrialRow) -> Text:
     if row.refusal is not None:
-        return Text(f"refused: {brief(row.refusal)}", "red")
+        return Text(f"refused: {brief(short(row.refusal))}", "red")
     if row.used:
         return Text("fastest", "green")
     return Text("" if row.seconds is not None else "untried", "dim")

@@ -24,8 +24,6 @@ from cerebro_elastic.scratch import SCRATCH
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
 """torchrun's ``--log-dir``: without it, it leaves a folder in the place for temporary files each time."""
-GRACE = 10.0
-"""Seconds that a node is given to leave, if nobody says otherwise."""
 _MARGIN = 5.0
 """Seconds between the end of the grace and SIGKILL, for ranks by their agent, for agents by us."""
 _TAIL_LINES = 15

@@ -87,7 +87,7 @@ class Beside:
         temporary = self._folder.check.with_suffix(".tmp")
         temporary.write_text(json.dumps([each.as_json() for each in self._found]))
         temporary.replace(self._folder.check)
-        if not checked.exactness.outcome.good:
+        if not checked.exactness.outcome.good and not checked.exactness.outcome.bad:
             self._say(f"check of {checked.text}")
 
     def judge(self, state: State) -> None:
@@ -101,6 +101,12 @@ class Beside:
             self._say(f"note: in the check, which is done on the CPU: {wrong}")
         elif wrong is not None:
             raise TaskError(f"{wrong}\ncorrect it, and start the run with --fresh")
+        else:
+            told: set[str] = set()
+            for each in self._found:
+                if each.exactness.outcome.bad and each.exactness.story not in told:
+                    self._say(f"check of {each.text}")
+                    told.add(each.exactness.story)
 
     def _hopeless(self, recipe: Recipe, state: State) -> str | None:
         """What the run itself has done since goes before what was found out."""

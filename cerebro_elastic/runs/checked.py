@@ -30,6 +30,11 @@ class Outcome(StrEnum):
     def good(self) -> bool:
         return self in (Outcome.EQUAL, Outcome.VARIES)
 
+    @property
+    def bad(self) -> bool:
+        """Whether the config cannot be trained."""
+        return self in (Outcome.FAILED, Outcome.REFUSED)
+
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
@@ -78,8 +83,7 @@ _SAID = {
 
 def untrainable(all_of: Sequence[Checked]) -> str | None:
     """Why no config can be trained, if none of those that were tried can."""
-    bad = (Outcome.FAILED, Outcome.REFUSED)
-    if all_of and all(each.exactness.outcome in bad for each in all_of):
+    if all_of and all(each.exactness.outcome.bad for each in all_of):
         return all_of[0].exactness.story
     return None
 

@@ -31,7 +31,7 @@ from cerebro_elastic.runs.differences import (
     story_of_chance,
 )
 from cerebro_elastic.runs.forked import ChildDied, in_fork
-from cerebro_elastic.runs.own_error import told
+from cerebro_elastic.stories import told
 from cerebro_elastic.train import feed
 from cerebro_elastic.train.fingerprint import fingerprints
 from cerebro_elastic.train.task import MetricRow, SupportsCheck, Task, UnitJob

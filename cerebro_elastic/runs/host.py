@@ -15,14 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import GRACE
 from cerebro_elastic.runs.attach import known_spec, store_at, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.join import join

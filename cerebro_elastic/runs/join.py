@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
@@ -18,7 +18,7 @@ from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.report.curves import write_curves
-from cerebro_elastic.runs.agents import GRACE, LocalAgents
+from cerebro_elastic.runs.agents import LocalAgents
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.loggers import Loggers

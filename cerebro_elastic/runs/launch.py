@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
@@ -18,7 +18,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.report.curves import write_curves
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import GRACE, LocalAgents
+from cerebro_elastic.runs.agents import LocalAgents
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.runs.beside import Beside
 from cerebro_elastic.runs.folder import RunFolder, run_folder
@@ -105,6 +105,7 @@ def _go_on(
     with ExitStack() as stack:
         key = _key(folder, store, old=bool(journal))
         if store is None:
+            watcher.say("starting etcd")
             settings = stack.enter_context(EmbeddedEtcd(folder.etcd, key=key)).settings
         else:
             settings = replace(store, run_key=key)

@@ -20,6 +20,7 @@ from cerebro_elastic.core.events import (
     NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeReady,
     NodeRecovered,
     NodeSetAside,
     NodeStalled,
@@ -27,16 +28,19 @@ from cerebro_elastic.core.events import (
     UnitFailed,
 )
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Visit
+from cerebro_elastic.core.values import FailureKind, Visit
 from cerebro_elastic.core.waits import waits
 from cerebro_elastic.report.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.report.results import Objective
-from cerebro_elastic.report.tables import hparams_text, time_text, unit_text
+from cerebro_elastic.report.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.stories import short
 from cerebro_elastic.words import counted, one_line
 
+_LINE = 400
+"""Characters of a line about a failure."""
 _LINE_SECONDS = 60.0
 """How often a line says how far a run is, where no table moves."""
 
@@ -67,6 +71,8 @@ class LiveView:
         self._line_due = _LINE_SECONDS
         self._whence: dict[str, str] = {}
         self._lacks: list[str] = []
+        self._trains = False
+        self._stories: dict[str, str] = {}
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -82,9 +88,9 @@ class LiveView:
     def _show(self, events: list[Event], state: State) -> None:
         elapsed = time.monotonic() - self._began
         for event in events:
-            line = _line(event) or (None if self._live else self._progress(event, state, elapsed))
-            if line:
-                self._say(one_line(line))
+            line = self._briefly(event) or (None if self._live else self._progress(event, state, elapsed))
+            for each in filter(None, (line, self._first(state))):
+                self._say(one_line(each))
             if isinstance(event, UnitCommitted):
                 self._whence[event.visit.unit.config] = event.visit.node
         self._tell_lacks(state)
@@ -93,6 +99,23 @@ class LiveView:
             lines = self._console.height
             view = progress_view(state, self._objective, elapsed, lines, self._whence, verbose=self._verbose)
             self._live.update(view, refresh=True)
+
+    def _briefly(self, event: Event) -> str | None:
+        """What is out of the ordinary, in a line; a failure is told of once, not for each that has it."""
+        line = _line(event)
+        for story, unit in self._stories.items():
+            line = line and line.replace(story, f"the same as {unit}")
+        if isinstance(event, UnitFailed) and event.failure.story:
+            self._stories.setdefault(event.failure.story, unit_text(event.failure.unit))
+        return line and brief(short(line), _LINE)
+
+    def _first(self, state: State) -> str | None:
+        """The first unit of a node that is ready, once: from then on the run trains."""
+        ready = (a for n, a in state.attempts.items() if n in state.nodes and not state.nodes[n].starting)
+        if self._trains or (attempt := next(ready, None)) is None:
+            return None
+        self._trains = True
+        return f"first unit: {unit_text(attempt.unit)} on {attempt.node}"
 
     def _tell_lacks(self, state: State) -> None:
         """What nothing can go on without is told when it changes."""
@@ -132,6 +155,8 @@ def _line(event: Event) -> str | None:
             return f"{leader} leads the run"
         case NodeJoined(node=node):
             return f"{node.name} joined"
+        case NodeReady(node=name):
+            return f"{name} is ready"
         case NodeLeft(node=name):
             return f"{name} left"
         case NodeDraining(node=name, grace=grace):
@@ -149,9 +174,8 @@ def _line(event: Event) -> str | None:
             batches = counted(visit.batches, "batch", "batches")
             return f"{unit_text(visit.unit)} was left by {visit.node} after {batches}"
         case UnitFailed(failure=failure):
-            return (
-                f"{unit_text(failure.unit)} failed on {failure.node}, {failure.kind.value}: {failure.story}"
-            )
+            kind = "" if failure.kind is FailureKind.EXCEPTION else f", {failure.kind.value}"
+            return f"{unit_text(failure.unit)} failed on {failure.node}{kind}: {failure.story}"
         case ConfigEnded(config=name, status=status, reason=reason):
             return f"{name} {status.value}: {reason}"
         case ConfigResumed(config=name, reason=reason):

@@ -14,9 +14,9 @@ from cerebro_elastic.core.codec import encode
 from cerebro_elastic.core.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Plan, Spec, Status
+from cerebro_elastic.core.values import Plan, Progress, Spec, Status
 from cerebro_elastic.errors import DataError, RunError
-from cerebro_elastic.files import locate, private_folder, write_text
+from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.choices import choices
 from cerebro_elastic.runs.folder import RunFolder
@@ -64,11 +64,13 @@ def has_ended(events: Iterable[Event]) -> bool:
 def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:
     """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
     folder holds a run."""
-    watcher.say("checking the recipe, the module and the data")
+    url, source = recipe.data.url, recipe.data.source
+    code = "the recipe, the module and the data" if source is None else "the recipe and the module"
+    more = "" if source is None else f", preparing the data of {redacted(source)}"
+    watcher.say(f"checking {code}{more} (importing torch takes a few seconds)")
     given, recipe = recipe, written_out(recipe, folder.path.parent)
     first = Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
-    url = recipe.data.url
     data = str(folder.data) if url is None else recipe.rooted(url)
     found = preflight(recipe, hparams, data, prepare=url is None)
     spec = Spec(
@@ -112,7 +114,16 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         start=start_of(recipe),
         replicas=recipe.replicas,
         on_demand=recipe.fetch == "on-demand",
+        progress=_progress(recipe),
     )
+
+
+def _progress(recipe: Recipe) -> Progress:
+    """Who looks ahead knows what evenness costs; with rungs who does well is to run ahead."""
+    if recipe.progress is not None:
+        return Progress(recipe.progress)
+    affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs
+    return Progress.AFFORDABLE if affordable else Progress.FREE
 
 
 def keep_spec(folder: RunFolder, spec: Spec) -> None:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from cerebro_elastic.core.lineage import fresh_names
 from cerebro_elastic.core.ports import Outlook
-from cerebro_elastic.core.values import Choice, HParams, Status
+from cerebro_elastic.core.values import Choice, HParams, Progress, Status
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.report.gap import gap
@@ -44,7 +44,8 @@ class Forecasts:
     """What was found: the data's size and the trials; ``options`` that are worth a thought, the fastest
     first, of which ``best`` has the least product of time and cost; by candidate why others are ``left_out``;
     what the best one moves over the network, and the alternatives would (``ways``; empty if the size of
-    states is not known); how many ``configs`` it has, and how many of these its search ``stopped``."""
+    states is not known); how many ``configs`` it has, and how many of these its search ``stopped``; by what
+    share it would take longer if its configs were kept within an epoch of each other (``evenness``)."""
 
     measured: Measured
     options: Sequence[Option]
@@ -53,6 +54,7 @@ class Forecasts:
     ways: Sequence[Way]
     configs: int
     stopped: int
+    evenness: float = 0.0
 
     @property
     def memory(self) -> dict[Choice, int]:
@@ -133,7 +135,17 @@ def forecasts(
         ways=ways(visits, measured.bytes, chosen.candidate.nodes) if known else (),
         configs=len(state.configs),
         stopped=sum(config.status is Status.STOPPED for config in state.configs.values()),
+        evenness=_evenness(recipe, measured, chosen.candidate),
     )
+
+
+def _evenness(recipe: Recipe, measured: Measured, candidate: Candidate) -> float:
+    """The share of its time that even progress costs, where the scheduler weighs that."""
+    if recipe.scheduler != "auto" or recipe.progress is not None or recipe.search.has_rungs:
+        return 0.0
+    ways_to = (Progress.EVEN, Progress.FREE)
+    even, free = (_simulated(recipe, measured, candidate, progress).seconds for progress in ways_to)
+    return max(0.0, even / free - 1)
 
 
 def _points(recipe: Recipe, partitions: int, nodes: int) -> dict[str, HParams]:
@@ -159,10 +171,16 @@ def _trials(measured: Measured, candidate: Candidate) -> list[Measure]:
     return [trial for trial in of_choice if trial.beside == 1]
 
 
-def _simulated(recipe: Recipe, measured: Measured, candidate: Candidate) -> Simulation:
+def _simulated(
+    recipe: Recipe, measured: Measured, candidate: Candidate, progress: Progress | None = None
+) -> Simulation:
     settled = plan_of(recipe, recipe.name, candidate.partitions, partitions_of(recipe)[1])
     alone = replace(
-        settled, choices=(candidate.choice,), min_nodes=candidate.nodes, max_nodes=candidate.nodes
+        settled,
+        choices=(candidate.choice,),
+        min_nodes=candidate.nodes,
+        max_nodes=candidate.nodes,
+        progress=progress or settled.progress,
     )
     times, sizes = _times(recipe, measured, candidate), _sizes(recipe, measured, candidate)
     return simulated(recipe, alone, times, toy(recipe, alone), sizes=sizes)

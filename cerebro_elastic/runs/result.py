@@ -165,8 +165,9 @@ def load_picked(
     result: RunResult, pick: Callable[[RunResult], tuple[T, CheckpointRef]]
 ) -> tuple[RunResult, T, Any]:
     """What ``pick`` chooses of a run, and the state that it names. A live run deletes that as soon as there
-    is a better one: then it is chosen anew, of the run as it is by then, which comes first. Raises ``RunError``
-    if each is gone before it is read, ``CheckpointError`` if one of a run that has ended cannot be."""
+    is a better one: then it is chosen anew, of the run as it is by then, which comes first. Raises
+    ``RunError`` if each is gone before it is read, ``CheckpointError`` if one of a run that has ended cannot
+    be."""
     from cerebro_elastic import checkpoint
 
     until = time.monotonic() + _PATIENCE

@@ -17,17 +17,17 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from math import inf
 from typing import ClassVar
 
 from cerebro_elastic.core.ports import Instance, Remainder
-from cerebro_elastic.core.values import Unit
+from cerebro_elastic.core.values import Progress, Unit
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining, shuffled
 from cerebro_elastic.schedulers.present import first_visits, give_owners, least_end, present, problem_of
 from cerebro_elastic.schedulers.rearrangement import rearranged
 from cerebro_elastic.schedulers.rehearsal import SPREADS
-from cerebro_elastic.schedulers.rules import InOrder, Longest, Planned, Random
+from cerebro_elastic.schedulers.rules import Even, InOrder, Longest, Planned, Random
 from cerebro_elastic.schedulers.shop import Rule, Shop, Visit
 
 LARGEST = 100_000
@@ -38,6 +38,8 @@ WINDOW = 64
 """Units of a dry run, about."""
 HORIZON = 1.01
 """Until when a config must be able to be done whose unit a node takes over, as a share of the least."""
+WORTH = 0.005
+"""By what share of its time a run must end earlier for its configs not to be kept within an epoch."""
 RANDOM_RUNS = 5
 """How many random rules ``monte-carlo`` tries."""
 
@@ -80,12 +82,18 @@ class Ahead:
 
 
 class Auto(Ahead):
-    """An owner for every unit, and the best of some dry runs of longest-remaining with weights."""
+    """An owner for every unit, and the best of some dry runs of longest-remaining with weights; before them,
+    unless progress may be uneven, the rule that keeps it even."""
 
     def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
         shop = present(problem_of(left), left)
         give_owners(shop, left)
-        return shop, _best(shop, (Longest(*weights) for weights in _weights(left, seed[0])))
+        if left.progress is Progress.EVEN:
+            return shop, Even()
+        weighted = (Longest(*weights) for weights in _weights(left, seed[0]))
+        if left.progress is Progress.AFFORDABLE:
+            return shop, _best(shop, chain([Even()], weighted), worth=WORTH)
+        return shop, _best(shop, weighted)
 
 
 class Target(Ahead):
@@ -124,8 +132,9 @@ class VectorRearrangement(Ahead):
         return shop, InOrder(rearranged(problem))
 
 
-def _best(shop: Shop, rules: Iterator[Rule]) -> Rule:
-    """The rule by which the run can end first, as far as dry runs tell; of equals the first."""
+def _best(shop: Shop, rules: Iterator[Rule], worth: float = 0.0) -> Rule:
+    """The rule by which the run can end first, as far as dry runs tell; of equals the first. Others than the
+    first must be better than it by the share ``worth``."""
     least = least_end(shop, ())
     shop.horizon = HORIZON * least
     ahead = WINDOW * mean_unit(shop) / len(shop.held)
@@ -134,7 +143,7 @@ def _best(shop: Shop, rules: Iterator[Rule]) -> Rule:
     while decisions > 0 and end > least * (1 + 1e-9):
         found, spent = dry_run(shop, rule, ahead, end)
         if found < end:
-            best, end = rule, found
+            best, end = rule, found if end < inf else found * (1 - worth)
         decisions -= spent
         rule = next(rules)
     return best

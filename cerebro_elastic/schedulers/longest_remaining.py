@@ -15,7 +15,8 @@ from cerebro_elastic.core.values import Unit
 
 
 class LongestRemaining:
-    """Most loaded idle node first; it takes the eligible config with most remaining seconds.
+    """Most loaded idle node first; it takes the eligible config with most remaining seconds (where progress
+    is to be even, of those with fewest epochs behind them).
 
     Ties go to the lower name. Among one config's units the order is pseudorandom, another one in
     each epoch: SGD wants its partitions in random order (paper, section 3.1).
@@ -29,10 +30,14 @@ class LongestRemaining:
         for node in sorted(instance.eligible, key=lambda name: (-instance.load.get(name, 0.0), name)):
             units = [unit for unit in instance.eligible[node] if unit.config not in taken]
             if units:
-                unit = min(units, key=lambda u: (-instance.remaining[u.config], u.config, shuffled(u, seed)))
+                unit = min(units, key=lambda u: (_place(instance, u), shuffled(u, seed)))
                 chosen.append((node, unit))
                 taken.add(unit.config)
         return chosen
+
+
+def _place(instance: Instance, unit: Unit) -> tuple[int, float, str]:
+    return unit.epoch if instance.even else 0, -instance.remaining[unit.config], unit.config
 
 
 def shuffled(unit: Unit, seed: int) -> tuple[int, int]:

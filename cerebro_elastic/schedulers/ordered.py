@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from cerebro_elastic.core.ports import Remainder
+from cerebro_elastic.core.values import Progress
 from cerebro_elastic.schedulers import ordering
 from cerebro_elastic.schedulers.live import Auto, dry_run, mean_unit
 from cerebro_elastic.schedulers.present import least_end
@@ -31,7 +32,7 @@ class Exact(Auto):
     def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
         shop, usual = super()._rule(left, seed)
         order = _planned(left)
-        if not order:
+        if not order or left.progress is Progress.EVEN:
             return shop, usual
         own = shop.fork()
         own.horizon = shop.horizon

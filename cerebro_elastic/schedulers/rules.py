@@ -27,7 +27,8 @@ class Longest:
         self._rest, self._load, self._left = shop.rest, shop.load, shop.left
         self._weights = self._configs or [1.0] * len(shop.rest)
         self._node_weights = self._nodes or [1.0] * len(shop.load)
-        self._idle = sorted((-self._rest[i] * self._weights[i], i) for i in idle)
+        self._later = shop.later
+        self._idle = sorted((self._place(i), i) for i in idle)
 
     def arrange(self, nodes: list[int]) -> None:
         """Most loaded first."""
@@ -46,11 +47,22 @@ class Longest:
 
     def add(self, config: int) -> None:
         """To its place among the others."""
-        insort(self._idle, (-self._rest[config] * self._weights[config], config))
+        insort(self._idle, (self._place(config), config))
 
     def remove(self, config: int) -> None:
         """Somebody else has it."""
         self._idle = [entry for entry in self._idle if entry[1] != config]
+
+    def _place(self, config: int) -> tuple[int, float]:
+        return 0, -self._rest[config] * self._weights[config]
+
+
+class Even(Longest):
+    """Of the configs that have most epochs left the longest one first. So they keep within an epoch of each
+    other, unless a node has no unit of those behind; no node waits for it."""
+
+    def _place(self, config: int) -> tuple[int, float]:
+        return -self._later[config], -self._rest[config] * self._weights[config]
 
 
 class Planned(Longest):
@@ -123,10 +135,9 @@ class Furthest(Longest):
         for i in idle:
             self.add(i)
 
-    def add(self, config: int) -> None:
-        """To its place among the others."""
+    def _place(self, config: int) -> tuple[int, float]:
         epochs = self._shop.epoch[config] + 1 + self._shop.later[config]
-        insort(self._idle, (-epochs * self._length[config], config))
+        return 0, -epochs * self._length[config]
 
 
 class Random:

@@ -132,7 +132,8 @@ def try_here(spec: str, cache: str, scratch: str, config: str, choice: str) -> s
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises
         attempt = Attempt(unit, "here", 0, 0, choice=how)
-        why = refusal_of(attempt, error) or f"its trial failed: {failure_of(attempt, 'here', error).story}"
+        failure = failure_of(attempt, "here", error, Path(decode(spec, Spec).root))
+        why = refusal_of(attempt, error) or f"its trial failed: {failure.story}"
         return encode(Measure(tried.id, how, refusal=why))
     finally:
         if not needs_group(how):

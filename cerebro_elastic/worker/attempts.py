@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
+from pathlib import Path
 from typing import Self
 
 import torch
@@ -238,7 +239,7 @@ class Attempts:
             self._tell_leaving()
             self._ledger.give_up(attempt)
         else:
-            failure = failure_of(attempt, self._identity.node, error)
+            failure = failure_of(attempt, self._identity.node, error, Path(self._spec.root))
             log.exception("failed", kind=failure.kind.value)
             self._ledger.fail(attempt, config, failure)
 

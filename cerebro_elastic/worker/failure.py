@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from pathlib import Path
 
 import torch
 
 from cerebro_elastic.core.values import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
-
-_FRAMES = 6
+from cerebro_elastic.stories import whole
 
 
 class NotFinite(CerebroError):
@@ -31,14 +31,14 @@ _KINDS: dict[type[BaseException], FailureKind] = {
 }
 
 
-def failure_of(attempt: Attempt, node: str, error: BaseException) -> Failure:
-    """The failure that ``error`` on its ``node`` means for ``attempt``."""
+def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = Path()) -> Failure:
+    """The failure that ``error`` on its ``node`` means for ``attempt``; ``root`` has the user's files."""
     return Failure(
         attempt.unit,
         node,
         attempt.token,
         _kind(error),
-        _story(error),
+        whole(error, root),
         choice=attempt.choice,
         hardware=attempt.hardware,
         place=_place(error),
@@ -61,12 +61,3 @@ def _place(error: BaseException) -> str:
     if not frames or _kind(error) is not FailureKind.EXCEPTION or isinstance(error, CerebroError | OSError):
         return ""
     return f"{type(error).__name__} at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
-
-
-def _story(error: BaseException) -> str:
-    """Ours explain themselves; a user's exception comes with the innermost frames."""
-    if isinstance(error, CerebroError):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    where = " <- ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
-    return f"{type(error).__name__}: {error} (at {where})"

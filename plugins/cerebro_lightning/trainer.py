@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -10,27 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import lightning.pytorch as pl
-import numpy as np
-import torch
 from torch.utils.data import TensorDataset
 
 import cerebro_elastic
 from cerebro_elastic import Recipe, RunResult, load_recipe
-from cerebro_elastic.errors import DataError, TaskError
+from cerebro_elastic.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.report.results import ConfigResult
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.train.bench import make_task
+from cerebro_lightning.columns import Table, columns_of, write_columns
 from cerebro_lightning.section import check_trainer_settings
 from cerebro_lightning.task import LightningTask
 
 if TYPE_CHECKING:
     import optuna
 
-Columns: TypeAlias = Mapping[str, Any]
-Data: TypeAlias = str | Path | Columns | TensorDataset | Callable[[], Any]
+Data: TypeAlias = str | Path | Mapping[str, Any] | tuple[Any, ...] | Table | TensorDataset | Callable[[], Any]
 
 
 class CerebroTrainer:
@@ -41,8 +38,9 @@ class CerebroTrainer:
     ``ModelCheckpoint``. ``search`` is a method's name, such as ``random`` or ``asha`` with ``num`` configs,
     the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
     which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
-    recipe's keys. Callbacks are classes or names, alone or as ``{"class": name, "args":
-    {...}}``: every unit makes its own.
+    recipe's keys, and so are those that say which columns of the data are used: ``label``, ``features``,
+    ``columns``, ``encode`` and ``labels`` (``docs/recipes.md``, "Tables").
+    Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
     >>> board = trainer.fit(Net, {"lr": [0.1, 0.01]}, {"x": x, "y": y}, val_data=0.2)
@@ -56,6 +54,11 @@ class CerebroTrainer:
         nodes: int | str = 2,
         partitions: int = 4,
         batch_size: int = 32,
+        label: str | None = None,
+        features: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        encode: Sequence[str] | None = None,
+        labels: Sequence[str] = (),
         search: str | Mapping[str, Any] | optuna.Study = "grid",
         num: int | None = None,
         constraints: Sequence[str] = (),
@@ -74,7 +77,7 @@ class CerebroTrainer:
     ) -> None:
         check_trainer_settings(trainer)
         self._trainer = trainer
-        self._callbacks = [_named(c) if isinstance(c, type) else c for c in callbacks]
+        self._callbacks = [_named(callback) for callback in callbacks]
         self._sections: dict[str, Any] = {
             "name": run_id,
             "seed": seed,
@@ -85,7 +88,12 @@ class CerebroTrainer:
             "gang": gang,
             "objective": {"metric": monitor, "mode": mode},
         }
-        self._data = {"partitions": partitions, "batch_size": batch_size}
+        self._batch_size = batch_size
+        used = {"label": label, "features": features, "columns": columns, "encode": encode, "labels": labels}
+        self._source_keys: dict[str, Any] = {
+            "partitions": partitions,
+            **{key: names for key, names in used.items() if names},
+        }
         self._study: Any = search if is_study(search) else None
         more = {"constraints": list(constraints), "num": num}
         self._search = {
@@ -102,7 +110,7 @@ class CerebroTrainer:
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
         train_data: Data,
-        val_data: float | str | Path = 0.2,
+        val_data: float | Data = 0.2,
         **args: Any,
     ) -> list[ConfigResult]:
         """Train a config for each point of ``search_space``; the leaderboard, the best first.
@@ -110,8 +118,9 @@ class CerebroTrainer:
         ``module`` is the class, in a file that others can import; ``search_space`` maps arguments of its
         constructor to lists of values (or distributions: ``{"loguniform": [1e-4, 1e-1]}``), ``args``
         are further arguments, the same for all. ``train_data`` are columns by name (arrays or tensors of
-        equal length), a ``TensorDataset``, a path or URL of a file or a prepared dataset, or a function
-        that returns columns. ``val_data`` is the share of rows for validation, or a source of its own.
+        equal length), a tuple of arrays (``x, y``; of more than two ``x0, x1, ...``), a ``TensorDataset``, a
+        DataFrame or another table, a path or URL of a file or a prepared dataset, or a function that returns
+        columns. ``val_data`` is the share of rows for validation, or data of their own in one of these forms.
 
         An unfinished run of the same ``run_id`` and arguments goes on where it stood.
         """
@@ -128,11 +137,16 @@ class CerebroTrainer:
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
         train_data: Data,
-        val_data: float | str | Path = 0.2,
+        val_data: float | Data = 0.2,
         **args: Any,
     ) -> Recipe:
         """The recipe that ``fit`` runs."""
-        reference, root = _reference(module)
+        reference, root = _reference(_checked(module))
+        if not isinstance(search_space, Mapping):
+            raise RecipeError(
+                f"search_space is a {type(search_space).__name__}: map arguments of {module.__name__} to "
+                "lists of values, such as {'lr': [0.1, 0.01]}"
+            )
         task = {
             "kind": "lightning",
             "module": reference,
@@ -144,7 +158,7 @@ class CerebroTrainer:
             {
                 **self._sections,
                 "task": task,
-                "data": {**self._data, **self._source(train_data, val_data, root)},
+                "data": {"batch_size": self._batch_size, **self._source(train_data, val_data, root)},
                 "search": {**self._search, "space": dict(search_space)},
             },
             root=root,
@@ -165,33 +179,53 @@ class CerebroTrainer:
         state = self.result.state(best.config)
         return task.load_module(best.hparams, state, self.result.recipe.seed)
 
-    def _source(self, data: Data, valid: float | str | Path, root: Path) -> dict[str, Any]:
+    def _source(self, data: Data, valid: float | Data, root: Path) -> dict[str, Any]:
         if isinstance(data, str | Path) and (Path(data) / "manifest.json").is_file():
-            self._data.pop("partitions", None)
-            return {"url": str(Path(data).resolve())}
-        source = {"valid": str(valid) if isinstance(valid, Path) else valid}
+            settled = {key: value for key, value in self._source_keys.items() if key != "partitions"}
+            return {"url": str(Path(data).resolve()), **settled}
+        share = isinstance(valid, int | float)
+        return {
+            "source": self._named(data, "train_data", root),
+            "valid": valid if share else self._named(valid, "val_data", root),
+            **self._source_keys,
+        }
+
+    def _named(self, data: Any, what: str, root: Path) -> str:
+        """What a recipe calls the data: a path, a URL or a function; arrays are written to a file."""
         if isinstance(data, str | Path):
-            return {"source": str(data), **source}
+            return str(data)
         if callable(data):
             reference, where = _reference(data)
             if where != root:
                 raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
-            return {"source": reference, **source}
-        return {"source": str(self._written(_columns(data))), **source}
+            return reference
+        keys = self._source_keys
+        wanted = keys.get("columns")
+        if "features" in keys:
+            wanted = [
+                *keys["features"],
+                *keys.get("encode", ()),
+                *([keys["label"]] if "label" in keys else []),
+            ]
+        return str(write_columns(columns_of(data, what, wanted), self._home / "data"))
 
-    def _written(self, columns: Mapping[str, np.ndarray[Any, Any]]) -> Path:
-        """The columns as a file, named by their content: the same data, the same run."""
-        digest = hashlib.sha256()
-        for name, column in columns.items():
-            digest.update(f"{name} {column.dtype} {column.shape} ".encode())
-            digest.update(np.ascontiguousarray(column).data)
-        path = (self._home / "data" / f"{digest.hexdigest()[:16]}.npz").resolve()
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(".tmp.npz")
-            np.savez(temporary, **columns)  # type: ignore[arg-type]
-            temporary.replace(path)
-        return path
+
+def _checked(module: Any) -> type[pl.LightningModule]:
+    """The class, if it is one; else what to give instead."""
+    if isinstance(module, pl.LightningModule):
+        name = type(module).__name__
+        raise TaskError(
+            f"fit takes the class, {name}, and not one of its modules: each config makes its own, with its "
+            f"hyper-parameters. Say fit({name}, ...), and give what you gave to {name}(...) in the search "
+            "space or as further arguments of fit"
+        )
+    if not (isinstance(module, type) and issubclass(module, pl.LightningModule)):
+        shown = module.__name__ if isinstance(module, type) else f"a {type(module).__name__}"
+        raise TaskError(
+            f"fit takes a class derived from lightning.LightningModule, and {shown} is none (one from "
+            "`pytorch_lightning` is not one either: import from `lightning`)"
+        )
+    return module
 
 
 def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode: str) -> dict[str, Any]:
@@ -203,32 +237,28 @@ def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode:
     return section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
 
 
-def _columns(data: Any) -> dict[str, np.ndarray[Any, Any]]:
-    if isinstance(data, TensorDataset):
-        data = {f"x{i}": tensor for i, tensor in enumerate(data.tensors)}
-    if not isinstance(data, Mapping):
-        raise DataError(
-            f"train_data is a {type(data).__name__}: give columns by name ({{'x': x, 'y': y}}), a "
-            "TensorDataset, a path or URL, or a function that returns columns"
-        )
-    return {
-        name: column.numpy(force=True) if isinstance(column, torch.Tensor) else np.asarray(column)
-        for name, column in data.items()
-    }
-
-
-def _named(callback: type[pl.Callback]) -> str:
-    return callback.__name__ if callback.__module__.startswith("lightning.") else _reference(callback)[0]
+def _named(callback: Any) -> str | Mapping[str, Any]:
+    """A callback as a recipe has it."""
+    if isinstance(callback, str | Mapping):
+        return callback
+    if isinstance(callback, type) and issubclass(callback, pl.Callback):
+        return callback.__name__ if callback.__module__.startswith("lightning.") else _reference(callback)[0]
+    name = type(callback).__name__
+    raise TaskError(
+        f"callbacks has a {name}: every unit makes its own, so give the class, or "
+        f'{{"class": "{name}", "args": {{...}}}}'
+    )
 
 
 def _reference(thing: Any) -> tuple[str, Path]:
     """``module:name`` of a class or function, and the folder that others can import it from."""
-    file = getattr(sys.modules.get(thing.__module__), "__file__", None)
-    if file is None or "<locals>" in thing.__qualname__:
+    name, module = getattr(thing, "__qualname__", repr(thing)), getattr(thing, "__module__", "")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or not hasattr(thing, "__qualname__") or "<" in name:  # of a function, or a lambda
         raise TaskError(
-            f"{thing.__qualname__} cannot be imported by the nodes, which are processes of their own: "
+            f"{name} cannot be imported by the nodes, which are processes of their own: "
             "define it at the top level of a .py file and import it from there"
         )
-    depth = 0 if thing.__module__ == "__main__" else thing.__module__.count(".")
-    name = Path(file).stem if thing.__module__ == "__main__" else thing.__module__
-    return f"{name}:{thing.__qualname__}", Path(file).resolve().parents[depth]
+    depth = 0 if module == "__main__" else module.count(".")
+    imported = Path(file).stem if module == "__main__" else module
+    return f"{imported}:{name}", Path(file).resolve().parents[depth]

@@ -100,7 +100,7 @@ def test_what_needs_the_project_says_so(
     (project / "gone").mkdir()
     said = cerebro("export", run, "model", *at_etcd)
     assert said.code == 1
-    assert "/another/machine/checkpoints/1, which is not on this machine" in said.err
+    assert "/another/machine, which is not on this machine" in said.err
     assert not (project / "model").exists()
     (project / "gone").rmdir()
     for command in (["verify", run], ["replay", run, "--config", "best"]):

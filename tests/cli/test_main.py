@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +25,24 @@ def test_ctrl_c_before_a_command_has_begun_is_no_traceback(monkeypatch: pytest.M
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 130
+
+
+def test_the_first_line_of_a_run_comes_before_what_takes_long_to_import(tmp_path: Path) -> None:
+    script = """
+import sys
+from cerebro_elastic.cli import main
+sys.argv = ["cerebro", "run", "nothing.yaml"]
+heavy = {"cerebro_elastic.recipes", "yaml", "numpy", "fsspec", "torch", "urllib3", "lightning", "scipy"}
+
+def echo(text, **_):
+    print(text, sorted(heavy & set(sys.modules)))
+
+from cerebro_elastic.cli import run
+run.echo = echo
+main()
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert told.stdout.startswith("reading nothing.yaml []"), told
+    assert (told.returncode, "nothing.yaml: cannot read" in told.stderr) == (2, True)

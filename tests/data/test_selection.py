@@ -143,3 +143,9 @@ def test_what_float32_cannot_hold_is_named(tmp_path: Path) -> None:
         DataError, match=r"column 'a' of the training data holds infinite values in 1 of 2 rows"
     ):
         prepared(tmp_path / "in.csv", tmp_path, label="y")
+
+
+def test_a_missing_category_is_no_category(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a,y\n1,red\n2,\n3,NA\n4,blue\n")
+    with pytest.raises(DataError, match=r"column 'y' .* has no value in 2 of 4 rows \(1, 2; "):
+        prepared(tmp_path / "in.csv", tmp_path, label="y", encode=["y"])

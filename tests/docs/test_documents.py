@@ -101,7 +101,7 @@ def typed(command: list[str], folder: Path) -> str:
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The README's files in a folder of one's own, and the one command."""
     folder = tmp_path_factory.mktemp("newcomer")
-    assert write_files("README.md", folder) == {"my_net.py", "my_data.py", "my_run.yaml"}
+    assert write_files("README.md", folder) == {"my_net.py", "my_data.py", "my_run.yaml", "my_search.py"}
     assert ["cerebro", "run", "my_run.yaml"] in commands("README.md")
     assert "best checkpoint" in typed(["cerebro", "run", "my_run.yaml"], folder)
     return folder
@@ -126,6 +126,12 @@ def test_the_readmes_python(newcomer: Path) -> None:
     *rows, last = typed([sys.executable, "snippet.py"], newcomer).splitlines()
     assert {row.split()[0] for row in rows} == {"c0000", "c0001", "c0002", "c0003"}
     assert "val_acc" in last
+
+
+@pytest.mark.cluster
+def test_the_readmes_trainer(newcomer: Path) -> None:
+    shown = typed([sys.executable, "my_search.py"], newcomer)
+    assert {f"c000{i} {{'lr'" in shown for i in range(4)} == {True}
 
 
 @pytest.mark.usefixtures("imports_as_found")

@@ -154,7 +154,7 @@ def played(past: Any, *, terminal: bool, verbose: bool = False) -> str:
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=100, height=30, color_system=None)
     told, so_far = list(past.events), State()
-    with LiveView(ACCURACY, console, verbose=verbose) as view:
+    with LiveView(Objective(metric="val_acc", mode="max"), console, verbose=verbose) as view:
         for event in told:
             so_far = past.after(so_far, event)
             view.watcher.show([event], so_far)
@@ -166,6 +166,9 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
     assert "\x1b" not in text
     lines = text.splitlines()
     assert "node-1 left" in lines
+    assert [line for line in lines if line.startswith("first unit: ")] == [
+        "first unit: c0000 epoch 1 partition 0 on node-0"
+    ]
     assert "c0003 failed: the loss is NaN" in lines
     assert any(line.startswith("c0001 epoch 1/2 val_acc=0.9 loss=0.2 (6/16 units") for line in lines)
     assert len(lines) < len(past.events)
@@ -173,7 +176,7 @@ def test_a_plain_log_has_lines_alone(past: Any) -> None:
 
 def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
     short, long = (
-        [line for line in played(past, terminal=False, verbose=verbose).splitlines() if " epoch " in line]
+        [line for line in played(past, terminal=False, verbose=verbose).splitlines() if "best so far" in line]
         for verbose in (False, True)
     )
     assert 0 < len(short) < len(long)

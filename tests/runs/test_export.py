@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from cerebro_elastic import RunResult
-from cerebro_elastic.errors import RunError
+from cerebro_elastic.core.events import RunEnded
+from cerebro_elastic.core.values import CheckpointRef
+from cerebro_elastic.errors import DamagedCheckpoint, RunError
 from cerebro_elastic.runs.export import export
 from cerebro_elastic.runs.report import write_report
+from cerebro_elastic.runs.result import load_picked
 
 pytestmark = pytest.mark.cluster
 
@@ -87,3 +91,22 @@ def test_a_report_goes_where_it_is_told_to(finished: RunResult, tmp_path: Path) 
     assert Path(told).read_text().startswith("<!doctype html>")
     with pytest.raises(RunError, match="cannot write the report"):
         write_report(finished, "nowhere://bucket/a.html")
+
+
+def test_a_state_that_is_deleted_while_it_is_read_is_chosen_anew(finished: RunResult) -> None:
+    ended = next(n for n, line in enumerate(finished.lines) if isinstance(line.event, RunEnded))
+    ref = finished.best.best_checkpoint
+    assert ref is not None
+    gone = replace(ref, url=f"{ref.url}-gone")
+    looks: list[int] = []
+
+    def pick(result: RunResult) -> tuple[int, CheckpointRef]:
+        looks.append(len(result.lines))
+        return len(looks), gone if len(looks) == 1 else ref
+
+    result, picked, state = load_picked(finished.upto(ended), pick)
+    assert (looks, picked) == ([ended, len(finished.lines)], 2)
+    assert len(result.lines) == len(finished.lines)
+    assert state["state_dict"].keys() == finished.state(finished.best.config)["state_dict"].keys()
+    with pytest.raises(DamagedCheckpoint):  # of a run that has ended nothing is deleted any more
+        load_picked(finished, lambda _result: (0, gone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,14 @@ def test_a_search_that_stops_configs_is_told_to_be_a_guess() -> None:
     search = {"method": "asha", "space": {"lr": {"uniform": [0.1, 0.9]}}, "num": 9}
     found = plan(told(tried("c0000", 0.1)), [2], [2], epochs=4, search=search)
     assert found.stopped > 0
+
+
+def test_what_even_progress_costs_is_told_where_it_is_weighed() -> None:
+    rng = random.Random(0)
+    measured = told(*(tried(f"c{i:04d}", 0.01 * rng.lognormvariate(0, 1)) for i in range(6)))
+
+    def evenness(**values: Any) -> float:
+        return plan(measured, [3], [3], epochs=12, **values).evenness
+
+    assert 0.01 < evenness() < 0.1
+    assert evenness(progress="free") == evenness(scheduler="longest-remaining") == 0.0

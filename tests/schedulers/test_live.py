@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.events import TrialDone
+from cerebro_elastic.core.events import TrialDone, UnitCommitted
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.ports import Instance, Policy, Remainder
-from cerebro_elastic.core.values import Choice, Node, Plan, Unit
+from cerebro_elastic.core.values import Choice, Node, Plan, Progress, Unit
 from cerebro_elastic.schedulers import live
 from cerebro_elastic.schedulers.live import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
@@ -96,3 +96,41 @@ def test_what_is_too_large_is_left_to_the_plain_rule(monkeypatch: pytest.MonkeyP
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
     monkeypatch.setattr(live, "LARGEST", 3 * 2 * 2 - 1)
     assert Auto().choose(asked) == [("a", Unit("long", 0, 0))]
+
+
+def evenness(progress: Progress, plan: Plan, seconds: dict[str, float]) -> tuple[float, float]:
+    """How many epochs the configs of a simulated run were apart at most, and how long it took."""
+    nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
+    search = FixedSearch([{"x": i} for i in range(len(seconds))])
+    toy = Toy({}, plan.epochs * plan.partitions)
+    done = simulate(replace(plan, progress=progress), nodes, Auto(), search, Times(configs=seconds), toy)
+    assert check(done.events) == []
+    units = dict.fromkeys(seconds, 0)
+    apart = 0
+    for event in done.events:
+        if isinstance(event, UnitCommitted):
+            units[event.visit.unit.config] += 1
+            apart = max(apart, max(units.values()) - min(units.values()))
+    return apart / plan.partitions, done.seconds
+
+
+def test_configs_keep_within_an_epoch_of_each_other_where_that_costs_nothing() -> None:
+    plan = Plan("r", partitions=3, epochs=6, min_nodes=2, max_nodes=2)
+    seconds = {f"c{i:04d}": 1.0 + 0.3 * i for i in range(5)}
+    apart, free = evenness(Progress.FREE, plan, seconds)
+    assert apart > 2
+    for progress in (Progress.AFFORDABLE, Progress.EVEN):
+        apart, length = evenness(progress, plan, seconds)
+        assert apart <= 1
+        assert length <= 1.01 * free
+
+
+def test_evenness_that_costs_time_has_to_be_asked_for() -> None:
+    plan = Plan("r", partitions=3, epochs=12, min_nodes=3, max_nodes=3)
+    rng = random.Random(0)
+    seconds = {f"c{i:04d}": rng.lognormvariate(0, 1.0) for i in range(6)}
+    _, free = evenness(Progress.FREE, plan, seconds)
+    _, affordable = evenness(Progress.AFFORDABLE, plan, seconds)
+    _, even = evenness(Progress.EVEN, plan, seconds)
+    assert affordable <= 1.01 * free
+    assert even > 1.02 * free

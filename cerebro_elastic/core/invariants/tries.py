@@ -83,14 +83,14 @@ class _Units:
         if len(self._plan.choices) > 1 and failure.kind is FailureKind.OUT_OF_MEMORY:
             self.refused.add((failure.unit.config, failure.choice, failure.hardware))
         elif not failure.kind.of_node:
-            what = _what(failure.unit, failure.choice)
+            what = _what(failure)
             self._tries.setdefault(what, []).append(failure.node)
             self._there[what] = roll.used(self._plan.max_nodes)
         if failure.kind.of_config or (failure.unit.phase is not Phase.TRIAL and self._alike.repeats(failure)):
-            self._vain.add(_what(failure.unit, failure.choice))
+            self._vain.add(_what(failure))
 
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
-        unit, choice, what = attempt.unit, attempt.choice, _what(attempt.unit, attempt.choice)
+        unit, choice, what = attempt.unit, attempt.choice, _what(attempt)
         tried = self._tries.get(what, [])
         there = {name for name, _ in self._there.get(what, ()) if roll.hardware[name] == attempt.hardware}
         others, again = sorted(there - set(tried)), sorted({*attempt.nodes} & {*tried})
@@ -104,12 +104,13 @@ class _Units:
             yield f"{told(unit)} was assigned although another try was in vain"
 
 
-_Try: TypeAlias = tuple[Unit, Choice | None]
+_Try: TypeAlias = tuple[Unit, Choice | None, str]
 
 
-def _what(unit: Unit, choice: Choice) -> _Try:
-    """What is tried so many times: a unit, by whatever choice, or the trial of one choice."""
-    return unit, choice if unit.phase is Phase.TRIAL else None
+def _what(of: Attempt | Failure) -> _Try:
+    """What is tried so many times: a unit, by whatever choice and wherever; or the trial of one choice on one
+    kind of node."""
+    return (of.unit, of.choice, of.hardware) if of.unit.phase is Phase.TRIAL else (of.unit, None, "")
 
 
 class _Alike:
@@ -132,11 +133,11 @@ class _Alike:
 
 @dataclass
 class _Row:
-    """A node's failures in a row. It is ``due`` to be set aside if the last is ``lasting`` trouble, if they are
-    many and not of one config alone, or if it was set aside in this row before. ``own``: the last is the
-    node's own trouble. ``open``: it was not aside when it failed last, and was not set aside since. (If it was,
-    whoever decides may not know yet that it is forgiven.) ``answered`` is the failure for which it was. A node
-    may save one attempt behind the next: the order is that of their tokens."""
+    """A node's failures in a row. It is ``due`` to be set aside if the last is ``lasting`` trouble, if they
+    are many and not of one config alone, or if it was set aside in this row before. ``own``: the last is the
+    node's own trouble. ``open``: it was not aside when it failed last, and was not set aside since. (If it
+    was, whoever decides may not know yet that it is forgiven.) ``answered`` is the failure for which it was.
+    A node may save one attempt behind the next: the order is that of their tokens."""
 
     failures: list[Failure]
     own: bool

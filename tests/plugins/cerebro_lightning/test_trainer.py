@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,11 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, TaskError
 from cerebro_elastic.registry import import_object
+from cerebro_elastic.runs.prepare import prepare_recipe
 from cerebro_lightning import CerebroTrainer
 
 MODULE = """
@@ -101,11 +105,84 @@ def test_data_in_every_form_make_a_recipe(line: Any, tmp_path: Path) -> None:
         assert set(written) == {"x", "y"}
     dataset = trainer.recipe(line.Line, {"lr": [0.1]}, TensorDataset(*columns().values()))
     with np.load(str(dataset.data.source)) as written:
-        assert list(written) == ["x0", "x1"]
+        assert list(written) == ["x", "y"]
     function = trainer.recipe(line.Line, {"lr": [0.1]}, line.rows, val_data=0.5)
     assert function.data.source == f"{line.__name__}:rows"
     assert function.data.valid == 0.5
     assert function.root == tmp_path
+
+
+def prepared(recipe: Any, folder: Path) -> dict[str, Any]:
+    """All rows that the recipe's source gives, by column: of one partition, not shuffled away."""
+    prepare_recipe(recipe, str(folder))
+    return {file.stem: np.load(file) for file in sorted(folder.glob("train/*/*.npy"))}
+
+
+class Frame:
+    """What is used of pandas."""
+
+    def __init__(self, **columns: Any) -> None:
+        self._columns = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+
+FLOWERS = {
+    "length": [5.1, 4.9, 6.3, None],
+    "petals": [3, 4, 5, 6],
+    "file": [1.0, 2.0, 3.0, 4.0],
+    "species": np.array(["setosa", "setosa", "virginica", None], object),
+    "vector": [np.zeros(2), np.ones(2), np.ones(2), np.ones(2)],
+}
+
+
+def frames() -> list[Any]:
+    tame = {name: list(column) for name, column in FLOWERS.items() if name != "vector"}
+    made: list[Any] = [Frame(**FLOWERS)]
+    if find_spec("pyarrow"):
+        made.append(import_module("pyarrow").table(tame))
+    if find_spec("pandas"):
+        flowers = import_module("pandas").DataFrame(tame, index=[7, 7, 8, 9])
+        made += [flowers, flowers.convert_dtypes(), flowers.astype({"species": "category"})]
+    return made
+
+
+def make_recipe(line: Any, tmp_path: Path, data: Any, valid: Any = 0.0, **keys: Any) -> Any:
+    trainer = CerebroTrainer(home=tmp_path / "home", partitions=1, **keys)
+    return trainer.recipe(line.Line, {"lr": [0.1]}, data, valid)
+
+
+def test_a_table_is_taken_by_its_columns(line: Any, tmp_path: Path) -> None:
+    for kind, frame in enumerate(frames()):
+        use = {"label": "petals", "features": ["file"]}
+        found = prepared(make_recipe(line, tmp_path, frame, frame, **use), tmp_path / f"{kind}")
+        told = {name: column.dtype.str for name, column in found.items()}
+        assert told == {"features": "<f4", "petals": "<i8"}, type(frame)
+        assert sorted(found["features"][:, 0] + 2) == sorted(found["petals"])
+        for keys, message in [
+            ({"columns": ["length", "petals"]}, "'length' of the training data holds NaN in 1 of 4 rows"),
+            ({"columns": ["file", "species"], "encode": ["species"]}, "'species' of .* has no value in 1"),
+        ]:
+            with pytest.raises(DataError, match=message):
+                prepared(make_recipe(line, tmp_path, frame, **keys), tmp_path / "other")
+
+
+def test_texts_and_vectors_of_a_table(line: Any, tmp_path: Path) -> None:
+    rows = {name: column[:3] for name, column in FLOWERS.items()}
+    keys = {"label": "species", "encode": ["species"]}
+    found = prepared(make_recipe(line, tmp_path, Frame(**rows), **keys), tmp_path / "data")
+    assert found["features"].shape == (3, 5)
+    assert sorted(found["species"]) == [0, 0, 1]
+
+
+def test_a_tuple_is_x_and_y(line: Any, tmp_path: Path) -> None:
+    x, y = columns().values()
+    two = make_recipe(line, tmp_path, (x, y), (x[:3].numpy(), y[:3].numpy()))
+    assert {"x", "y"} == set(prepared(two, tmp_path / "two"))
+    three = make_recipe(line, tmp_path, (x, x, y))
+    assert {"x0", "x1", "x2"} == set(prepared(three, tmp_path / "three"))
 
 
 def test_parallelism_and_gang_are_the_recipes(line: Any, tmp_path: Path) -> None:
@@ -113,6 +190,19 @@ def test_parallelism_and_gang_are_the_recipes(line: Any, tmp_path: Path) -> None
     recipe = trainer.recipe(line.Line, {"lr": [0.1]}, columns())
     assert [getattr(section, "use", section) for section in recipe.parallelism] == ["single", "ddp"]
     assert recipe.gang == 2
+
+
+BAD_DATA: list[tuple[str, Any]] = [
+    ("columns by name", [1, 2]),
+    ("columns by name", np.zeros((4, 3))),
+    ("columns by name", None),
+    ("columns by name", ()),
+    ("a DataLoader: the run makes the batches", DataLoader(TensorDataset(torch.zeros(3)))),
+    ("'a' of train_data has values of type dict", {"a": [{}, {}]}),
+    ("'a' of train_data has values of type float, str", {"a": np.array(["x", 2.0], object)}),
+    ("'a' of train_data is a list", {"a": [[1], [1, 2]]}),
+    ("the column '1' more than once", {"1": [0], 1: [0]}),
+]
 
 
 def test_what_cannot_be_used_is_said_at_once(line: Any, tmp_path: Path) -> None:
@@ -124,7 +214,34 @@ def test_what_cannot_be_used_is_said_at_once(line: Any, tmp_path: Path) -> None:
         (TaskError, "max_steps", lambda: CerebroTrainer(max_steps=3)),
         (TaskError, "gradient_clip_val", lambda: CerebroTrainer(gradient_clip_value=1)),
         (TaskError, "top level of a .py file", lambda: trainer.recipe(Local, {"lr": [1.0]}, columns())),
-        (DataError, "columns by name", lambda: trainer.recipe(line.Line, {"lr": [1.0]}, [1, 2])),  # type: ignore[arg-type]
+        (
+            TaskError,
+            "takes the class, Line",
+            lambda: trainer.recipe(line.Line(0.1), {"lr": [1.0]}, columns()),
+        ),
+        (TaskError, "Linear is none", lambda: trainer.recipe(torch.nn.Linear, {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
+        (TaskError, "a str is none", lambda: trainer.recipe("m:Line", {"lr": [1.0]}, columns())),  # type: ignore[arg-type]
+        (TaskError, '"class": "Stopper"', lambda: CerebroTrainer(callbacks=[line.Stopper()])),
+        (RecipeError, "search_space is a list", lambda: trainer.recipe(line.Line, ["lr"], columns())),  # type: ignore[arg-type]
+        *(
+            (DataError, told, partial(trainer.recipe, line.Line, {"lr": [1.0]}, data))
+            for told, data in BAD_DATA
+        ),
+        (
+            DataError,
+            "val_data is a list",
+            lambda: trainer.recipe(line.Line, {"lr": [1.0]}, columns(), [1, 2]),  # type: ignore[arg-type]
+        ),
+        (
+            TaskError,
+            "lambda.* cannot be imported",
+            lambda: trainer.recipe(line.Line, {"lr": [1.0]}, lambda: 1),
+        ),
+        (
+            TaskError,
+            "partial.* cannot be imported",
+            lambda: trainer.recipe(line.Line, {"lr": [1.0]}, partial(line.rows)),
+        ),
         (RecipeError, "space", lambda: trainer.recipe(line.Line, {}, columns())),
         (
             RecipeError,

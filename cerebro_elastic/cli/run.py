@@ -1,0 +1,85 @@
+"""``cerebro run``: a whole run on this machine. What takes long to import is imported when the first line is
+on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cerebro_elastic.cli.options import (
+    Checkpoints,
+    Epochs,
+    Etcd,
+    Grace,
+    Home,
+    Json,
+    Verbose,
+    echo,
+    overrides,
+    stopped_as_by_ctrl_c,
+    store_of,
+)
+from cerebro_elastic.config import GRACE
+from cerebro_elastic.errors import RecipeError
+
+
+def run(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
+    ] = None,
+    nodes: Annotated[str | None, typer.Option(help="Number of local nodes, instead of the recipe's.")] = None,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Throw away what a run of this id has left.")
+    ] = False,
+    home: Home = None,
+    etcd: Etcd = None,
+    grace: Grace = GRACE,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Run a recipe on this machine, or go on with an unfinished run of it.
+
+    Ctrl-C or SIGTERM stops it cleanly; the same command goes on where it stood. Nodes may join at any time.
+    """
+    if recipe is None:
+        raise RecipeError(
+            "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
+            "`cerebro init` lists others"
+        )
+    echo(f"reading {recipe}", err=as_json)  # what is imported now takes a second
+    from cerebro_elastic.recipes import load_recipe
+    from cerebro_elastic.report.terminal import terminal
+    from cerebro_elastic.runs.launch import run as launch
+    from cerebro_elastic.runs.live import LiveView
+
+    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
+    view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
+    try:
+        with stopped_as_by_ctrl_c(), view:
+            result = launch(
+                checked,
+                run_id=run_id,
+                home=home,
+                fresh=fresh,
+                store=store_of(etcd),
+                grace=grace,
+                watcher=view.watcher,
+            )
+    except KeyboardInterrupt:
+        echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
+    from cerebro_elastic.cli.shown import in_vain, json_text, outcome_json, show_outcome
+
+    if as_json:
+        echo(json_text(outcome_json(result)))
+    else:
+        show_outcome(result)
+    if in_vain(result):
+        raise typer.Exit(1)

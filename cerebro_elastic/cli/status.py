@@ -1,0 +1,58 @@
+"""Commands that say how things stand: with a run, with this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Column, Table
+from rich.text import Text
+
+from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, store_of
+from cerebro_elastic.cli.shown import head_text, json_text, state_json
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.report.progress import progress_view
+from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.runs.folder import default_home
+
+
+def status(
+    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    home: Home = None,
+    etcd: Etcd = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Show how a run stands, while it goes on or afterwards."""
+    from cerebro_elastic.runs.status import head_now
+    from cerebro_elastic.runs.status import status as ask
+
+    spec, state, live = ask(run, home=home, store=store_of(etcd))
+    head = head_now(run, state, home=home, store=store_of(etcd))
+    if as_json:
+        told = state_json(spec.plan.run, state, live)
+        echo(json_text({**told, "head": asdict(head) if head is not None else None}))
+        return
+    console = terminal()
+    how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
+    led = f", led by {state.leader}" if state.leader else ""
+    console.print(f"run {spec.plan.run}: {how}{led}", soft_wrap=True)
+    objective = Objective.model_validate(spec.recipe.get("objective", {}))
+    console.print(progress_view(state, objective, None, verbose=verbose))
+    if head is not None:
+        console.print(head_text(head), soft_wrap=True)
+
+
+def doctor(home: Home = None, etcd: Etcd = None) -> None:
+    """Try what a run needs of this machine, and say what works."""
+    from cerebro_elastic.runs.doctor import examine
+
+    table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))
+    marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
+    findings = list(examine(home or default_home(), store_of(etcd)))
+    for finding in findings:
+        table.add_row(marks[finding.ok], finding.what, finding.told)
+    terminal().print(table)
+    if any(finding.ok is False for finding in findings):
+        raise typer.Exit(1)
