@@ -4,11 +4,12 @@ A run is elastic hosts, each with the command ``cerebro host``: one node per dev
 an etcd is named, a first role serves one (``cerebro etcd``), which ends when the hosts have.
 """
 
+import math
 import os
 import re
 import socket
 import sys
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from torchx import specs
 from torchx.specs.finder import ComponentValidationException
@@ -16,6 +17,7 @@ from torchx.specs.finder import ComponentValidationException
 from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
+from cerebro_elastic.runs.folder import check_id
 
 _SECRET = re.compile(r"PASSWORD$|SECRET|TOKEN$|AWS_ACCESS_KEY|RUN_KEY$")
 _NODE_MB, _LEAD_MB, _ETCD_MB = 2048, 1024, 1024
@@ -25,6 +27,9 @@ def mop(
     recipe: str,
     j: Optional[str] = None,
     run_id: Optional[str] = None,
+    nodes: Optional[str] = None,
+    epochs: Optional[int] = None,
+    checkpoints: Optional[str] = None,
     etcd: Optional[str] = None,
     etcd_port: int = 0,
     h: Optional[str] = None,
@@ -38,13 +43,20 @@ def mop(
     max_retries: int = 3,
     grace: float = 30.0,
     home: Optional[str] = None,
+    verbose: bool = False,
 ) -> specs.AppDef:
     """Train the configs of a recipe by Model Hopper Parallelism, on hosts that come and go.
+
+    The job ends with the leaderboard and the places of best checkpoint and report. A run that has ended is
+    not run again: the job shows its results.
 
     Args:
         recipe: the recipe's path, here and on the hosts
         j: [MIN:]HOSTSxNODES, one node per device of a host; by default the recipe's nodes, each a host
         run_id: the run's id, by default the recipe's name
+        nodes: number of nodes, or MIN:MAX, instead of the recipe's; each is a host (else: j)
+        epochs: epochs, instead of the recipe's
+        checkpoints: URL for checkpoints and logs, instead of the recipe's
         etcd: HOST:PORT of an etcd, by default the recipe's; if there is none, one is served for this run
         etcd_port: its port then; by default one that is free here
         h: a named resource of a host, instead of cpu, gpu and memMB
@@ -58,14 +70,19 @@ def mop(
         max_retries: how often the scheduler may start a lost host again
         grace: seconds in which nodes leave when a host is stopped
         home: folder of runs on the hosts, by default $CEREBRO_HOME, else ./runs
+        verbose: every epoch of every config, and the optimality gap
     """
     try:
-        checked = load_recipe(recipe)
-        hosts, nodes = _hosts(j, checked)
+        given = {"nodes": nodes, "epochs": _whole("epochs", epochs), "checkpoints": checkpoints}
+        changed: Dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        checked = load_recipe(recipe, **changed)
+        run = checked.name if run_id is None else run_id
+        check_id(run)
+        hosts, each = _hosts(j, nodes, checked)
         _check_env(env or {})
+        _check_numbers(etcd_port, grace)
     except CerebroError as error:  # of which torchx makes one message, and no traceback
         raise ComponentValidationException(str(error)) from error
-    run = run_id or checked.name
     common = [*_submitted(), *(["--home", home] if home else [])]
     roles = []
     address = etcd or checked.etcd
@@ -88,8 +105,11 @@ def mop(
         )
         address = f"@{specs.macros.rank0_env}:{port}"
     told = ["--etcd", address, "--run-id", run, "--grace", f"{grace:g}", *common]
-    size = ["--hosts", str(hosts), "--nodes", str(nodes)]
-    cores = checked.node.threads * checked.node.ranks * nodes + 1
+    for key in ("epochs", "checkpoints"):
+        told += [f"--{key}", str(changed[key])] if key in changed else []
+    told += ["--verbose"] if verbose else []
+    size = ["--hosts", str(hosts), "--nodes", str(each)]
+    cores = checked.node.threads * checked.node.ranks * each + 1
     roles.append(
         specs.Role(
             name="hosts",
@@ -100,7 +120,7 @@ def mop(
             min_replicas=hosts.min,
             num_replicas=hosts.max,
             resource=specs.resource(
-                cpu=cpu or cores, gpu=gpu, memMB=memMB or _NODE_MB * nodes + _LEAD_MB, h=h
+                cpu=cpu or cores, gpu=gpu, memMB=memMB or _NODE_MB * each + _LEAD_MB, h=h
             ),
             max_retries=max_retries,
             retry_policy=specs.RetryPolicy.REPLICA,
@@ -172,8 +192,10 @@ def prepare(
     return specs.AppDef(name="prepare", roles=[role])
 
 
-def _hosts(j: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
+def _hosts(j: Optional[str], nodes: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
     """How many hosts there are, and the nodes of each."""
+    if j is not None and nodes is not None:
+        raise RecipeError(f"-j {j} and --nodes {nodes} both say how many nodes there are: keep one")
     if j is None:
         return recipe.nodes, 1
     found = re.fullmatch(r"(\d+(?::\d+)?)x(\d+)", j)
@@ -193,6 +215,21 @@ def _check_env(env: Dict[str, str]) -> None:
                 "the hosts, to their role (AWS), or to a mounted file, which CEREBRO_ETCD_PASSWORD_FILE, "
                 "CEREBRO_RUN_KEY_FILE or AWS_SHARED_CREDENTIALS_FILE names"
             )
+
+
+def _whole(name: str, value: object) -> Optional[int]:
+    """What torchx 0.7 gives as text if the argument may be absent."""
+    try:
+        return None if value is None else int(str(value))
+    except ValueError:
+        raise RecipeError(f"--{name} is {value!r}: expected a whole number") from None
+
+
+def _check_numbers(port: int, grace: float) -> None:
+    if not 0 <= port <= 65535:
+        raise RecipeError(f"--etcd_port is {port}: a port is a number up to 65535")
+    if not 0 <= grace < math.inf:
+        raise RecipeError(f"--grace is {grace:g}: give seconds, 0 or more")
 
 
 def _submitted() -> List[str]:

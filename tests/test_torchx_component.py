@@ -3,6 +3,7 @@ runs on this machine and leaves nobody behind, however torchx ends."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from kubernetes import client
 from torchx.runner import get_runner
 from torchx.specs.finder import ComponentValidationException, get_components
@@ -24,6 +26,7 @@ from torchx.version import __version__ as TORCHX
 
 import cerebro_elastic
 from cerebro_elastic import torchx_component
+from cerebro_elastic.cli.app import app as cerebro
 from cerebro_elastic.runs.verify import verify
 
 DEADLINE = 120.0
@@ -172,6 +175,26 @@ def test_an_etcd_that_is_named_is_used() -> None:
     assert options(shlex.join(hosts.args))["--etcd"] == "10.0.0.1:2379"
 
 
+def test_what_cerebro_run_overrides(project: Path) -> None:
+    words = ["--nodes", "3:4", "--epochs", "7", "--checkpoints", "s3://b/c", "--verbose", "True"]
+    with get_runner() as runner:
+        app = runner.dryrun_component(
+            "cerebro.mop", ["--recipe", "job.yaml", *words], "local_cwd", cfg={}, workspace=None
+        )
+    *_, host = [replica for params in app.request.role_params.values() for replica in params]
+    told = options(shlex.join(host.args))
+    assert (told["--hosts"], told["--nodes"]) == ("3:4", "1")
+    assert (told["--epochs"], told["--checkpoints"], told["--verbose"]) == ("7", "s3://b/c", "")
+    (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there").roles
+    cli = typer.main.get_command(cerebro)
+    known = {name: {param.name for param in cli.commands[name].params} for name in ("run", "host")}
+    parsed = cli.commands["host"].make_context("host", hosts.args[3:])
+    assert (parsed.params["epochs"], parsed.params["checkpoints"]) == (7, "there"), "the hosts know them"
+    component = set(inspect.signature(torchx_component.mop).parameters)
+    assert known["run"] - component == {"fresh", "as_json"}, "what is no override"
+    assert project.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -179,6 +202,16 @@ def test_an_etcd_that_is_named_is_used() -> None:
         ({"j": "2"}, "-j is '2': expected"),
         ({"j": "0x1"}, "-j is '0x1'"),
         ({"j": "3:2x1"}, "-j is '3:2x1'"),
+        ({"j": "2x1", "nodes": "2"}, "-j 2x1 and --nodes 2 both say how many nodes there are: keep one"),
+        ({"nodes": "4:2"}, "nodes is '4:2'"),
+        ({"epochs": "many"}, "--epochs is 'many': expected a whole number"),
+        ({"epochs": 0}, "epochs is 0: "),
+        ({"epochs": 10**30}, "epochs is 1"),
+        ({"run_id": "a/b"}, "the run id 'a/b' names a folder"),
+        ({"run_id": ""}, "the run id '' names a folder"),
+        ({"grace": -1.0}, "--grace is -1: give seconds, 0 or more"),
+        ({"grace": float("nan")}, "--grace is nan"),
+        ({"etcd_port": 70_000}, "--etcd_port is 70000: a port is a number up to 65535"),
         ({"env": {"CEREBRO_ETCD_PASSWORD": "s3cret"}}, "--env CEREBRO_ETCD_PASSWORD.*_PASSWORD_FILE"),
         ({"env": {"AWS_SECRET_ACCESS_KEY": "s3cret"}}, "--env AWS_SECRET_ACCESS_KEY"),
         ({"env": {"WANDB_TOKEN": "s3cret"}}, "--env WANDB_TOKEN"),
@@ -285,6 +318,10 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
         job.wait_for(Job.over, "everybody to end")
     told = job.log.read_text()
     assert "ob finished: SUCCEEDED" in told
+    checkpoint = re.search(r"best checkpoint: (\S+)", told)
+    assert checkpoint is not None
+    assert (Path(checkpoint[1]) / "manifest.json").exists() or Path(checkpoint[1]).exists()
+    assert f"report: {project / 'runs' / 'job' / 'report.html'}" in told
     assert "Traceback" not in told
     result = cerebro_elastic.open_run("job", home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
@@ -294,7 +331,36 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
     assert len(list((project / "runs").glob("job*/history.jsonl"))) == 2, "each host has the record"
     with started(project) as again:
         assert again.torchx.wait(DEADLINE) == 0
-    assert "run 'job' has ended; to run the recipe again: another --run-id" in again.log.read_text()
+    said = again.log.read_text()
+    assert "run 'job' has ended; to run the recipe again: another --run-id (by torchx: --run_id)" in said
+    assert checkpoint[0] in said
+    assert "Leaderboard by" in said
+
+
+@pytest.mark.cluster
+def test_a_run_that_cerebro_run_has_ended_is_answered(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cerebro_elastic.cli", "run", "job.yaml", "--nodes", "1:2"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 0, done.stderr
+    (checkpoint,) = re.findall(r"best checkpoint: .*", done.stdout)
+    with started(project) as job:
+        assert job.torchx.wait(DEADLINE) == 0, job.log.read_text()
+        job.wait_for(Job.over, "everybody to end")
+    said = job.log.read_text()
+    assert "run 'job' has ended; to run the recipe again: another --run-id (by torchx: --run_id)" in said
+    assert "Leaderboard by" in said
+    assert checkpoint in said
+    assert f"report: {project / 'runs' / 'job' / 'report.html'}" in said
+    with started(project, "--epochs", "3") as other:
+        assert other.torchx.wait(DEADLINE) != 0
+    assert "was opened with another recipe:" in other.log.read_text()
+    assert "epochs: 2 -> 3" in other.log.read_text()
 
 
 @pytest.mark.cluster

@@ -10,23 +10,27 @@ from typing import Annotated
 import typer
 
 from cerebro_elastic.cli.options import (
+    Checkpoints,
+    Epochs,
     Grace,
     Home,
     SubmittedBy,
     Verbose,
     echo,
+    overrides,
     parent,
     stopped_as_by_ctrl_c,
     store_of,
     watch,
 )
+from cerebro_elastic.cli.shown import in_vain, show_outcome
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
-from cerebro_elastic.report.tables import leaderboard_table
 from cerebro_elastic.report.terminal import terminal
 from cerebro_elastic.runs.live import LiveView
+from cerebro_elastic.runs.opening import has_ended
 
 
 def host(
@@ -38,6 +42,8 @@ def host(
         str | None, typer.Option(help="MIN:MAX hosts, which with --nodes go before the recipe's `nodes`.")
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of this machine, which share its GPUs.")] = 1,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
     home: Home = None,
     etcd: Annotated[
         str | None,
@@ -56,7 +62,7 @@ def host(
     """
     from cerebro_elastic.runs.host import host as take_part
 
-    checked = load_recipe(recipe)
+    checked = load_recipe(recipe, **overrides(epochs=epochs, checkpoints=checkpoints))
     view = LiveView(checked.objective, terminal(), moving=False, verbose=verbose)
     try:
         with stopped_as_by_ctrl_c(), view:
@@ -74,9 +80,9 @@ def host(
     except KeyboardInterrupt:
         echo("left the run; nothing that was committed is lost, and others go on.")
         return
-    if result is not None:
-        terminal().print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-        echo(f"a record of the run is at {result.folder.path}")
+    show_outcome(result)
+    if has_ended(result.events) and in_vain(result):
+        raise typer.Exit(1)
 
 
 def etcd(

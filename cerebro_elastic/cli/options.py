@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,10 @@ from cerebro_elastic.process import watch_parent
 from cerebro_elastic.words import visible
 
 Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
+Epochs = Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")]
+Checkpoints = Annotated[
+    str | None, typer.Option(help="URL for checkpoints and logs, instead of the recipe's: s3://...")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Every epoch of every config, and the optimality gap.")
@@ -32,6 +36,11 @@ SubmittedBy = Annotated[
         help="PID@HOST of who made this part of a job: it stops with the process that started it.",
     ),
 ]
+
+
+def overrides(**given: Any) -> dict[str, Any]:
+    """Those values of a recipe that were given."""
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def store_of(etcd: str | None) -> StoreSettings | None:

@@ -4,16 +4,25 @@ on the screen."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Etcd, Grace, Home, Json, Verbose, echo, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.options import (
+    Checkpoints,
+    Epochs,
+    Etcd,
+    Grace,
+    Home,
+    Json,
+    Verbose,
+    echo,
+    overrides,
+    stopped_as_by_ctrl_c,
+    store_of,
+)
 from cerebro_elastic.config import GRACE
-from cerebro_elastic.errors import RecipeError, RunError
-
-if TYPE_CHECKING:
-    from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.errors import RecipeError
 
 
 def run(
@@ -24,10 +33,8 @@ def run(
         str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
     ] = None,
     nodes: Annotated[str | None, typer.Option(help="Number of local nodes, instead of the recipe's.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
-    checkpoints: Annotated[
-        str | None, typer.Option(help="URL for checkpoints and logs, instead of the recipe's: s3://...")
-    ] = None,
+    epochs: Epochs = None,
+    checkpoints: Checkpoints = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Throw away what a run of this id has left.")
     ] = False,
@@ -52,8 +59,7 @@ def run(
     from cerebro_elastic.runs.launch import run as launch
     from cerebro_elastic.runs.live import LiveView
 
-    given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "checkpoints": checkpoints}
-    checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
+    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
     try:
         with stopped_as_by_ctrl_c(), view:
@@ -69,45 +75,11 @@ def run(
     except KeyboardInterrupt:
         echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
         raise typer.Exit(130) from None
-    if as_json:
-        from cerebro_elastic.cli.shown import json_text, outcome_json
+    from cerebro_elastic.cli.shown import in_vain, json_text, outcome_json, show_outcome
 
+    if as_json:
         echo(json_text(outcome_json(result)))
     else:
-        _show_outcome(result)
-    rows = result.leaderboard
-    if all(row.status == "failed" for row in rows) or all(row.best is None for row in rows):
+        show_outcome(result)
+    if in_vain(result):
         raise typer.Exit(1)
-
-
-def _show_outcome(result: RunResult) -> None:
-    from cerebro_elastic.cli.shown import head_text
-    from cerebro_elastic.report.failures import failures_told
-    from cerebro_elastic.report.tables import leaderboard_table
-    from cerebro_elastic.report.terminal import terminal
-    from cerebro_elastic.runs.beside import known
-
-    console = terminal()
-    console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-    failed = list(failures_told(result.leaderboard, result.events, result.folder.logs))
-    for text in failed:
-        console.print(text, style="red", soft_wrap=True)
-    if failed:
-        console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
-    try:
-        best = result.best
-    except RunError as error:
-        if not all(row.status == "failed" for row in result.leaderboard):
-            console.print(str(error), style="yellow", soft_wrap=True)
-    else:
-        assert best.best_checkpoint is not None
-        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
-    console.print(f"curves: {result.folder.curves}", soft_wrap=True)
-    console.print(f"report: {result.folder.report}", soft_wrap=True)
-    if result.head is not None:
-        console.print(head_text(result.head), soft_wrap=True)
-    name = result.run
-    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
-    for each in known(result.folder):
-        if not each.exactness.outcome.good and not (failed and each.exactness.outcome.bad):
-            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Runs as JSON, for machines."""
+"""Runs and their results, for people and as JSON for machines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from typing import Any
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Attempt, Config, RecordHead, Stall
 from cerebro_elastic.core.waits import Wait, waits
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.report.failures import failures_told
 from cerebro_elastic.report.gap import gap
-from cerebro_elastic.report.tables import unit_text
+from cerebro_elastic.report.tables import leaderboard_table, unit_text
+from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.runs.beside import known
 from cerebro_elastic.runs.result import RunResult
 
 
@@ -73,6 +77,41 @@ def outcome_json(result: RunResult) -> dict[str, Any]:
             for row in result.leaderboard
         ],
     }
+
+
+def in_vain(result: RunResult) -> bool:
+    """Whether a run has nothing to show: all configs failed, or none has a value of the objective."""
+    rows = result.leaderboard
+    return all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)
+
+
+def show_outcome(result: RunResult) -> None:
+    """What came of a run, and where it lies, for people."""
+    console = terminal()
+    console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    failed = list(failures_told(result.leaderboard, result.events, result.folder.logs))
+    for text in failed:
+        console.print(text, style="red", soft_wrap=True)
+    if failed:
+        console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
+    try:
+        best = result.best
+    except RunError as error:
+        if not all(row.status == "failed" for row in result.leaderboard):
+            console.print(str(error), style="yellow", soft_wrap=True)
+    else:
+        assert best.best_checkpoint is not None
+        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
+    if not result.from_store:
+        console.print(f"curves: {result.folder.curves}", soft_wrap=True)
+        console.print(f"report: {result.folder.report}", soft_wrap=True)
+    if result.head is not None:
+        console.print(head_text(result.head), soft_wrap=True)
+    name = result.run
+    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
+    for each in known(result.folder):
+        if not each.exactness.outcome.good and not (failed and each.exactness.outcome.bad):
+            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
 
 
 def _config_json(config: Config) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Whoever comes first opens the run, the others wait for that and join; all may le
 from __future__ import annotations
 
 import json
+import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,15 +17,15 @@ from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.values import Spec
-from cerebro_elastic.errors import RunError, StoreRefused
+from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.fields import NodeRange
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import known_spec, store_at, with_key
-from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.join import join
-from cerebro_elastic.runs.opening import new_spec
+from cerebro_elastic.runs.opening import ended_in, new_spec
 from cerebro_elastic.runs.result import RunResult
 from cerebro_elastic.runs.warm import changes
 from cerebro_elastic.runs.watcher import Watcher
@@ -36,8 +37,14 @@ from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.store.patient import PATIENCE, PatientStore
 from cerebro_elastic.store.turn import turn
 
+_ANOTHER = "choose another --run-id (by torchx: --run_id)"
+_ENDED = "run {run!r} has ended; to run the recipe again: another --run-id (by torchx: --run_id)"
 _LEASE_SECONDS = 60.0
 """Of a host's presence: long, for a host that was busy or suspended for a while is still one."""
+_WORD_SECONDS = 10.0
+"""For so long the word of a host that the run has ended stands in etcd."""
+_BRIEF_PATIENCE = 60.0
+"""Seconds for which such a host waits for etcd: it has no need of it itself."""
 
 
 def host(
@@ -50,12 +57,13 @@ def host(
     store: StoreSettings | None = None,
     grace: float = GRACE,
     watcher: Watcher | None = None,
-) -> RunResult | None:
+) -> RunResult:
     """Take part in the recipe's run with ``nodes`` nodes of this machine, and open it if nobody has.
 
     ``hosts`` says how many such machines there are, at least and at most: together with ``nodes`` it goes
     before the recipe's ``nodes``. ``store`` is the run's etcd, by default the recipe's; it is waited for.
-    The other arguments are those of ``run`` and ``join``. ``None`` if the run had ended before.
+    The other arguments are those of ``run`` and ``join``. A run that has ended is not run again: this is its
+    result, from the record on this machine or, if there is none, from etcd.
 
     Raises ``CerebroError`` for what is wrong with the recipe, the data or this machine.
     """
@@ -66,7 +74,18 @@ def host(
         store = store_at(_etcd_of(checked))
     folder = run_folder(checked.name if run_id is None else run_id, home)
     watcher = watcher or Watcher()
-    _await(store, folder)
+    if folder.history.exists() and not folder.is_locked():
+        ended = ended_in(folder)
+        try:
+            _check_own(folder, checked, ended=ended)
+        except CerebroError:
+            _leave_word(store, folder, home, ended=False)
+            raise
+        if ended:
+            watcher.say(_ENDED.format(run=folder.run))
+            _leave_word(store, folder, home, ended=True)
+            return RunResult(folder)
+    _await(store, folder, PATIENCE)
     # Whoever serves it has made the key by now.
     store = with_key(store, folder.run, home)
     patient = PatientStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
@@ -77,8 +96,8 @@ def host(
         ledger.check_signed(store.trusted)
         _check_same(known_spec(ledger, store), checked)
         if ledger.ended():
-            watcher.say(f"run {folder.run!r} has ended; to run the recipe again: another --run-id")
-            return None
+            watcher.say(_ENDED.format(run=folder.run))
+            return RunResult(folder, store)
         return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
 
 
@@ -100,10 +119,37 @@ def _present(ledger: Ledger) -> Iterator[None]:
         yield
 
 
-def _await(store: StoreSettings, folder: RunFolder) -> None:
+def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
+    """Whether the run in this machine's folder is the recipe's, and one that hosts can go on with."""
+    if ended:
+        _check_same(folder.read_spec(), recipe)
+    elif folder.etcd.exists():
+        raise RunError(
+            f"{folder.path} holds a run {folder.run!r} that `cerebro run` began with an etcd of its own, and "
+            f"that has not ended: `cerebro run RECIPE --run-id {folder.run}` goes on with it; to run the "
+            f"recipe anew, {_ANOTHER}"
+        )
+
+
+def _leave_word(store: StoreSettings, folder: RunFolder, home: str | Path | None, *, ended: bool) -> None:
+    """Tell an etcd that serves this run alone that this host has been there and is gone, and whether by its
+    record the run has ended: it must not wait for hosts for ever. What the user is told does not depend on
+    it."""
+    key = RunKey.from_env(os.environ)
+    file = etcd_folder(folder.run, home) / "key"
+    with suppress(CerebroError):
+        _await(store, folder, _BRIEF_PATIENCE)
+        if key is None and file.exists():
+            key = RunKey.read(file)
+        with closing(EtcdStore(store if store.trusted else replace(store, run_key=key))) as etcd:
+            told = json.dumps({"host": socket.gethostname(), "ended": ended}).encode()
+            etcd.txn([], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, told, etcd.grant(_WORD_SECONDS))])
+
+
+def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
     """Until etcd answers; whether it lets us in is another matter."""
     bare = replace(store, user=None, password=None, run_key=None)
-    patient = PatientStore(EtcdStore(bare), PATIENCE, EventLog(run=folder.run))
+    patient = PatientStore(EtcdStore(bare), patience, EventLog(run=folder.run))
     with closing(patient), suppress(StoreRefused):
         patient.get(Keys(folder.run).spec)
 
@@ -131,7 +177,7 @@ def _check_new(folder: RunFolder) -> None:
     if folder.history.exists():
         raise RunError(
             f"{folder.path} holds a run {folder.run!r} that the etcd at hand does not know: name the etcd "
-            "with which it was started, choose another --run-id, or remove the folder"
+            f"with which it was started, {_ANOTHER}, or remove the folder"
         )
 
 
@@ -139,5 +185,5 @@ def _check_same(spec: Spec, recipe: Recipe) -> None:
     if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
         raise RunError(
             f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"
-            "give all hosts the same, or choose another id with --run-id"
+            f"give all hosts the same, or {_ANOTHER}"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
-from cerebro_elastic.core.events import Event, RunEnded, StateRead
+from cerebro_elastic.core.events import Event
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Spec
 from cerebro_elastic.errors import RunError
@@ -24,7 +24,7 @@ from cerebro_elastic.runs.beside import Beside
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.judge import Judge
 from cerebro_elastic.runs.loggers import Loggers
-from cerebro_elastic.runs.opening import check_again, check_store, keep_spec, new_spec, old_spec
+from cerebro_elastic.runs.opening import check_again, check_store, ended_in, keep_spec, new_spec, old_spec
 from cerebro_elastic.runs.part import published, take_part
 from cerebro_elastic.runs.report import write_report
 from cerebro_elastic.runs.result import RunResult
@@ -32,7 +32,7 @@ from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import Journal, read_journal
+from cerebro_elastic.store.journal import Journal
 from cerebro_elastic.store.ledger import Ledger
 from cerebro_elastic.words import counted
 
@@ -72,7 +72,7 @@ def run(
         store = store_at(checked.etcd)
     with folder.locked():
         spec = None if fresh else old_spec(folder, checked)
-        if spec is not None and _ended(folder):
+        if spec is not None and ended_in(folder):
             watcher.say(f"run {folder.run!r} has ended before; to run it again: --fresh, or another --run-id")
         else:
             if store is not None:
@@ -183,10 +183,3 @@ def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:
             "choose another id with --run-id"
         )
     return begins
-
-
-def _ended(folder: RunFolder) -> bool:
-    """Whether the history says that the run has ended."""
-    events = read_journal(folder.history) if folder.history.exists() else []
-    told = [event for event in events if isinstance(event, RunEnded | StateRead)]
-    return bool(told) and (isinstance(told[-1], RunEnded) or told[-1].state.outcome is not None)

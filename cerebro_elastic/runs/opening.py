@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.codec import encode
+from cerebro_elastic.core.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.ports import Outlook
 from cerebro_elastic.core.state import State
 from cerebro_elastic.core.values import Plan, Progress, Spec, Status
@@ -24,6 +25,7 @@ from cerebro_elastic.runs.preflight import Findings, preflight
 from cerebro_elastic.runs.warm import changes, start_of, written_out
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.journal import read_journal
 from cerebro_elastic.store.ledger import Ledger
 
 
@@ -46,6 +48,17 @@ def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
             "go on with the old recipe, choose another id with --run-id, or start anew with --fresh"
         )
     return spec
+
+
+def ended_in(folder: RunFolder) -> bool:
+    """Whether the history in this folder says that its run has ended."""
+    return folder.history.exists() and has_ended(read_journal(folder.history))
+
+
+def has_ended(events: Iterable[Event]) -> bool:
+    """Whether they say that their run has ended."""
+    told = [event for event in events if isinstance(event, RunEnded | StateRead)]
+    return bool(told) and (isinstance(told[-1], RunEnded) or told[-1].state.outcome is not None)
 
 
 def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:

@@ -55,26 +55,32 @@ def serve(
                 f"export {VARIABLE}=$(ssh {socket.gethostname()} cat {key.file})"
             )
         ledger = Ledger(store, run)
-        _until_alone(ledger)
-        if not ledger.ended():
+        if not _until_alone(ledger):
             raise RunError(
                 f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
             )
     watcher.say(f"run {run!r} has ended")
 
 
-def _until_alone(ledger: Ledger) -> None:
-    """Until there was somebody and is nobody, for some seconds if the run has not ended. Of a run that had
-    ended before nobody need come, or is left: they may have come and gone before the first look."""
+def _until_alone(ledger: Ledger) -> bool:
+    """Wait until there was somebody and is nobody, for some seconds if the run has not ended; whether it has.
+    Of a run that had ended before nobody need come, or is left: they may have come and gone before the first
+    look. Hosts may have the record of a run that was another etcd's, and say that it has ended."""
     begun = ledger.now()
-    alone = 0.0
+    alone, told = 0.0, False
     while True:
+        told = told or _is_told(ledger)
         # They may come and go between two looks.
-        been, ended = ledger.now() > begun, ledger.ended()
+        been, ended = ledger.now() > begun, ledger.ended() or (told and ledger.spec() is None)
         if alone >= (_POLL if been and ended else _LINGER):
-            return
+            return ended
         time.sleep(_POLL)
         alone = alone + _POLL if (been or ended) and not in_use(ledger) else 0.0
+
+
+def _is_told(ledger: Ledger) -> bool:
+    """Whether a host says that the run has ended, of which this etcd knows nothing."""
+    return any(b'"ended": true' in item.value for item in ledger.store.range(ledger.keys.hosts).items)
 
 
 def in_use(ledger: Ledger) -> bool:

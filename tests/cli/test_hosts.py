@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +20,7 @@ from cerebro_elastic.cli.hosts import host_resolved
 from cerebro_elastic.core.values import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.runs import serve
 from cerebro_elastic.store.base import Put
 from cerebro_elastic.store.embedded import EmbeddedEtcd
 from cerebro_elastic.store.etcd import EtcdStore
@@ -105,11 +109,38 @@ def test_a_folder_with_another_run_of_the_id(
     assert (folder / "history.jsonl").exists()
 
 
+def test_a_folder_with_an_unfinished_run_of_this_machine(
+    etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path, store_prefix: str
+) -> None:
+    run = f"begun-{store_prefix.split('/')[2][:8]}"
+    folder = project / "runs" / run
+    (folder / "etcd").mkdir(parents=True)
+    (folder / "lock").touch()
+    (folder / "history.jsonl").touch()
+    said = cerebro("host", "recipe.yaml", "--run-id", run, "--etcd", f"127.0.0.1:{etcd.port}")
+    assert said.code == 1
+    assert f"`cerebro run RECIPE --run-id {run}` goes on with it" in said.err
+    assert "choose another --run-id (by torchx: --run_id)" in said.err
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_etcd_ends_with_a_run_that_it_does_not_know(etcd: EmbeddedEtcd, ended: bool) -> None:
+    """Its hosts have the record of it, or cannot take part, and leave before they have joined."""
+    with closing(EtcdStore(etcd.settings)) as store:
+        ledger = Ledger(store, f"unknown-{ended}")
+        word = json.dumps({"host": "a", "ended": ended}).encode()
+        lease = store.grant(1.0)
+        threading.Timer(0.2, lambda: store.txn([], [Put(ledger.keys.hosts + "a", word, lease)])).start()
+        with patch.object(serve, "_LINGER", 2.0):
+            assert serve._until_alone(ledger) is ended
+
+
 def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:
     opened.store.txn([], [Put(opened.keys.outcome, b"{}")])
     said = cerebro(*words_for(opened, etcd))
     assert said.code == 0
     assert "has ended; to run the recipe again: another --run-id" in said.out
+    assert "Leaderboard by" in said.out
     assert opened.store.range(opened.keys.hosts).items == ()
 
 

@@ -52,7 +52,7 @@ def test_every_command_is_understood() -> None:
 def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     jobs = [words for words in commands() if words[:2] == ["torchx", "run"]]
-    assert len(jobs) == 5
+    assert len(jobs) == 6
     for words in jobs:
         text = shlex.join(words).replace("recipe.yaml", "recipes/digits.yaml")
         found = re.fullmatch(r"torchx run (?:-s (\w+) )?(?:-cfg (\S+) )?(?:-- |(cerebro\.\w+) )(.*)", text)

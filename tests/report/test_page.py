@@ -217,7 +217,7 @@ def test_any_values_can_be_drawn(metrics: list[list[float]], settings: list[Any]
         for line in panel.lines
         for part in line.parts
     ]
-    found = parallel.coordinates(rows, "m", {"a", "b"})
+    found = parallel.coordinates(rows, "m", {"a": True, "b": False})
     drawn += [path.points for path in found.paths] if found else []
     places = [float(place) for points in drawn for point in points.split() for place in point.split(",")]
     assert all(0 <= place <= 1000 for place in places)
@@ -228,13 +228,13 @@ def test_any_values_can_be_drawn(metrics: list[list[float]], settings: list[Any]
         assert all(after - before >= 14 for before, after in pairwise(heights)), "texts do not overlap"
 
 
-def placed(values: Sequence[Any], bests: Sequence[float] = (), log: Sequence[str] = ()) -> Any:
+def placed(values: Sequence[Any], bests: Sequence[float] = (), log: Mapping[str, bool] | None = None) -> Any:
     """The axes for configs with these values of ``a``, and of the objective; heights from 0 to 1."""
     rows = [
         ConfigResult(f"c{i}", {"a": value}, Status.LIVE, "", (), (), best=best)
         for i, (value, best) in enumerate(zip(values, bests or range(len(values)), strict=True))
     ]
-    found = parallel.coordinates(rows, "m", log)
+    found = parallel.coordinates(rows, "m", log or {})
     assert found is not None
     points = [[float(point.split(",")[1]) for point in path.points.split()] for path in found.paths]
     height = parallel.BOTTOM - parallel.TOP
@@ -254,17 +254,18 @@ def test_axes_have_their_values_where_they_are() -> None:
 @pytest.mark.parametrize(
     ("values", "log", "heights"),
     [
-        ([0.001, 0.01, 0.1], [], [0.0, 0.5, 1.0]),
-        ([1, 2, 4], ["a"], [0.0, 0.5, 1.0]),
-        ([1, 2, 4], [], [0.0, 1 / 3, 1.0]),
-        ([-1.0, 0.0, 100.0], ["a"], [0.0, 1 / 101, 1.0]),
-        ([True, False, True], [], [1.0, 0.0, 1.0]),
-        (["b", "a", "c"], [], [0.5, 0.0, 1.0]),
-        ([0.1, None, 0.3], [], [0.0, 1.0, 0.5]),
-        ([10**400, 1, 2], [], [0.5, 0.0, 1.0]),
+        ([0.001, 0.01, 0.1], {}, [0.0, 0.5, 1.0]),
+        ([0.001, 0.01, 0.1], {"a": False}, [0.0, 0.09, 1.0]),
+        ([1, 2, 4], {"a": True}, [0.0, 0.5, 1.0]),
+        ([1, 2, 4], {}, [0.0, 1 / 3, 1.0]),
+        ([-1.0, 0.0, 100.0], {"a": True}, [0.0, 1 / 101, 1.0]),
+        ([True, False, True], {}, [1.0, 0.0, 1.0]),
+        (["b", "a", "c"], {}, [0.5, 0.0, 1.0]),
+        ([0.1, None, 0.3], {}, [0.0, 1.0, 0.5]),
+        ([10**400, 1, 2], {}, [0.5, 0.0, 1.0]),
     ],
 )
-def test_axes_by_the_kind_of_their_values(values: Any, log: list[str], heights: list[float]) -> None:
+def test_axes_by_the_kind_of_their_values(values: Any, log: dict[str, bool], heights: list[float]) -> None:
     assert placed(values, log=log)[1][0] == pytest.approx(heights, abs=0.01)
 
 

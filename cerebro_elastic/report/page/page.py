@@ -107,10 +107,10 @@ def colophon_of(page: str) -> Colophon | None:
         return None
 
 
-def _logarithmic(spec: Spec) -> set[str]:
-    """The hyper-parameters that are searched by their logarithm."""
+def _logarithmic(spec: Spec) -> dict[str, bool]:
+    """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
     space = spec.recipe.get("search", {}).get("space", {})
-    return {name for name, domain in space.items() if "loguniform" in domain}
+    return {n: "loguniform" in domain for n, domain in space.items() if {"uniform", "loguniform"} & {*domain}}
 
 
 def _outcome(state: State) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from cerebro_elastic.report.page.scale import Scale, Steps, Tick, apart, number
@@ -15,14 +16,13 @@ from cerebro_elastic.report.tables import hparams_text
 WIDTH, HEIGHT = 1000, 312
 """Lines are drawn so wide, and stretched to the page's width; heights are pixels."""
 TOP, BOTTOM = 66, 296
-NAMES = 3
-"""Rows in which the names of axes lie in turn, so that they have room."""
 LEAST = 52
 """Pixels between two axes: on a narrower page the chart is scrolled."""
 _NARROW = 360
 _LETTER, _LINE = 6.2, 14
 """Pixels of a letter, and of a line of text."""
 _FEW = 6
+_ROWS = 3
 _DECADES = 30
 """How many times the least value the highest must be for values to lie by their logarithm."""
 _NOUGHT = 36
@@ -51,11 +51,13 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """``letters`` are as many as fit between two axes."""
+    """``letters`` are as many as fit between two axes. The axes' names lie in so many ``rows`` in turn, where
+    each has room for so many times as many."""
 
     axes: Sequence[Axis]
     paths: Sequence[Path]
     letters: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +70,22 @@ class _Places:
 
 
 def coordinates(
-    rows: Sequence[ConfigResult], metric: str, logarithmic: Collection[str] = ()
+    rows: Sequence[ConfigResult], metric: str, logarithmic: Mapping[str, bool] = MappingProxyType({})
 ) -> Coordinates | None:
     """For the hyper-parameters that differ, and the configs that have a value of ``metric``; nothing if that
-    leaves nothing to compare. ``logarithmic`` are those that were drawn so."""
+    leaves nothing to compare. ``logarithmic`` says of those that were drawn from a range whether it was by
+    their logarithm."""
     known = [row for row in rows if row.best is not None and math.isfinite(row.best)]
     columns = [(name, [row.hparams.get(name) for row in known]) for name in _names(known)]
     columns = [(name, column) for name, column in columns if len(set(map(_text, column))) > 1]
     if not columns:
         return None
-    places = [_places(column, log=name in logarithmic) for name, column in columns]
+    places = [_places(column, log=logarithmic.get(name)) for name, column in columns]
     objective = [row.best for row in known]
     columns.append((metric, objective))
-    places.append(_by_value(objective, log=False))
+    places.append(_by_value(objective, log=None))
+    letters = int((max(LEAST, _NARROW / (len(columns) - 1)) - 12) / _LETTER)
+    longest = max(len(name) for name, _ in columns) + len(" (log)")
     across = [index / (len(columns) - 1) for index in range(len(columns))]
     return Coordinates(
         [
@@ -98,7 +103,8 @@ def coordinates(
             )
             for i, row in enumerate(known)
         ],
-        letters=int((max(LEAST, _NARROW / (len(columns) - 1)) - 12) / _LETTER),
+        letters=letters,
+        rows=min(_ROWS, math.ceil(longest / letters)),
     )
 
 
@@ -107,7 +113,7 @@ def _names(rows: Sequence[ConfigResult]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.hparams))
 
 
-def _places(values: Sequence[Any], *, log: bool) -> _Places:
+def _places(values: Sequence[Any], *, log: bool | None) -> _Places:
     """Each number at its value; what is no quantity at even steps."""
     if all(map(_is_number, values)):
         return _by_value(values, log=log)
@@ -115,11 +121,13 @@ def _places(values: Sequence[Any], *, log: bool) -> _Places:
     return _Places(lambda value: steps(_text(value)), steps.ticks())
 
 
-def _by_value(values: Sequence[Any], *, log: bool) -> _Places:
-    """Numbers, by their logarithm if they are drawn so or span decades; a 0 among them lies below."""
+def _by_value(values: Sequence[Any], *, log: bool | None) -> _Places:
+    """Numbers, by their logarithm if they are drawn so, or if they span decades and nothing says how they are
+    drawn; a 0 among them lies below."""
     low, high = min(values), max(values)
     least = min((value for value in values if value > 0), default=0)
-    log = low >= 0 and least > 0 and (log or high / least >= _DECADES)
+    spans = least > 0 and high / least >= _DECADES
+    log = low >= 0 and least > 0 and (spans if log is None else log)
     few = sorted(set(values)) if len(set(values)) <= _FEW else []
     if not log:
         scale = Scale(low, high, BOTTOM, TOP)
