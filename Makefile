@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What a run needs, and that with what tests and checks need.
+RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
 # The package etcd3 and ortools want an older protobuf than others do, torchx's nightly a newer urllib3:
 # environments that differ from .venv in that.
@@ -12,7 +14,7 @@ DEBIAN := .etcd-debian
 
 .PHONY: run test test-debian test-etcd3 test-nightly check chaos clean
 
-run: $(STAMP)
+run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
 
 test: $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed $(DEBIAN)/usr/bin/etcd
@@ -48,11 +50,18 @@ chaos: $(STAMP)
 
 # Bytecode is compiled once at installation: importing torch without it costs seconds every time. (And ours before
 # the tests, which start some hundred processes, for where an environment variable forbids to write it.)
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
-	touch $@
+$(RUN): EXTRAS := lightning,examples
+$(RUN): WHAT := what a run needs (PyTorch, Lightning, scikit-learn, etcd)
+$(STAMP): EXTRAS := dev
+$(STAMP): WHAT := what runs, tests and checks need (PyTorch, Lightning, DeepSpeed, torchx, pytest, ...)
+$(RUN) $(STAMP): pyproject.toml constraints.txt
+	@echo "Installing $(WHAT) into $(VENV), once: about 3 GB to download and 5 GB on disk"
+	@echo "where PyTorch comes with CUDA (x86-64), else about 1 GB."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo "Compiling it to bytecode (a minute)"
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	@touch $(RUN) $@
 
 # An environment that has all of .venv, and before that what is installed into it.
 define derived

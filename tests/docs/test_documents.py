@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -179,6 +180,17 @@ def test_the_readmes_torchrun_command_is_ours() -> None:
     ours = agent_command("RUN", "HOST:PORT", "node-0", 1)
     assert {word.partition("=")[0] for word in told[1:]} <= {word.partition("=")[0] for word in ours}
     assert told[-2:] == ours[-2:]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(("target", "extras"), [("run", "lightning,examples"), ("check", "dev")])
+def test_make_installs_what_the_target_needs_and_says_so(target: str, extras: str, tmp_path: Path) -> None:
+    words = ["make", "--dry-run", "--always-make", "--no-print-directory", f"VENV={tmp_path}", target]
+    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"-e '.[{extras}]'" in told
+    assert told.count("pip install") == 1
+    assert "GB on disk" in told.partition("pip install")[0]
+    assert "--quiet" not in told
 
 
 def test_every_other_yaml_block_is_a_recipe() -> None:
