@@ -69,7 +69,7 @@ def _hopeless(config: Config, plan: Plan) -> str | None:
     """Why the config is to be given up, if it is."""
     for unit in next_units(config, plan) if config.failures else ():
         tries = [f for f in config.failures if f.unit == unit and counts(f, plan)]
-        where = f"epoch {unit.epoch}, partition {unit.partition}"
+        where = f"epoch {unit.epoch + 1}, partition {unit.partition}"
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:
             return f"{where} failed on {vain.node} with {_told(vain)}"

@@ -156,7 +156,7 @@ def test_a_config_that_fails_alike_on_two_nodes_is_not_tried_a_third_time() -> N
 
     first = Failure(UNIT, "a", 11, FailureKind.EXCEPTION, "boom", place="KeyError at net.py:7")
     assert ends(first, replace(first, node="b", attempt=12)) == [
-        "epoch 0, partition 0 failed alike on a, b: exception: boom"
+        "epoch 1, partition 0 failed alike on a, b: exception: boom"
     ]
     assert ends(first, replace(first, attempt=12)) == [], "on one node"
     assert ends(first, replace(first, node="b", attempt=12, place="KeyError at net.py:8")) == []
