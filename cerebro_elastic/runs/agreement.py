@@ -54,6 +54,8 @@ def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator
     follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
     if recipe.parallelism == AUTO:  # what was installed then
         follows = replace(follows, choices=spec.plan.choices)
+    if recipe.progress is None:  # what was the default then
+        follows = replace(follows, progress=spec.plan.progress)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
     written_out = recipe.search.start is not None or recipe.search.known
     digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()
