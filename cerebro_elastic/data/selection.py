@@ -3,7 +3,7 @@ labels, and text as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Selection:
         matrix, or hold what the ``vocabulary`` has not."""
         if columns:
             check_lengths(columns, what)
-        kept = {name: _known(columns, name, "columns") for name in self.columns or columns}
+        kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
             kept[name] = _codes(name, _known(kept, name, "encode"), categories, what)
         if self.label is None and self.features is None:
@@ -64,11 +64,12 @@ class Selection:
             return ()
         return tuple(
             name if column.ndim == 1 else f"{name}[{at}]"
-            for name, column in self._features(
-                {name: columns[name] for name in self.columns or columns}
-            ).items()
+            for name, column in self._features({name: columns[name] for name in self._kept(columns)}).items()
             for at in range(1 if column.ndim == 1 else column.shape[1])
         )
+
+    def _kept(self, columns: Columns) -> Iterable[str]:
+        return columns if self.columns is None else self.columns
 
     def _features(self, kept: Columns) -> Columns:
         if self.features is not None:
@@ -90,12 +91,7 @@ def _known(columns: Columns, name: str, key: str) -> NDArray[Any]:
 
 
 def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
-    if column.ndim != 1:
-        raise DataError(
-            f"column {name!r} of {what} has shape {column.shape}: only single values can be encoded"
-        )
-    values = column.tolist()
-    check_given(name, values, what)
+    values = _single_values(name, column, what)
     kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {str, int, bool}:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -107,14 +103,23 @@ def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
 
 def _codes(name: str, column: NDArray[Any], categories: Sequence[Category], what: str) -> NDArray[np.int64]:
     numbers = {category: number for number, category in enumerate(categories)}
-    values = column.tolist()
-    check_given(name, values, what)
+    values = _single_values(name, column, what)
     if other := [value for value in values if value not in numbers]:
         raise DataError(
             f"column {name!r} of {what} has {other[0]!r} in {len(other)} rows, which the training data have "
             f"not: {did_you_mean(str(other[0]), map(str, categories))}"
         )
     return np.array([numbers[value] for value in values], np.int64)
+
+
+def _single_values(name: str, column: NDArray[Any], what: str) -> list[Any]:
+    if column.ndim != 1:
+        raise DataError(
+            f"column {name!r} of {what} has shape {column.shape}: only single values can be encoded"
+        )
+    values: list[Any] = column.tolist()
+    check_given(name, values, what)
+    return values
 
 
 def _matrix(features: Columns, what: str) -> NDArray[np.float32]:
@@ -138,5 +143,10 @@ def _matrix(features: Columns, what: str) -> NDArray[np.float32]:
 
 def _vector(name: str, column: NDArray[Any], what: str) -> NDArray[Any]:
     check_column(name, column, what)
+    too_large = column.dtype.kind == "u" and int(column.max()) > np.iinfo(np.int64).max
+    if column.dtype.kind == "c" or too_large:
+        raise DataError(
+            f"column {name!r} of {what} is {column.dtype}: a `label` has numbers that fit int64 or float32"
+        )
     with np.errstate(over="ignore"):
         return column.astype(np.int64 if column.dtype.kind in "biu" else np.float32)

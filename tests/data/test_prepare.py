@@ -230,7 +230,11 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         r"column 'x' .* holds infinite values in 1 of 23 rows \(1; ",
     ),
-    "nan in valid": (columns, {"valid": nan_labels}, "column 'y' of the validation data holds|must have"),
+    "nan in valid": (
+        columns,
+        {"valid": lambda: {"x": X * np.nan, "y": Y}},
+        "'x' of the validation data holds",
+    ),
     "unknown label": (columns, {"labels": ("Y",)}, "no column 'Y'.*choices: x, y"),
     "object": (ragged, {}, "column 'x' of the training data has dtype object, with values of type list"),
     "text": (lambda: {"x": np.array(["a"])}, {}, r"'x' .* has text \('a', ...\): .*`encode: \[x\]`"),

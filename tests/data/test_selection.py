@@ -120,6 +120,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"features": ["leaves"], "label": "leaves"},
         "label 'leaves' is among the `features`",
     ),
+    "nothing at all": ({"columns": []}, "the training data have no column"),
     "no feature": ({"columns": ["width"], "label": "width"}, "have no column for `features`"),
 }
 
@@ -149,3 +150,15 @@ def test_a_missing_category_is_no_category(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,y\n1,red\n2,\n3,NA\n4,blue\n")
     with pytest.raises(DataError, match=r"column 'y' .* has no value in 2 of 4 rows \(1, 2; "):
         prepared(tmp_path / "in.csv", tmp_path, label="y", encode=["y"])
+
+
+def test_a_label_is_no_complex_number_and_none_that_would_wrap(tmp_path: Path) -> None:
+    for label in (np.array([1j, 2]), np.array([1, 2**64 - 1], np.uint64)):
+        with pytest.raises(DataError, match=r"column 'y' of the training data is .*: a `label` has numbers"):
+            prepared(lambda label=label: {"x": np.ones(2), "y": label}, tmp_path, label="y")
+
+
+def test_validation_data_of_another_shape_have_no_codes(tmp_path: Path) -> None:
+    train, valid = {"y": np.array([1, 2])}, {"y": np.array([[1, 2]])}
+    with pytest.raises(DataError, match=r"'y' of the validation data has shape \(1, 2\): only single values"):
+        prepared(lambda: {"train": train, "valid": valid}, tmp_path, encode=["y"])
