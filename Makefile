@@ -46,7 +46,7 @@ SEED ?= 1
 FAULTS ?= 60
 ETCD ?= 1
 chaos: $(STAMP)
-	$(BIN)/python -m cerebro_elastic.testing.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD)
+	PYTHONPATH=tests $(BIN)/python -m support.chaos --seed $(SEED) --faults $(FAULTS) --etcd $(ETCD)
 
 # Bytecode is compiled once at installation: importing torch without it costs seconds every time. (And ours before
 # the tests, which start some hundred processes, for where an environment variable forbids to write it.)

@@ -21,9 +21,9 @@ from pathlib import Path
 import requests
 
 import cerebro_elastic
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.keys import Keys
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.keys import Keys
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "digits_torch.yaml"
 

@@ -14,11 +14,12 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from cerebro_elastic.core.events import UnitCommitted
-from cerebro_elastic.core.values import Node, Plan, Progress
-from cerebro_elastic.schedulers.live import Auto
-from cerebro_elastic.sim import Times, Toy, simulate
-from cerebro_elastic.testing.world import FixedSearch
+from support.world import FixedSearch
+
+from cerebro_elastic.core.model.events import UnitCommitted
+from cerebro_elastic.core.model.values import Node, Plan, Progress
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.simulation import Times, Toy, simulate
 
 
 @dataclass(frozen=True)

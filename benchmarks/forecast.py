@@ -18,9 +18,9 @@ from pathlib import Path
 import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.report.timeline import timeline
-from cerebro_elastic.runs.plan import plan
-from cerebro_elastic.runs.simulate import forecast
+from cerebro_elastic.reporting.timeline import timeline
+from cerebro_elastic.runs.forecast.plan import plan
+from cerebro_elastic.runs.forecast.simulate import forecast
 
 HERE = Path(__file__).parent
 

@@ -14,10 +14,11 @@ import random
 from dataclasses import dataclass
 from statistics import mean
 
-from cerebro_elastic.core.values import Attempt, Choice, Node, Plan
-from cerebro_elastic.schedulers.live import Auto
-from cerebro_elastic.sim import Times, Toy, simulate
-from cerebro_elastic.testing.world import FixedSearch
+from support.world import FixedSearch
+
+from cerebro_elastic.core.model.values import Attempt, Choice, Node, Plan
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.simulation import Times, Toy, simulate
 
 SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
 CHOICES = {"single": (SINGLE,), "pairs": (PAIR,), "by forecast": (SINGLE, PAIR)}

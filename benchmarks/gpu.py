@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from support.same import assert_same
 from torch import Tensor
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.values import Attempt, FailureKind, Unit
+from cerebro_elastic.core.model.values import Attempt, FailureKind, Unit
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.parallel.base import Parallelism, Parts
-from cerebro_elastic.testing.same import assert_same
 from cerebro_elastic.worker.failure import failure_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))

@@ -31,10 +31,10 @@ from torch import nn
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.values import CheckpointRef
-from cerebro_elastic.parallel import agree, choose, group
+from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.parallel import choose, collectives, group
 from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
-from cerebro_elastic.parallel.team import Ranks
+from cerebro_elastic.parallel.rank_pool import Ranks
 
 KINDS: Mapping[str, tuple[str, dict[str, Any], int]] = {
     "single": ("single", {}, 1),
@@ -134,7 +134,7 @@ def save(state: Mapping[str, Any], url: str, part: Part | None, rank: int) -> Ch
     """As a unit does it."""
     if part is None:
         return checkpoint.save(state, url) if rank == 0 else None
-    written = agree.gathered(checkpoint.save_part(state, url, part))
+    written = collectives.gathered(checkpoint.save_part(state, url, part))
     contents = {file: content for each in written for file, content in each.items()}
     return checkpoint.complete(contents, url) if rank == 0 else None
 

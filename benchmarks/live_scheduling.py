@@ -19,15 +19,15 @@ from collections.abc import Sequence
 
 import numpy as np
 from schedulers import HARD, durations
+from support.world import FixedSearch
 
-from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.events import UnitCommitted
-from cerebro_elastic.core.ports import Policy
-from cerebro_elastic.core.state import Spent, State
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.model.events import UnitCommitted
+from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.state import Spent, State
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
 from cerebro_elastic.registry import load
-from cerebro_elastic.sim import Times, Toy, simulate
-from cerebro_elastic.testing.world import FixedSearch
+from cerebro_elastic.simulation import Times, Toy, simulate
 
 
 def ratio(

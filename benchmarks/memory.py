@@ -13,9 +13,9 @@ import argparse
 from typing import Any
 
 import torch
+from support.hops import unit
 
-from cerebro_elastic.parallel.team import Ranks
-from cerebro_elastic.testing.hops import unit
+from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import held
 
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {

@@ -25,8 +25,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from support.chaos import recipe
+from support.cluster import Cluster
+
 from cerebro_elastic.controller.candidate import LEASE_SECONDS
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeJoined,
@@ -34,12 +37,10 @@ from cerebro_elastic.core.events import (
     UnitAssigned,
     UnitCommitted,
 )
-from cerebro_elastic.core.values import Attempt
+from cerebro_elastic.core.model.values import Attempt
 from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.store.record import EventStream
-from cerebro_elastic.testing.chaos import recipe
-from cerebro_elastic.testing.cluster import Cluster
+from cerebro_elastic.store.ledger.record import EventStream
 
 DEADLINE = 120.0
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.ports import Search, Standing
+from cerebro_elastic.core.model.interfaces import Search, Standing
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.testing.tryout import Tryout

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe, load_recipe
-    from cerebro_elastic.runs.join import join
-    from cerebro_elastic.runs.launch import run
-    from cerebro_elastic.runs.people import clone, resume, stop
-    from cerebro_elastic.runs.result import RunResult, open_run
+    from cerebro_elastic.runs.control.configs import clone, resume, stop
+    from cerebro_elastic.runs.results.result import RunResult, open_run
+    from cerebro_elastic.runs.start.join import join
+    from cerebro_elastic.runs.start.run import run
 
 __all__ = [
     "Recipe",
@@ -35,14 +35,14 @@ __version__ = version("cerebro-elastic")
 
 _HOMES = {
     "Recipe": "cerebro_elastic.recipes",
-    "RunResult": "cerebro_elastic.runs.result",
-    "clone": "cerebro_elastic.runs.people",
-    "join": "cerebro_elastic.runs.join",
+    "RunResult": "cerebro_elastic.runs.results.result",
+    "clone": "cerebro_elastic.runs.control.configs",
+    "join": "cerebro_elastic.runs.start.join",
     "load_recipe": "cerebro_elastic.recipes",
-    "open_run": "cerebro_elastic.runs.result",
-    "resume": "cerebro_elastic.runs.people",
-    "run": "cerebro_elastic.runs.launch",
-    "stop": "cerebro_elastic.runs.people",
+    "open_run": "cerebro_elastic.runs.results.result",
+    "resume": "cerebro_elastic.runs.control.configs",
+    "run": "cerebro_elastic.runs.start.run",
+    "stop": "cerebro_elastic.runs.control.configs",
 }
 
 

@@ -22,24 +22,22 @@ from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_yo
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "cerebro.tasks": {
-        "torch": "cerebro_elastic.train.functions:FunctionTask",
+        "torch": "cerebro_elastic.training.functions:FunctionTask",
         "lightning": "cerebro_lightning.task:LightningTask",
     },
     "cerebro.parallel": {
         "single": "cerebro_elastic.parallel.single:Single",
         "ddp": "cerebro_elastic.parallel.ddp:Ddp",
         "fsdp": "cerebro_elastic.parallel.fsdp:Fsdp",
-        "deepspeed": "cerebro_elastic.parallel.zero:Zero",
-        "pipeline": "cerebro_elastic.parallel.pipeline:Pipeline",
     },
     "cerebro.schedulers": {
-        "auto": "cerebro_elastic.schedulers.live:Auto",
-        "exact": "cerebro_elastic.schedulers.ordered:Exact",
-        "monte-carlo": "cerebro_elastic.schedulers.live:MonteCarlo",
-        "target": "cerebro_elastic.schedulers.live:Target",
-        "vector-rearrangement": "cerebro_elastic.schedulers.live:VectorRearrangement",
-        "random": "cerebro_elastic.schedulers.randomized:Randomized",
-        "longest-remaining": "cerebro_elastic.schedulers.longest_remaining:LongestRemaining",
+        "auto": "cerebro_elastic.scheduling.look_ahead:Auto",
+        "exact": "cerebro_elastic.scheduling.exact:Exact",
+        "monte-carlo": "cerebro_elastic.scheduling.look_ahead:MonteCarlo",
+        "target": "cerebro_elastic.scheduling.look_ahead:Target",
+        "vector-rearrangement": "cerebro_elastic.scheduling.look_ahead:VectorRearrangement",
+        "random": "cerebro_elastic.scheduling.randomized:Randomized",
+        "longest-remaining": "cerebro_elastic.scheduling.longest_remaining:LongestRemaining",
     },
     "cerebro.search": {
         "grid": "cerebro_elastic.search.methods:grid",
@@ -57,7 +55,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "pbt-replay": "cerebro_elastic.search.replay:PbtReplay",
     },
     "cerebro.loggers": {
-        "tensorboard": "cerebro_elastic.report.tensorboard:TensorBoard",
+        "tensorboard": "cerebro_elastic.reporting.tensorboard:TensorBoard",
         "lightning": "cerebro_lightning.loggers:LightningLoggers",
     },
     "cerebro.samplers": {

@@ -13,9 +13,9 @@ from typing import NoReturn
 from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase, TrackerSource
 
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.report.results import ConfigResult
+from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.result import RunResult, open_run
+from cerebro_elastic.runs.results.result import RunResult, open_run
 
 
 def create(config: str | None) -> RunTracker:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.ports import Outlook, Search
+from cerebro_elastic.core.model.interfaces import Outlook, Search
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
-from cerebro_elastic.train.task import Task
+from cerebro_elastic.training.task import Task
 
 pytest.importorskip("sklearn.datasets")  # here, for it sets environment variables when first imported
 COLUMNS = {

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from torchx.tracker.api import build_trackers
 
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import StateRead
-from cerebro_elastic.core.progress import advance
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import CheckpointRef, Config, Plan, Spec, Unit, Visit
+from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import StateRead
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Spec, Unit, Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.store.journal import Journal
+from cerebro_elastic.store.ledger.journal import Journal
 
 RECIPE = {
     "name": "small",

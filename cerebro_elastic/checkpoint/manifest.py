@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cerebro_elastic.core.codec import UnreadableValue, decode, encode
-from cerebro_elastic.core.origin import Origin
-from cerebro_elastic.core.values import CheckpointRef
+from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
+from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.values import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import Content, Place
 

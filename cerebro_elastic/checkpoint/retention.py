@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Literal, Self
 
-from cerebro_elastic.core.progress import advance
-from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Plan, Visit
+from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, Plan, Visit
 
 
 def collectable(

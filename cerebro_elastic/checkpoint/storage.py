@@ -3,7 +3,7 @@
 A checkpoint is a folder. ``tree.json`` has the state but for its tensors, which ``tensors.safetensors`` has.
 ``manifest.json`` is written last and gives the size and sha256 of the others: a folder without it is no
 checkpoint. A ``CheckpointRef``'s digest is the sha256 of that, which is a function of the state alone: equal
-states, equal digests. Beside it the manifest may say where the state comes from (``core/origin.py``).
+states, equal digests. Beside it the manifest may say where the state comes from (``core/model/origin.py``).
 
 If ranks held parts of the state's tensors, each has written its own: ``part-<k>.safetensors`` has the rows of
 rank k, and ``tree.json`` tells which tensors they make up and of how many parts. It is the same state all
@@ -24,8 +24,8 @@ from torch import Tensor
 from cerebro_elastic import files
 from cerebro_elastic.checkpoint import manifest, tensors, tree
 from cerebro_elastic.checkpoint.tensors import Part, Spec
-from cerebro_elastic.core.origin import Origin
-from cerebro_elastic.core.values import CheckpointRef
+from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.values import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import (
     Chunk,

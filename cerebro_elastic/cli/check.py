@@ -9,14 +9,14 @@ import typer
 from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
-from cerebro_elastic.cli.shown import json_text
-from cerebro_elastic.core.values import Choice
+from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.core.model.values import Choice
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.report.tables import hparams_text
-from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.check import check as begin
-from cerebro_elastic.runs.checked import Checked, unlogged, untrainable
-from cerebro_elastic.runs.choices import choices
+from cerebro_elastic.reporting.tables import hparams_text
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.exactness.check import check as begin
+from cerebro_elastic.runs.exactness.outcome import Checked, unlogged, untrainable
+from cerebro_elastic.runs.start.choices import choices
 from cerebro_elastic.words import counted
 
 

@@ -23,14 +23,14 @@ from cerebro_elastic.cli.options import (
     store_of,
     watch,
 )
-from cerebro_elastic.cli.shown import in_vain, show_outcome
+from cerebro_elastic.cli.output import in_vain, show_outcome
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.recipes.fields import NodeRange, node_range
-from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.live import LiveView
-from cerebro_elastic.runs.opening import has_ended
+from cerebro_elastic.runs.start.prepare_run import has_ended
 
 
 def host(
@@ -60,7 +60,7 @@ def host(
     The first one opens the run, the others join; all may lead it. It ends with the run. SIGTERM lets the
     machine's nodes leave: they finish their units or hand them on part-way.
     """
-    from cerebro_elastic.runs.host import host as take_part
+    from cerebro_elastic.runs.start.host import host as take_part
 
     checked = load_recipe(recipe, **overrides(epochs=epochs, checkpoints=checkpoints))
     view = LiveView(checked.objective, terminal(), moving=False, verbose=verbose)
@@ -99,7 +99,7 @@ def etcd(
     It asks for the run's key, which it makes, and does not encrypt: for one machine, or a network in which
     nobody listens who should not. What must outlive a machine needs an etcd of three members.
     """
-    from cerebro_elastic.runs.serve import serve
+    from cerebro_elastic.runs.start.etcd_server import serve
 
     view = LiveView(None, terminal(), moving=False)
     try:

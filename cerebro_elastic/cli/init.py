@@ -11,7 +11,7 @@ from rich.table import Column, Table
 
 from cerebro_elastic.cli.options import echo
 from cerebro_elastic.recipes.shipped import shipped, write_shipped
-from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.reporting.terminal import terminal
 
 
 def init(

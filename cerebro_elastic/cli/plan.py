@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, echo
-from cerebro_elastic.cli.shown import json_text
-from cerebro_elastic.core.values import Choice
+from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.core.model.values import Choice
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.report.tables import brief, bytes_text, clock_text
-from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.candidates import Candidate, Option
-from cerebro_elastic.runs.plan import Forecasts
-from cerebro_elastic.runs.plan import plan as forecast
+from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.forecast.candidates import Candidate, Option
+from cerebro_elastic.runs.forecast.plan import Forecasts
+from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.words import counted
 
 

@@ -17,7 +17,7 @@ from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.share import Share
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.fields import percentage
-from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
@@ -63,7 +63,7 @@ def prepare(
     A run does so itself with the `source` of its recipe; what is prepared here serves several runs, as `url`.
     With --rows a function makes the dataset of each row of the source; the same command goes on after a kill.
     """
-    from cerebro_elastic.runs.prepare import prepare_dataset, prepare_dataset_rows
+    from cerebro_elastic.runs.start.datasets import prepare_dataset, prepare_dataset_rows
 
     watch(submitted_by)
     selection = Selection(columns, features, label, encode)

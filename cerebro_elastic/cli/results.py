@@ -26,8 +26,8 @@ def report(
 
     It needs no network, and can be sent to anybody. A run writes one at its end; a live run has one so far.
     """
-    from cerebro_elastic.runs.report import write_gantt, write_report
-    from cerebro_elastic.runs.result import open_run
+    from cerebro_elastic.runs.results.report import write_gantt, write_report
+    from cerebro_elastic.runs.results.result import open_run
 
     result = open_run(run, home=home, store=store_of(etcd))
     echo(write_report(result, output))
@@ -52,8 +52,8 @@ def export(
     module and its callbacks. To go on from it equals the run bit for bit only where training uses none of
     them; those that the config has are named.
     """
-    from cerebro_elastic.runs.export import export as write
-    from cerebro_elastic.runs.result import open_run
+    from cerebro_elastic.runs.results.export import export as write
+    from cerebro_elastic.runs.results.result import open_run
 
     if best and config is not None:
         raise typer.BadParameter("--best and --config name two configs: keep one")

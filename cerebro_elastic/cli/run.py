@@ -55,9 +55,9 @@ def run(
         )
     echo(f"reading {recipe}", err=as_json)  # what is imported now takes a second
     from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.report.terminal import terminal
-    from cerebro_elastic.runs.launch import run as launch
+    from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.live import LiveView
+    from cerebro_elastic.runs.start.run import run as launch
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
     view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
@@ -75,7 +75,7 @@ def run(
     except KeyboardInterrupt:
         echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
         raise typer.Exit(130) from None
-    from cerebro_elastic.cli.shown import in_vain, json_text, outcome_json, show_outcome
+    from cerebro_elastic.cli.output import in_vain, json_text, outcome_json, show_outcome
 
     if as_json:
         echo(json_text(outcome_json(result)))

@@ -10,16 +10,16 @@ import typer
 from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, echo
-from cerebro_elastic.cli.shown import json_text
-from cerebro_elastic.core.events import UnitCommitted
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.core.model.events import UnitCommitted
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import RecipeError, RunError
+from cerebro_elastic.openshop.checks import LARGEST
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.report.tables import clock_text
-from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.simulate import Forecast, forecast
-from cerebro_elastic.schedulers.checks import LARGEST
-from cerebro_elastic.sim import Times, read_times
+from cerebro_elastic.reporting.tables import clock_text
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.forecast.simulate import Forecast, forecast
+from cerebro_elastic.simulation import Times, read_times
 from cerebro_elastic.words import counted
 
 
@@ -52,8 +52,8 @@ def simulate(
 
     Decisions are those of a live run. What units take you say (--seconds), or a recorded run does (--from).
     """
-    from cerebro_elastic.runs.report import write_gantt, write_page
-    from cerebro_elastic.runs.result import open_run
+    from cerebro_elastic.runs.results.report import write_gantt, write_page
+    from cerebro_elastic.runs.results.result import open_run
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "seed": seed}
     checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})

@@ -10,11 +10,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, store_of
-from cerebro_elastic.cli.shown import head_text, json_text, state_json
+from cerebro_elastic.cli.output import head_text, json_text, state_json
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.report.progress import progress_view
-from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.reporting.progress import progress_view
+from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.folder import default_home
 
 
@@ -26,8 +26,8 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show how a run stands, while it goes on or afterwards."""
-    from cerebro_elastic.runs.status import head_now
-    from cerebro_elastic.runs.status import status as ask
+    from cerebro_elastic.runs.control.status import head_now
+    from cerebro_elastic.runs.control.status import status as ask
 
     if verbose and as_json:
         raise RunError("--verbose would do nothing with --json, which has it all: leave it out")
@@ -49,7 +49,7 @@ def status(
 
 def doctor(home: Home = None, etcd: Etcd = None) -> None:
     """Try what a run needs of this machine, and say what works."""
-    from cerebro_elastic.runs.doctor import examine
+    from cerebro_elastic.runs.start.doctor import examine
 
     table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))
     marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from cerebro_elastic.clock import Clock, SystemClock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.controller.follower import Doubtful, Follower, Observer, nobody
-from cerebro_elastic.core.codec import excerpt
-from cerebro_elastic.core.events import Event, LeaderChanged, StateRead
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Policy, Search
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.codec import excerpt
+from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead
+from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.foreign import ForeignValue
-from cerebro_elastic.store.journal import Journal, read_journal
-from cerebro_elastic.store.lease import LeaseKeeper
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.ledger.foreign import ForeignValue
+from cerebro_elastic.store.ledger.journal import Journal, read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 LEASE_SECONDS = 5.0
 PATIENCE = 600.0

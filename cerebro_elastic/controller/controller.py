@@ -15,7 +15,8 @@ from typing import Self
 from cerebro_elastic.controller.follower import Follower, Observer, nobody
 from cerebro_elastic.controller.mending import Mending
 from cerebro_elastic.controller.solving import Solving
-from cerebro_elastic.core.actions import (
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.model.actions import (
     Action,
     Assign,
     CreateConfig,
@@ -26,14 +27,13 @@ from cerebro_elastic.core.actions import (
     SetAside,
     Withdraw,
 )
-from cerebro_elastic.core.codec import excerpt
-from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.events import Event, LeaderChanged
-from cerebro_elastic.core.ports import Planner, Policy, Search
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import RecordHead
+from cerebro_elastic.core.model.codec import excerpt
+from cerebro_elastic.core.model.events import Event, LeaderChanged
+from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 _SUSPICIOUS = 10
 """So many decisions in a row that come to nothing, about half a second each, are no accident."""

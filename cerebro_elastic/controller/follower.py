@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Self
 
-from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Observer = Callable[[list[Event], State], None]
 

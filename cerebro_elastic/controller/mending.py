@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.codec import excerpt
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.codec import excerpt
+from cerebro_elastic.core.model.events import (
     Event,
     NodeSetAside,
     Ordered,
@@ -23,15 +23,15 @@ from cerebro_elastic.core.events import (
     TrialDone,
     UnitCommitted,
 )
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Visit
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Visit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.store.base import Delete, KeyValue, Op, Put
-from cerebro_elastic.store.changes import value_of
-from cerebro_elastic.store.foreign import UNDER_LEASE, ForeignValue
-from cerebro_elastic.store.history import attempt_of, check, config_of, node_of, saving_of
-from cerebro_elastic.store.keys import Keys
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
+from cerebro_elastic.store.ledger.changes import value_of
+from cerebro_elastic.store.ledger.foreign import UNDER_LEASE, ForeignValue
+from cerebro_elastic.store.ledger.history import attempt_of, check, config_of, node_of, saving_of
+from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 _OFTEN = 20
 """A key that others change so often is not put back once more."""

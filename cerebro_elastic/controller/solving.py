@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from cerebro_elastic.core.assigning import whats_left
-from cerebro_elastic.core.ports import Planner, Remainder
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Order
+from cerebro_elastic.core.decisions.assignment import whats_left
+from cerebro_elastic.core.model.interfaces import Planner, Remainder
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Order
 
 NICE = 10
 

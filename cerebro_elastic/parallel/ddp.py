@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.data_parallel import averaged_step, clipped_update, portion, taken
 from cerebro_elastic.parallel.handover import hand_over
 from cerebro_elastic.parallel.optimizer_state import take, to_names
-from cerebro_elastic.parallel.share import averaged_step, clipped_update, portion, taken
 
 
 class Ddp:

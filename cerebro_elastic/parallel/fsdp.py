@@ -16,10 +16,17 @@ from torch.optim import Optimizer
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.data_parallel import (
+    Buffers,
+    averaged_step,
+    clipped_update,
+    mapped,
+    portion,
+    taken,
+)
 from cerebro_elastic.parallel.group import mesh, ranks
+from cerebro_elastic.parallel.memory_estimate import Spread
 from cerebro_elastic.parallel.optimizer_state import NamedState, take, to_names
-from cerebro_elastic.parallel.share import Buffers, averaged_step, clipped_update, mapped, portion, taken
-from cerebro_elastic.parallel.weight import Spread
 from cerebro_elastic.parallel.wrapping import blocks
 
 _WHOLE = ("Adafactor", "LBFGS", "Muon", "Rprop", "SparseAdam")

@@ -77,7 +77,7 @@ class LightningSection(Section):
 
 
 class TorchSection(Section):
-    """Plain PyTorch by three functions (paper, section 4.1); see ``train/functions.py`` for what each
+    """Plain PyTorch by three functions (paper, section 4.1); see ``training/functions.py`` for what each
     gets and returns. Without ``train_fn`` the ready-made step minimises ``loss``."""
 
     kind: Literal["torch"] = "torch"

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from cerebro_elastic import __version__
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
 
 

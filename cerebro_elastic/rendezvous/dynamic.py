@@ -29,8 +29,8 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, Compacted, LeaseLost, TxnUnknown
 from cerebro_elastic.rendezvous.pickled import PlainState
-from cerebro_elastic.store.base import Compare, KeyValue, Put, Store, at_revision
-from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.client.base import Compare, KeyValue, Put, Store, at_revision
+from cerebro_elastic.store.client.etcd import EtcdStore
 
 NAME = "etcd-v3"
 ROOT = "/torch/elastic/"

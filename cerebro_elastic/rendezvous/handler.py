@@ -31,17 +31,17 @@ from torch.distributed.elastic.rendezvous.api import (
 from cerebro_elastic import __version__, logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.values import Node
+from cerebro_elastic.core.model.values import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import end_marked, watch_parent
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.pulses import Ranks
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.scratch import Scratch
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.foreign import told_once
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.patient import PATIENCE
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.retrying import PATIENCE
+from cerebro_elastic.store.ledger.foreign import told_once
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 LEASE_SECONDS = 5.0
 _BOOT = "CEREBRO_BOOT"

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.core.values import Attempt, Failure, Member, Node, Stall
+from cerebro_elastic.core.model.values import Attempt, Failure, Member, Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.rendezvous.pulses import Ranks
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 _MARGIN = 3.0
 """Seconds that etcd may take to end a lease whose time is over."""

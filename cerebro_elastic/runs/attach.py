@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
 from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.keys import ROOT
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.keys import ROOT
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 
 def store_at(endpoints: str) -> StoreSettings:

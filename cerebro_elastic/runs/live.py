@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.decisions.waits import waits
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
@@ -27,14 +28,13 @@ from cerebro_elastic.core.events import (
     UnitCommitted,
     UnitFailed,
 )
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import FailureKind, Visit
-from cerebro_elastic.core.waits import waits
-from cerebro_elastic.report.progress import lacking, leading, progress_view, summary_line
-from cerebro_elastic.report.results import Objective
-from cerebro_elastic.report.tables import brief, hparams_text, time_text, unit_text
-from cerebro_elastic.report.terminal import terminal
-from cerebro_elastic.runs.drain import A_DAY
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import FailureKind, Visit
+from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
+from cerebro_elastic.reporting.results import Objective
+from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.control.drain import A_DAY
 from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.stories import short
 from cerebro_elastic.words import counted, one_line

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cerebro_elastic.core.ports import Outlook
+from cerebro_elastic.core.model.interfaces import Outlook
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.search.objective import Objective
 

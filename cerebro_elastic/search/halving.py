@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.ports import Outlook, Resume, Standing, Stop, Verdict
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.model.interfaces import Outlook, Resume, Standing, Stop, Verdict
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import AshaSearch, HyperbandSearch

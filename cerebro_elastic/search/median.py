@@ -7,8 +7,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from cerebro_elastic.core.ports import Outlook, Standing, Stop, Verdict
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.model.interfaces import Outlook, Standing, Stop, Verdict
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import MedianSearch
 from cerebro_elastic.search.methods import make_sampler

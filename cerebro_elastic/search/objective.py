@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cerebro_elastic.core.ports import Standing
-from cerebro_elastic.core.state import Point
+from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
 from cerebro_elastic.recipes import Objective as Section
 from cerebro_elastic.recipes import Recipe

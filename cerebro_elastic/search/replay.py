@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_elastic.core.lineage import born
-from cerebro_elastic.core.ports import Outlook, Proposal, Search, Stop, Verdict
-from cerebro_elastic.core.progress import units_done
-from cerebro_elastic.core.values import Config, Plan, Status
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.progress import units_done
+from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Search, Stop, Verdict
+from cerebro_elastic.core.model.values import Config, Plan, Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import ReplaySearch
 from cerebro_elastic.search.procedure import at_rest

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cerebro_elastic.core.ports import Standing
-from cerebro_elastic.core.values import HParams
+from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.values import HParams
 
 
 @dataclass(frozen=True, slots=True)

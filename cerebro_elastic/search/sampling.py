@@ -6,8 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cerebro_elastic.core.ports import Standing
-from cerebro_elastic.core.values import HParams
+from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.constraints import constraint_of

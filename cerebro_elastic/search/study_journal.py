@@ -14,13 +14,13 @@ from optuna.storages.journal._storage import JournalOperation
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.events import Event
-from cerebro_elastic.core.lineage import in_order
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Standing
-from cerebro_elastic.core.searching import observe
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.decisions.searching import observe
+from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of

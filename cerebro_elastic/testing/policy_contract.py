@@ -12,8 +12,8 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.ports import Instance, Planner, Policy, Remainder
-from cerebro_elastic.core.values import Unit
+from cerebro_elastic.core.model.interfaces import Instance, Planner, Policy, Remainder
+from cerebro_elastic.core.model.values import Unit
 
 _NODES = ("n0", "n1", "n2", "n3")
 _CONFIGS = ("c0", "c1", "c2", "c3", "c4")

@@ -12,12 +12,12 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from cerebro_elastic.core.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Outlook, Proposal, Resume, Search, Standing, Stop
-from cerebro_elastic.core.searching import observe
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.decisions.searching import observe
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
+from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Resume, Search, Standing, Stop
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.search.space import key
 from cerebro_elastic.testing.tryout import Learn, Tryout, hparams_of
 

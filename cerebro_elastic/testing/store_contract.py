@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cerebro_elastic.errors import Compacted, LeaseLost, Rewound, StoreRefused
-from cerebro_elastic.store.base import (
+from cerebro_elastic.store.client.base import (
     MAX_BYTES,
     MAX_OPS,
     Change,

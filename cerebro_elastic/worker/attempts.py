@@ -15,23 +15,23 @@ from typing import Self
 import torch
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.values import Attempt, Config, Phase, Spec, Visit
+from cerebro_elastic.core.model.values import Attempt, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import CerebroError, GroupBroken
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.parallel import group
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.meetings import Meetings
-from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import Stopped
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.training.task import Stopped
+from cerebro_elastic.training.unit_runner import Bench
 from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.checkpoint_collector import Sweeper
 from cerebro_elastic.worker.failure import failure_of
-from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.worker.group_rendezvous import Gathering, Withdrawn, needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.meeting import Gathering, Withdrawn, needs_group
+from cerebro_elastic.worker.profiles import Trials
+from cerebro_elastic.worker.rank_assignment import Identity, Seat, seat_of, stale
 from cerebro_elastic.worker.repair import Repairs
-from cerebro_elastic.worker.seat import Identity, Seat, seat_of, stale
-from cerebro_elastic.worker.sweep import Sweeper
-from cerebro_elastic.worker.trials import Trials
+from cerebro_elastic.worker.state_fetcher import Hopper
 from cerebro_elastic.worker.units import Saved, Trained, Units
 from cerebro_elastic.worker.watchdog import Watchdog
 from cerebro_elastic.worker.writer import Writer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import seconds_from
-from cerebro_elastic.core.estimates import fits
+from cerebro_elastic.core.history.estimates import fits
 
 _TORCHRUN_NOTICE = 30.0
 

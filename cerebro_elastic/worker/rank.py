@@ -15,25 +15,25 @@ import torch
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.values import Choice, Spec
+from cerebro_elastic.core.model.values import Choice, Spec
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.pulses import Pulse
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.foreign import told_once
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.patient import PATIENCE, PatientStore
-from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.retrying import PATIENCE, PatientStore
+from cerebro_elastic.store.ledger.foreign import told_once
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.worker.assignment_watcher import Inbox
 from cerebro_elastic.worker.attempts import Attempts
-from cerebro_elastic.worker.inbox import Inbox
+from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.meeting import needs_group
 from cerebro_elastic.worker.memory import limit_of
 from cerebro_elastic.worker.metrics import exposed
+from cerebro_elastic.worker.rank_assignment import Identity
 from cerebro_elastic.worker.recycling import Growth
-from cerebro_elastic.worker.seat import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 

@@ -15,17 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.lineage import history
-from cerebro_elastic.core.origin import Origin, basis_of, origin_of
-from cerebro_elastic.core.values import CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.core.history.lineage import history
+from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
+from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, Spec, Visit
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import nothing
-from cerebro_elastic.worker.again import Again
-from cerebro_elastic.worker.meeting import needs_group
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.training.task import nothing
+from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.worker.group_rendezvous import needs_group
+from cerebro_elastic.worker.visit_replayer import Again
 
 _BEAT_SECONDS = 1.0
 
@@ -108,7 +108,7 @@ class Repairs:
     def _again_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
         """As ``_again``, in processes of this machine for as many ranks as the visit had: beside the damaged
         one, of which parts may be whole. A name that is left there goes with the visit's own
-        (``worker/sweep.py``)."""
+        (``worker/checkpoint_collector.py``)."""
         beside = replace(visit.output, url=f"{visit.output.url}-again")
         checkpoint.remove(beside)
         with Again(self._spec, self._bench.cache.root) as again, ThreadPoolExecutor(1) as thread:

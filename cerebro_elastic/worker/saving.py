@@ -7,12 +7,12 @@ from functools import partial
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.origin import Origin
-from cerebro_elastic.core.values import CheckpointRef, Choice
+from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.values import CheckpointRef, Choice
 from cerebro_elastic.files import Content
-from cerebro_elastic.parallel import agree, choose
+from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Sharding
-from cerebro_elastic.train.task import State
+from cerebro_elastic.training.task import State
 
 
 def part_of(choice: Choice, rank: int) -> Part | None:
@@ -28,7 +28,7 @@ def save_part(state: State, url: str, part: Part | None) -> dict[str, Content] |
     if part is None or not checkpoint.is_divided(state):
         return None
     written = checkpoint.save_part(state, url, part)
-    return {file: content for each in agree.gathered(written) for file, content in each.items()}
+    return {file: content for each in collectives.gathered(written) for file, content in each.items()}
 
 
 def save(state: State, url: str, parts: Mapping[str, Content] | None) -> CheckpointRef:

@@ -9,22 +9,22 @@ from functools import partial
 from typing import Any
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.origin import basis_of, origin_of
-from cerebro_elastic.core.progress import position
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Phase, Spec, Unit, Visit
+from cerebro_elastic.core.history.progress import position
+from cerebro_elastic.core.model.origin import basis_of, origin_of
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Phase, Spec, Unit, Visit
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.files import locate, translated, write
-from cerebro_elastic.parallel import agree
-from cerebro_elastic.train import feed
-from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.train.task import MetricRow, UnitJob, UnitResult
+from cerebro_elastic.parallel import collectives
+from cerebro_elastic.training import feed
+from cerebro_elastic.training.task import MetricRow, UnitJob, UnitResult
+from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.worker.checkpoint_collector import name_of
 from cerebro_elastic.worker.failure import NotFinite
-from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.worker.group_rendezvous import Gathering
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.meeting import Gathering
+from cerebro_elastic.worker.rank_assignment import Seat
 from cerebro_elastic.worker.saving import part_of, save_part, staged
-from cerebro_elastic.worker.seat import Seat
-from cerebro_elastic.worker.sweep import name_of
+from cerebro_elastic.worker.state_fetcher import Hopper
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Units:
             return (self._save_seconds or load_seconds) * (2 if self._saving() else 1)
 
         stop = self._leaving.stop(total, job.skip, save_seconds)
-        return replace(job, stop=lambda done: agree.any_of(stop(done)))
+        return replace(job, stop=lambda done: collectives.any_of(stop(done)))
 
     def _check_finite(self, result: UnitResult) -> None:
         if result.not_finite is not None and self._bench.recipe.limits.not_finite == "fail":

@@ -10,12 +10,12 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from cerebro_elastic.core.values import Phase
+from cerebro_elastic.core.model.values import Phase
 from cerebro_elastic.data.batches import Part, whole
-from cerebro_elastic.train import feed
-from cerebro_elastic.train.task import UnitJob
+from cerebro_elastic.training import feed
+from cerebro_elastic.training.task import UnitJob
+from cerebro_lightning.distributed import SeveralRanks
 from cerebro_lightning.optimizers import NamedStateStrategy
-from cerebro_lightning.several import SeveralRanks
 
 
 class Rows:

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers.logger import Logger
 
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.registry import import_object, is_reference
-from cerebro_elastic.report.logged import Logged
+from cerebro_elastic.reporting.logged import Logged
 
 
 class LightningLoggers:

@@ -12,7 +12,7 @@ from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnect
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.train.task import Stopped
+from cerebro_elastic.training.task import Stopped
 
 if TYPE_CHECKING:
     from cerebro_lightning.subepoch import SubEpoch

@@ -12,7 +12,7 @@ from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.train.objects.trees import cloned
+from cerebro_elastic.training.objects.trees import cloned
 
 _WITHOUT_ORDER = (dim_zero_sum, dim_zero_max, dim_zero_min, dim_zero_cat)
 """Reductions of states that may be done in steps: some units, then some ranks."""

@@ -15,13 +15,13 @@ from torch.optim import Optimizer
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.base import Parallelism, Parts
 from cerebro_elastic.parallel.handover import load_values
+from cerebro_elastic.parallel.memory_estimate import check_room
 from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.parallel.single import Single
-from cerebro_elastic.parallel.weight import check_room
-from cerebro_elastic.train.objects.trees import cloned
-from cerebro_elastic.train.rebuilding import rebuild
-from cerebro_elastic.train.structure import Structure, dense
-from cerebro_elastic.train.task import State
+from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.rebuilding import rebuild
+from cerebro_elastic.training.structure import Structure, dense
+from cerebro_elastic.training.task import State
 
 
 class NamedStateStrategy(SingleDeviceStrategy):

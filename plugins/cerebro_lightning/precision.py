@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.share import averaged_gradients
+from cerebro_elastic.parallel.data_parallel import averaged_gradients
 
 if TYPE_CHECKING:
-    from cerebro_lightning.several import SeveralRanks
+    from cerebro_lightning.distributed import SeveralRanks
 
 
 class RanksPrecision(Precision):

@@ -33,32 +33,32 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.parallel import agree
+from cerebro_elastic.parallel import collectives
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.handover import load_values
-from cerebro_elastic.train import rng
-from cerebro_elastic.train.finite import not_finite
-from cerebro_elastic.train.inheriting import Options, options
-from cerebro_elastic.train.objects.carrier import Carrier, NotPlain, Tree
-from cerebro_elastic.train.objects.files import Files
-from cerebro_elastic.train.objects.filler import Filler
-from cerebro_elastic.train.objects.graph import Graph, known_of_model
-from cerebro_elastic.train.objects.survey import Survey
-from cerebro_elastic.train.objects.trees import cloned
-from cerebro_elastic.train.rebuilding import become_real, rebuild
-from cerebro_elastic.train.structure import Structure
-from cerebro_elastic.train.task import State
+from cerebro_elastic.training import rng
+from cerebro_elastic.training.finite import not_finite
+from cerebro_elastic.training.inheriting import Options, options
+from cerebro_elastic.training.objects.encoder import Carrier, NotPlain, Tree
+from cerebro_elastic.training.objects.files import Files
+from cerebro_elastic.training.objects.filler import Filler
+from cerebro_elastic.training.objects.graph import Graph, known_of_model
+from cerebro_elastic.training.objects.survey import Survey
+from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.rebuilding import become_real, rebuild
+from cerebro_elastic.training.structure import Structure
+from cerebro_elastic.training.task import State
 from cerebro_lightning import metrics, pruning
-from cerebro_lightning.agreed import AgreedConnector, AgreedResults
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
-from cerebro_lightning.heritage import set_options_anew
+from cerebro_lightning.distributed import SeveralRanks
+from cerebro_lightning.inherit import set_options_anew
 from cerebro_lightning.loops import LeaveUnit, NoSignals, UnitFitLoop
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.results import put_results, results_tree
 from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.section import refuse_callbacks
-from cerebro_lightning.several import SeveralRanks
+from cerebro_lightning.synced_logging import AgreedConnector, AgreedResults
 
 if not lightning.__version__.startswith("2.6."):
     raise MissingExtra(
@@ -237,7 +237,7 @@ class SubEpoch:
         results = self._trainer.fit_loop.epoch_loop._results
         if isinstance(results, AgreedResults):
             results.agree()
-            generators = agree.gathered(generators[0]) or generators
+            generators = collectives.gathered(generators[0]) or generators
         with metrics.of_all_ranks(self._module):
             self._take_state(*generators)
 
@@ -279,7 +279,7 @@ class SubEpoch:
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
             story = not_finite(self.metrics, self._strategy.parameters_in(state["state_dict"]))
-            self.not_finite = next((told for told in agree.gathered(story) if told), None)
+            self.not_finite = next((told for told in collectives.gathered(story) if told), None)
 
     def _restore(self, state: State) -> None:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector

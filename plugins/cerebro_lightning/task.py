@@ -11,18 +11,19 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from cerebro_elastic.core.values import Choice, HParams, Phase
+from cerebro_elastic.core.model.values import Choice, HParams, Phase
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.train import feed
-from cerebro_elastic.train.objects.files import Files
-from cerebro_elastic.train.objects.kinds import is_users
-from cerebro_elastic.train.task import Exported, Observe, OrdinaryFit, State, UnitJob, UnitResult
-from cerebro_lightning import foresight, refusals
+from cerebro_elastic.training import feed
+from cerebro_elastic.training.objects.files import Files
+from cerebro_elastic.training.objects.kinds import is_users
+from cerebro_elastic.training.task import Exported, Observe, OrdinaryFit, State, UnitJob, UnitResult
+from cerebro_lightning import precheck, refusals
 from cerebro_lightning.batches import Batches
+from cerebro_lightning.distributed import SeveralRanks, Sharded
 from cerebro_lightning.export import how_to_load, stock_checkpoint
-from cerebro_lightning.heritage import with_own_attributes
+from cerebro_lightning.inherit import with_own_attributes
 from cerebro_lightning.observed import observed
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.ordinary_fit import ordinary_fit
@@ -34,7 +35,6 @@ from cerebro_lightning.section import (
     make_callbacks,
     refuse_callbacks,
 )
-from cerebro_lightning.several import SeveralRanks, Sharded
 from cerebro_lightning.subepoch import OURS, SubEpoch, load_state, make_trainer
 
 
@@ -92,7 +92,7 @@ class LightningTask:
             refusals.precision_of(settings, name)
             refusals.refuse_callbacks(make_callbacks(self._section.callbacks, self._root), by, name)
             with self._files.borrowed():
-                foresight.refuse(lambda: self._build(hparams, seed=0), by, name, choice.ranks)
+                precheck.refuse(lambda: self._build(hparams, seed=0), by, name, choice.ranks)
         except TaskError as refused:
             return str(refused)
         return None

@@ -15,11 +15,11 @@ import cerebro_elastic
 from cerebro_elastic import Recipe, RunResult, load_recipe
 from cerebro_elastic.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.report.results import ConfigResult
+from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
 from cerebro_elastic.search.studies import is_study, section_of, tell
-from cerebro_elastic.train.bench import make_task
+from cerebro_elastic.training.unit_runner import make_task
 from cerebro_lightning.columns import Table, columns_of, write_columns
 from cerebro_lightning.section import check_trainer_settings
 from cerebro_lightning.task import LightningTask

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cerebro_elastic.checkpoint.retention import collectable
-from cerebro_elastic.core.values import CheckpointRef, Phase, Plan, Unit, Visit
+from cerebro_elastic.core.model.values import CheckpointRef, Phase, Plan, Unit, Visit
 
 
 def ref(epoch: int, k: int) -> CheckpointRef:

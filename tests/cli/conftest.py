@@ -14,12 +14,12 @@ import pytest
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import main
-from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.core.model.values import Plan, Spec
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.store.base import Delete
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 NET = """
 import lightning as L

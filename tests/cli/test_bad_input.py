@@ -14,20 +14,20 @@ import pytest
 import yaml
 
 from cerebro_elastic import __version__
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import RunOpened
-from cerebro_elastic.core.values import Node, Plan, Spec
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import RunOpened
+from cerebro_elastic.core.model.values import Node, Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.preflight import Findings, check
-from cerebro_elastic.store.base import Put
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import Journal
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.runs.start.preflight import Findings, check
+from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")

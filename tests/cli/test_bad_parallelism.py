@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.preflight import check
+from cerebro_elastic.runs.start.preflight import check
 
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.etcd_cluster import compact
 
 from cerebro_elastic import __version__, open_run
-from cerebro_elastic.core.events import RunOpened, StateRead, UnitCommitted
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
+from cerebro_elastic.core.model.events import RunOpened, StateRead, UnitCommitted
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.serve import in_use
-from cerebro_elastic.store.base import Delete
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.testing.etcd_cluster import compact
+from cerebro_elastic.runs.start.etcd_server import in_use
+from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 

@@ -17,14 +17,14 @@ import pytest
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.hosts import host_resolved
-from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.core.model.values import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs import serve
-from cerebro_elastic.store.base import Put
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.runs.start import etcd_server
+from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
@@ -131,8 +131,8 @@ def test_an_etcd_ends_with_a_run_that_it_does_not_know(etcd: EmbeddedEtcd, ended
         word = json.dumps({"host": "a", "ended": ended}).encode()
         lease = store.grant(1.0)
         threading.Timer(0.2, lambda: store.txn([], [Put(ledger.keys.hosts + "a", word, lease)])).start()
-        with patch.object(serve, "_LINGER", 2.0):
-            assert serve._until_alone(ledger) is ended
+        with patch.object(etcd_server, "_LINGER", 2.0):
+            assert etcd_server._until_alone(ledger) is ended
 
 
 def test_a_host_that_comes_after_the_end(opened: Ledger, etcd: EmbeddedEtcd, cerebro: Cerebro) -> None:

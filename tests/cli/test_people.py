@@ -14,13 +14,23 @@ import pytest
 import cerebro_elastic
 from cerebro_elastic import __version__
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Status, Unit, Visit
+from cerebro_elastic.core.model.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    Node,
+    Plan,
+    Spec,
+    Status,
+    Unit,
+    Visit,
+)
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
-from cerebro_elastic.store.base import Delete
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from cerebro_elastic.cli.shown import json_text
+from cerebro_elastic.cli.output import json_text
 
 
 def test_what_json_cannot_say_is_null() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Unit
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Unit
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.store.journal import Journal
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 

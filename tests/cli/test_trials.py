@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.hashing import BATCHES, Worker
 
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.values import (
     Attempt,
     Choice,
     Config,
@@ -22,9 +23,8 @@ from cerebro_elastic.core.values import (
     Visit,
 )
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.store.base import Delete
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.testing.hashing import BATCHES, Worker
+from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 SINGLE, DDP, FSDP = Choice(), Choice("ddp", 2), Choice("fsdp", 2, options={"offload": True})

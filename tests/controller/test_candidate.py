@@ -14,23 +14,30 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.clocks import HandClock
+from support.world import World
 
 from cerebro_elastic.controller.candidate import PATIENCE, Candidate, Host
-from cerebro_elastic.core.events import Event, LeaderChanged, NodeLeft, RunEnded, StateRead, UnitCommitted
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Plan
+from cerebro_elastic.core.model.events import (
+    Event,
+    LeaderChanged,
+    NodeLeft,
+    RunEnded,
+    StateRead,
+    UnitCommitted,
+)
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Plan
 from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import Journal, read_journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.clocks import HandClock
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.journal import Journal, read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 UNITS = 8
 At = dict[int, Callable[[], object]]

@@ -10,10 +10,12 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from support.faults import Lost, losing
+from support.world import World
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     Placed,
@@ -21,15 +23,13 @@ from cerebro_elastic.core.events import (
     UnitCommitted,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.values import Phase, Plan, Status
-from cerebro_elastic.schedulers.live import Auto
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.faults import Lost, losing
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.core.model.values import Phase, Plan, Status
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.memory import MemoryStore
 
 
 def world(plan: Plan, configs: int = 2, **kwargs: object) -> World:

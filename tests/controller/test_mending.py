@@ -9,23 +9,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.world import World
 
 from cerebro_elastic.controller import candidate as candidates
 from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import RecordMended, UnitCommitted
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Unit
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import RecordMended, UnitCommitted
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, Config, Node, Plan, Unit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.store.base import Delete, Op, Put
-from cerebro_elastic.store.foreign import ForeignValue
-from cerebro_elastic.store.journal import Journal, read_journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.client.base import Delete, Op, Put
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.foreign import ForeignValue
+from cerebro_elastic.store.ledger.journal import Journal, read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 DEEP = "[" * 5000 + "]" * 5000
 UNITS = 12

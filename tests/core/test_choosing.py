@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.actions import Assign, EndConfig
-from cerebro_elastic.core.choosing import (
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.next_steps import Turn, turns
+from cerebro_elastic.core.decisions.strategies import (
     Trials,
     expected_seconds,
     refined,
@@ -15,11 +16,10 @@ from cerebro_elastic.core.choosing import (
     tried,
     verdict,
 )
-from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.ports import Outlook, Proposal
-from cerebro_elastic.core.state import Estimate, State
-from cerebro_elastic.core.turns import Turn, turns
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.actions import Assign, EndConfig
+from cerebro_elastic.core.model.interfaces import Outlook, Proposal
+from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.values import (
     CheckpointRef,
     Choice,
     Config,
@@ -34,7 +34,7 @@ from cerebro_elastic.core.values import (
     Unit,
     Visit,
 )
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 
 SINGLE, DDP, GANG = Choice(), Choice("ddp", 2), Choice("fsdp", 2, 2)
 PLAN = Plan("r", 2, 2, max_nodes=4, tries=2, choices=(SINGLE, DDP, GANG))

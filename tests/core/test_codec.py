@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from cerebro_elastic.core.codec import UnreadableValue, decode, encode, kind_of
-from cerebro_elastic.core.events import KINDS, Ordered, Placed, StateRead, UnitCommitted, UnitTrained
-from cerebro_elastic.core.state import Estimate, Pace, State, Streak
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode, kind_of
+from cerebro_elastic.core.model.events import KINDS, Ordered, Placed, StateRead, UnitCommitted, UnitTrained
+from cerebro_elastic.core.model.state import Estimate, Pace, State, Streak
+from cerebro_elastic.core.model.values import (
     Attempt,
     Begun,
     CheckpointRef,

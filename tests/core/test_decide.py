@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.actions import Action, Assign, EndConfig, Place, SetAside
-from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.membership import used_nodes
-from cerebro_elastic.core.ports import Outlook, Proposal, Search
-from cerebro_elastic.core.state import Pace, State, Streak
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.model.actions import Action, Assign, EndConfig, Place, SetAside
+from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Search
+from cerebro_elastic.core.model.state import Pace, State, Streak
+from cerebro_elastic.core.model.values import (
     Attempt,
     Begun,
     CheckpointRef,
@@ -25,7 +25,7 @@ from cerebro_elastic.core.values import (
     Status,
     Unit,
 )
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 
 REF = CheckpointRef("u", "d", 1)
 UNIT = Unit("c0", 0, 0)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.estimates import FORGOTTEN, KNOWN, learn, pace, unit_seconds
-from cerebro_elastic.core.state import Pace, Spent, State
-from cerebro_elastic.core.values import CheckpointRef, Phase, Unit, Visit
+from cerebro_elastic.core.history.estimates import FORGOTTEN, KNOWN, learn, pace, unit_seconds
+from cerebro_elastic.core.model.state import Pace, Spent, State
+from cerebro_elastic.core.model.values import CheckpointRef, Phase, Unit, Visit
 
 REF = CheckpointRef("u", "d", 1)
 

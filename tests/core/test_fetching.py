@@ -8,15 +8,16 @@ from functools import reduce
 from math import inf
 
 import pytest
+from support.world import FixedSearch
 
-from cerebro_elastic.core.actions import Action, Assign, Place
-from cerebro_elastic.core.codec import decode, encode
-from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.estimates import MEMORY, fetch_seconds, waited
-from cerebro_elastic.core.holdings import with_visit
-from cerebro_elastic.core.ports import Instance, Policy
-from cerebro_elastic.core.state import Pace, Spent, State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.history.estimates import MEMORY, fetch_seconds, waited
+from cerebro_elastic.core.history.holdings import with_visit
+from cerebro_elastic.core.model.actions import Action, Assign, Place
+from cerebro_elastic.core.model.codec import decode, encode
+from cerebro_elastic.core.model.interfaces import Instance, Policy
+from cerebro_elastic.core.model.state import Pace, Spent, State
+from cerebro_elastic.core.model.values import (
     Attempt,
     Begun,
     CheckpointRef,
@@ -30,9 +31,8 @@ from cerebro_elastic.core.values import (
     Unit,
     Visit,
 )
-from cerebro_elastic.schedulers.live import Auto, Target
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.testing.world import FixedSearch
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.look_ahead import Auto, Target
 
 REF = CheckpointRef("u", "d", 1)
 PLAN = Plan("r", partitions=2, epochs=1, max_nodes=2, on_demand=True)

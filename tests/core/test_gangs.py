@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.core.actions import Assign
-from cerebro_elastic.core.assigning import assignments
-from cerebro_elastic.core.ports import Instance
-from cerebro_elastic.core.state import Estimate, State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.decisions.assignment import assignments
+from cerebro_elastic.core.model.actions import Assign
+from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.values import (
     Attempt,
     CheckpointRef,
     Choice,

@@ -11,16 +11,16 @@ from itertools import product
 from typing import Any, cast
 
 import pytest
+from support.hashing import BATCHES, digest
+from support.world import World
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.values import CheckpointRef, Choice, FailureKind, Phase, Plan, Status
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.hashing import BATCHES, digest
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.core.model.values import CheckpointRef, Choice, FailureKind, Phase, Plan, Status
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.memory import MemoryStore
 
 VERBS = ("get", "range", "txn", "grant", "keep", "revoke", "watch")
 

@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from support import hashing, world
+from support.hashing import Worker
+from support.world import RestlessSearch, World
 
 from cerebro_elastic.controller import follower
-from cerebro_elastic.core import assigning, decide, gangs, lineage, machine, membership, offers, turns
-from cerebro_elastic.core.actions import Withdraw
+from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
+from cerebro_elastic.core.history import lineage, machine
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.ports import Instance
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.actions import Withdraw
+from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import (
     CheckpointRef,
     Choice,
     Config,
@@ -26,10 +30,7 @@ from cerebro_elastic.core.values import (
     Unit,
     Visit,
 )
-from cerebro_elastic.store import leading, ledger, working
-from cerebro_elastic.testing import hashing, world
-from cerebro_elastic.testing.hashing import Worker
-from cerebro_elastic.testing.world import RestlessSearch, World
+from cerebro_elastic.store.ledger.ledger import leader, ledger, worker
 
 Patch = pytest.MonkeyPatch
 PLAN = Plan("r", 2, 2, min_nodes=1, max_nodes=2, tries=2)
@@ -126,20 +127,20 @@ def visits_anything_again(patch: Patch) -> None:
     def all_units(config: object, plan: Plan) -> tuple[Unit, ...]:
         return tuple(Unit(config.id, config.epoch, j) for j in range(plan.partitions))  # type: ignore[attr-defined]
 
-    patch.setattr(offers, "next_units", all_units)
+    patch.setattr(placements, "next_units", all_units)
 
 
 def leaves_what_is_begun(patch: Patch) -> None:
     permissive(patch)
-    next_units = offers.next_units
+    next_units = placements.next_units
     patch.setattr(
-        offers, "next_units", lambda config, plan: next_units(replace(config, begun=None), plan)[::-1]
+        placements, "next_units", lambda config, plan: next_units(replace(config, begun=None), plan)[::-1]
     )
 
 
 def begins_again_what_is_begun(patch: Patch) -> None:
     permissive(patch)
-    patch.setattr(assigning, "skipped", lambda _config: 0)
+    patch.setattr(assignment, "skipped", lambda _config: 0)
 
 
 def drops_the_last_batch(patch: Patch) -> None:
@@ -165,12 +166,12 @@ def forgets_a_visit(patch: Patch) -> None:
 
 def forgets_who_is_busy(patch: Patch) -> None:
     permissive(patch)
-    instance = assigning._instance
+    instance = assignment._instance
 
     patch.setattr(
-        assigning, "_instance", lambda moment, idle, _busy, **how: instance(moment, idle, set(), **how)
+        assignment, "_instance", lambda moment, idle, _busy, **how: instance(moment, idle, set(), **how)
     )
-    patch.setattr(offers, "_takers", lambda _state, _unit, able, _failed: able)
+    patch.setattr(placements, "_takers", lambda _state, _unit, able, _failed: able)
 
 
 def assigns_over_an_assignment(patch: Patch) -> None:
@@ -182,9 +183,9 @@ def assigns_over_an_assignment(patch: Patch) -> None:
         "assignments",
         lambda state, plan, policy: assignments(replace(state, attempts={}), plan, policy),
     )
-    absent = leading.absent
+    absent = leader.absent
     patch.setattr(
-        leading,
+        leader,
         "absent",
         lambda key: absent("/nothing") if "/assign/" in key else absent(key),
     )
@@ -211,8 +212,8 @@ def commits_unfenced(patch: Patch) -> None:
 
 def saves_two_at_once(patch: Patch) -> None:
     permissive(patch)
-    absent = working.absent
-    patch.setattr(working, "absent", lambda key: absent("/nothing") if "/saving/" in key else absent(key))
+    absent = worker.absent
+    patch.setattr(worker, "absent", lambda key: absent("/nothing") if "/saving/" in key else absent(key))
 
 
 def goes_on_before_it_is_saved(patch: Patch) -> None:
@@ -223,7 +224,7 @@ def goes_on_before_it_is_saved(patch: Patch) -> None:
 
 def trains_unfenced(patch: Patch) -> None:
     permissive(patch)
-    for module in (leading, working):
+    for module in (leader, worker):
         patch.setattr(module, "as_begun", lambda *_: [])
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
@@ -277,7 +278,7 @@ def never_gives_up(patch: Patch) -> None:
 
 def insists_on_the_home(patch: Patch) -> None:
     patch.setattr(
-        offers,
+        placements,
         "_takers",
         lambda state, unit, able, _failed: [n for n in state.homes.get(unit.partition, ()) if n in able],
     )
@@ -306,20 +307,20 @@ def takes_a_companion_away(patch: Patch) -> None:
             replace(state, attempts={a.node: a for a in state.underway()}), plan, policy
         ),
     )
-    absent = leading.absent
-    patch.setattr(leading, "absent", lambda key: absent("/nothing") if "/assign/" in key else absent(key))
+    absent = leader.absent
+    patch.setattr(leader, "absent", lambda key: absent("/nothing") if "/assign/" in key else absent(key))
 
 
 def commits_without_a_companion(patch: Patch) -> None:
     permissive(patch)
-    as_begun = working.as_begun
-    for module in (leading, working):
+    as_begun = worker.as_begun
+    for module in (leader, worker):
         patch.setattr(module, "as_begun", lambda keys, attempt: as_begun(keys, replace(attempt, gang=())))
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 
 def tries_what_was_refused(patch: Patch) -> None:
-    patch.setattr(turns, "refusals", lambda *_: {})
+    patch.setattr(next_steps, "refusals", lambda *_: {})
 
 
 MUTATIONS: dict[tuple[str, str], Callable[[Patch], None]] = {

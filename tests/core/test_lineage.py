@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.curves import retell
-from cerebro_elastic.core.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
-from cerebro_elastic.core.lineage import born, child, fresh_names, history, in_order
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import Point, State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.history.curves import retell
+from cerebro_elastic.core.history.lineage import born, child, fresh_names, history, in_order
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
+from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.values import (
     BY_HAND,
     Begun,
     CheckpointRef,

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.progress import advance, next_units, position, units_left
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     Event,
@@ -31,10 +33,8 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.progress import advance, next_units, position, units_left
-from cerebro_elastic.core.state import Estimate, State, Streak
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.state import Estimate, State, Streak
+from cerebro_elastic.core.model.values import (
     Attempt,
     Begun,
     CheckpointRef,

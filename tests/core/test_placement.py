@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from cerebro_elastic.core.placement import rebalance
-from cerebro_elastic.core.values import Node
+from cerebro_elastic.core.decisions.homes import rebalance
+from cerebro_elastic.core.model.values import Node
 
 NAMES = [f"n{i}" for i in range(6)]
 EVEN = dict.fromkeys([*NAMES, *"abcd"], 1.0)

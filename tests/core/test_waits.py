@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_elastic.core.state import Estimate, State
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Status, Unit
-from cerebro_elastic.core.waits import Wait, waits
+from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Status, Unit
 
 SINGLE, WIDE, GANG = Choice(), Choice("ddp", 2), Choice("fsdp", 2, 2)
 REF = CheckpointRef("u", "d", 1)

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.app import app
-from cerebro_elastic.core.ports import Outlook
-from cerebro_elastic.core.values import Config, Plan, Spec, Unit
+from cerebro_elastic.core.model.interfaces import Outlook
+from cerebro_elastic.core.model.values import Config, Plan, Spec, Unit
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection
@@ -38,10 +38,10 @@ from cerebro_elastic.recipes.search import (
     SampledSearch,
     Start,
 )
-from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.preflight import check
-from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.runs.start.agents import agent_command
+from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.start.preflight import check
+from cerebro_elastic.training.unit_runner import Bench
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

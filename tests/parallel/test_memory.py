@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.hops import unit
+from support.ranks import tensors
 
-from cerebro_elastic.parallel.team import Ranks
-from cerebro_elastic.testing.hops import unit
-from cerebro_elastic.testing.ranks import tensors
+from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import held
 
 CPU = torch.device("cpu")

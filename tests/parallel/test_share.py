@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_elastic.parallel import share
+from cerebro_elastic.parallel import data_parallel
 from cerebro_elastic.parallel.base import Portion
 
 
@@ -13,8 +13,8 @@ from cerebro_elastic.parallel.base import Portion
 def test_portions_cover_a_batch_once(monkeypatch: pytest.MonkeyPatch, rows: int, size: int) -> None:
     portions = []
     for rank in range(size):
-        monkeypatch.setattr(share, "ranks", lambda rank=rank: (rank, size))
-        portions.append(share.portion(rows))
+        monkeypatch.setattr(data_parallel, "ranks", lambda rank=rank: (rank, size))
+        portions.append(data_parallel.portion(rows))
     real = [portion for portion in portions if portion.share]
     assert [row for portion in real for row in range(portion.start, portion.stop)] == list(range(rows))
     assert sum(portion.share for portion in portions) == pytest.approx(1.0)

@@ -11,7 +11,7 @@ from torch import nn
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.parallel.base import Parts
-from cerebro_elastic.parallel.weight import check_room, weight
+from cerebro_elastic.parallel.memory_estimate import check_room, weight
 
 CPU = torch.device("cpu")
 P = 4 * 1000

@@ -15,18 +15,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from support.clocks import HandClock
+from support.etcd_cluster import EtcdCluster
 from torch.distributed import DistStoreError, PrefixStore
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, Lasting
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.clocks import HandClock
-from cerebro_elastic.testing.etcd_cluster import EtcdCluster
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.memory import MemoryStore
 
 SOON = 30.0
 

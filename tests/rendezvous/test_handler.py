@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.values import Plan, Spec
+from cerebro_elastic.core.model.values import Plan, Spec
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.runs.start.agents import agent_command
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", version="0.0.0")

@@ -18,17 +18,17 @@ import numpy as np
 import pytest
 
 from cerebro_elastic import __version__
-from cerebro_elastic.core.events import Event, NodeDraining, UnitCommitted
-from cerebro_elastic.core.progress import next_units, skipped
-from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec
+from cerebro_elastic.core.history.progress import next_units, skipped
+from cerebro_elastic.core.model.events import Event, NodeDraining, UnitCommitted
+from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.lease import LeaseKeeper
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.runs.start.agents import agent_command
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0

@@ -16,8 +16,8 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _
 
 from cerebro_elastic.rendezvous.dynamic import EtcdBackend, Lasting, create
 from cerebro_elastic.rendezvous.pickled import PlainState, plain
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.memory import MemoryStore
 
 MODULE = _RendezvousState.__module__
 

@@ -13,15 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.clocks import HandClock
 
-from cerebro_elastic.core.events import Event, NodeLeft, NodeRecovered, NodeStalled, UnitFailed
-from cerebro_elastic.core.values import Attempt, Config, FailureKind, Node, Plan, Spec, Stall, Unit
+from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, NodeStalled, UnitFailed
+from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Stall, Unit
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.pulses import START_SECONDS, Ranks
 from cerebro_elastic.rendezvous.registration import Registration
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.clocks import HandClock
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 SOON = 20.0
 LIMIT = 60.0

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from support.clocks import HandClock
 
-from cerebro_elastic.core.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.rendezvous.registration import Registration
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.clocks import HandClock
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 SOON = 10.0
 GONE = Death(FailureKind.CRASH, "gone")

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.progress import next_units, position
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     Event,
@@ -27,10 +29,8 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.progress import next_units, position
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import (
     Attempt,
     CheckpointRef,
     Choice,

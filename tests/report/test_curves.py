@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cerebro_elastic.core.values import Status
-from cerebro_elastic.report.curves import curves_text, leaderboard_text, records, write_curves
-from cerebro_elastic.report.results import ConfigResult
+from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.reporting.curves import curves_text, leaderboard_text, records, write_curves
+from cerebro_elastic.reporting.results import ConfigResult
 
 
 def row(config: str, curve: list[dict[str, float]], behind: int = 0, **hparams: Any) -> ConfigResult:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cerebro_elastic.core.events import ConfigEnded, UnitFailed
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Failure, FailureKind, Status, Unit
-from cerebro_elastic.report.failures import failures_told
-from cerebro_elastic.report.results import ConfigResult
+from cerebro_elastic.core.model.events import ConfigEnded, UnitFailed
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Failure, FailureKind, Status, Unit
+from cerebro_elastic.reporting.failures import failures_told
+from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.live import LiveView
 
 STORY = "TypeError: no such layer\n  my_net.py:7 in step: self.layer(x)\n  raised at torch/nn.py:1 in forward"

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.world import FixedSearch
 
-from cerebro_elastic.core.events import Event, UnitCommitted
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Node, Plan
-from cerebro_elastic.report.gap import Gap, gap
-from cerebro_elastic.report.progress import summary_line
-from cerebro_elastic.report.results import gather
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.sim import Simulation, Times, Toy, read_faults, simulate
-from cerebro_elastic.testing.world import FixedSearch
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.events import Event, UnitCommitted
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Node, Plan
+from cerebro_elastic.reporting.gap import Gap, gap
+from cerebro_elastic.reporting.progress import summary_line
+from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.simulation import Simulation, Times, Toy, read_faults, simulate
 
 PLAN = Plan("a-run", partitions=4, epochs=2, min_nodes=4, max_nodes=5)
 UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(7)})

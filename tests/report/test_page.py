@@ -17,14 +17,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.report.page import curves, gantt, parallel
-from cerebro_elastic.report.page.page import Colophon, Subject, render
-from cerebro_elastic.report.page.scale import Scale
-from cerebro_elastic.report.results import ConfigResult, leaderboard
-from cerebro_elastic.report.tables import bytes_text
-from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.reporting.page import curves, gantt, parallel
+from cerebro_elastic.reporting.page.page import Colophon, Subject, render
+from cerebro_elastic.reporting.page.scale import Scale
+from cerebro_elastic.reporting.results import ConfigResult, leaderboard
+from cerebro_elastic.reporting.tables import bytes_text
+from cerebro_elastic.reporting.timeline import timeline
 
 _BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cerebro_elastic.errors import MissingExtra, RunError
-from cerebro_elastic.report.page.gantt import LEFT, TOP
-from cerebro_elastic.report.picture import picture
-from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.reporting.page.gantt import LEFT, TOP
+from cerebro_elastic.reporting.picture import picture
+from cerebro_elastic.reporting.timeline import timeline
 
 
 def pixels(png: bytes) -> Any:

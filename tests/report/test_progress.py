@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cerebro_elastic.cli.shown import state_json
-from cerebro_elastic.core.state import Point, State
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Unit
+from cerebro_elastic.cli.output import state_json
+from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Unit
 from cerebro_elastic.recipes import Objective
-from cerebro_elastic.report.progress import progress_view, summary_line
-from cerebro_elastic.report.terminal import terminal
+from cerebro_elastic.reporting.progress import progress_view, summary_line
+from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.live import LiveView
 
 ACCURACY = Objective(metric="val_accuracy", mode="max")

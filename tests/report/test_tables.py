@@ -7,9 +7,9 @@ import math
 import pytest
 from rich.console import Console
 
-from cerebro_elastic.core.values import Status
-from cerebro_elastic.report.results import ConfigResult
-from cerebro_elastic.report.tables import leaderboard_table, sparkline
+from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.reporting.tables import leaderboard_table, sparkline
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.events import NodeForgiven, NodeLeft, NodeSetAside, StateRead, UnitTrained
-from cerebro_elastic.core.values import FailureKind
-from cerebro_elastic.report.timeline import timeline
+from cerebro_elastic.core.model.events import NodeForgiven, NodeLeft, NodeSetAside, StateRead, UnitTrained
+from cerebro_elastic.core.model.values import FailureKind
+from cerebro_elastic.reporting.timeline import timeline
 
 
 def test_visits_lie_where_they_were(past: Any) -> None:

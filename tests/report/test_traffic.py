@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.values import CheckpointRef, Unit, Visit
+from cerebro_elastic.core.model.values import CheckpointRef, Unit, Visit
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.report.results import gather
-from cerebro_elastic.report.traffic import traffic, ways
+from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.reporting.traffic import traffic, ways
 
 GB, TB, PB = 10**9, 10**12, 10**15
 

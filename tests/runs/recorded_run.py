@@ -9,26 +9,26 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.controller.controller import Controller
-from cerebro_elastic.core.values import Node, Spec
+from cerebro_elastic.core.model.values import Node, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.admission import content_digest
-from cerebro_elastic.report.curves import write_curves
+from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.opening import keep_spec, plan_of
-from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.report import write_report
-from cerebro_elastic.runs.result import RunResult
+from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.start.prepare_run import keep_spec, plan_of
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.store.journal import Journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.training.unit_runner import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.seat import Identity
+from cerebro_elastic.worker.rank_assignment import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 MODEL = """

@@ -14,11 +14,11 @@ import pytest
 
 from cerebro_elastic import logs
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.events import Event, NodeDraining, NodeJoined, UnitCommitted
-from cerebro_elastic.core.values import CheckpointRef, Node, Unit, Visit
+from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, UnitCommitted
+from cerebro_elastic.core.model.values import CheckpointRef, Node, Unit, Visit
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.agents import LocalAgents, last_words
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.start.agents import LocalAgents, last_words
 
 SINCE = 100
 DEADLINE = 20.0
@@ -34,7 +34,7 @@ def said() -> list[str]:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Make:
     """``make(script)``: one node whose agent is that script; it notes each of its starts in ``starts``."""
     for name in ("_FIRST_PAUSE", "_MARGIN"):
-        monkeypatch.setattr(f"cerebro_elastic.runs.agents.{name}", 0.05)
+        monkeypatch.setattr(f"cerebro_elastic.runs.start.agents.{name}", 0.05)
 
     def agents(script: str, grace: float = 0.1) -> LocalAgents:
         program = tmp_path / "program"

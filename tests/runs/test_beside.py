@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Config
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.beside import VARIABLE, Beside, known
-from cerebro_elastic.runs.checked import Checked, Exactness, Outcome, unlogged, untrainable
+from cerebro_elastic.runs.exactness.outcome import Checked, Exactness, Outcome, unlogged, untrainable
 from cerebro_elastic.runs.folder import run_folder
+from cerebro_elastic.runs.start.beside import VARIABLE, Beside, known
 
 NET = """
 import os

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_elastic.core.values import Choice
-from cerebro_elastic.runs.candidates import Candidate, Option, best, dominated, useless
+from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.runs.forecast.candidates import Candidate, Option, best, dominated, useless
 
 SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
 

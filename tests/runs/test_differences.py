@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cerebro_elastic.runs.differences import Moment, differences, is_chance, steady, story
+from cerebro_elastic.runs.exactness.differences import Moment, differences, is_chance, steady, story
 
 
 def moment(values: Mapping[str, str], hops: int = 0, parts: int = 0, when: str = "after") -> Moment:

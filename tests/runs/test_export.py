@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from cerebro_elastic import RunResult
-from cerebro_elastic.core.events import RunEnded
-from cerebro_elastic.core.values import CheckpointRef
+from cerebro_elastic.core.model.events import RunEnded
+from cerebro_elastic.core.model.values import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, RunError
-from cerebro_elastic.runs.export import export
-from cerebro_elastic.runs.report import write_report
-from cerebro_elastic.runs.result import load_picked
+from cerebro_elastic.runs.results.export import export
+from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.result import load_picked
 
 pytestmark = pytest.mark.cluster
 

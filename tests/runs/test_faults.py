@@ -17,7 +17,7 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.events import (
     NodeDraining,
     NodeLeft,
     NodeReady,
@@ -27,12 +27,12 @@ from cerebro_elastic.core.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.replay import replay
-from cerebro_elastic.runs.verify import verify
-from cerebro_elastic.schedulers.live import Auto
-from cerebro_elastic.sim import divergence
-from cerebro_elastic.store.journal import read_journal
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.simulation import divergence
+from cerebro_elastic.store.ledger.journal import read_journal
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0

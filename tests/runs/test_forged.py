@@ -24,24 +24,24 @@ from typer.testing import CliRunner
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.cli.app import app
-from cerebro_elastic.core.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.origin import Origin
-from cerebro_elastic.core.values import Spec
+from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
+from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs import heads
-from cerebro_elastic.runs.agreement import origins_agree, spec_agrees
-from cerebro_elastic.runs.derived import curves_agree, report_agrees
-from cerebro_elastic.runs.export import export
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.replay import derived_again, replay
-from cerebro_elastic.runs.result import RunResult
-from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.results import heads
+from cerebro_elastic.runs.results.agreement import origins_agree, spec_agrees
+from cerebro_elastic.runs.results.derived import curves_agree, report_agrees
+from cerebro_elastic.runs.results.export import export
+from cerebro_elastic.runs.results.replay import derived_again, replay
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.store.chain import joined, link, parted
-from cerebro_elastic.store.history import decode_event
-from cerebro_elastic.store.journal import Line, read_lines
+from cerebro_elastic.store.ledger.chain import joined, link, parted
+from cerebro_elastic.store.ledger.history import decode_event
+from cerebro_elastic.store.ledger.journal import Line, read_lines
 
 Bodies: TypeAlias = list[dict[str, Any]]
 

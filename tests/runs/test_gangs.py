@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic.core.values import Choice
-from cerebro_elastic.runs.replay import replay
-from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
 
 pytestmark = pytest.mark.cluster
 

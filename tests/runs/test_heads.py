@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, RecordHead, Unit
-from cerebro_elastic.runs import heads
-from cerebro_elastic.store.chain import link
-from cerebro_elastic.store.journal import Journal, Line, read_lines
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, RecordHead, Unit
+from cerebro_elastic.runs.results import heads
+from cerebro_elastic.store.ledger.chain import link
+from cerebro_elastic.store.ledger.journal import Journal, Line, read_lines
 
 JOINED, TAKES_OVER, COMES_BACK, END = 5, 20, 30, 40
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.proxy import Bad, BadProxy
 
 import cerebro_elastic
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.events import (
     Event,
     NodeJoined,
     UnitAssigned,
@@ -26,14 +27,13 @@ from cerebro_elastic.core.events import (
 )
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.runs.replay import replay
-from cerebro_elastic.runs.verify import verify
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import read_journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.testing.proxy import Bad, BadProxy
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.start.agents import agent_command
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0

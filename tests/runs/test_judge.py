@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.events import Event, NodeForgiven, NodeSetAside
-from cerebro_elastic.core.state import State, Streak
-from cerebro_elastic.core.values import FailureKind, Node
+from cerebro_elastic.core.model.events import Event, NodeForgiven, NodeSetAside
+from cerebro_elastic.core.model.state import State, Streak
+from cerebro_elastic.core.model.values import FailureKind, Node
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.runs.agents import LocalAgents
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.judge import Judge
+from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.start.judge import Judge
 
 
 @pytest.fixture

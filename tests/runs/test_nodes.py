@@ -16,21 +16,21 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic.core.events import Event, LeaderChanged, UnitCommitted, UnitFailed
+from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.progress import advance
-from cerebro_elastic.core.values import Config, FailureKind, Phase
+from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
+from cerebro_elastic.core.model.values import Config, FailureKind, Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import agent_command
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.verify import verify
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import read_journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.start.agents import agent_command
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.training.unit_runner import Bench
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0

@@ -9,8 +9,8 @@ import pytest
 
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import run_folder
-from cerebro_elastic.runs.opening import new_spec
-from cerebro_elastic.runs.prepare import prepare_dataset
+from cerebro_elastic.runs.start.datasets import prepare_dataset
+from cerebro_elastic.runs.start.prepare_run import new_spec
 from cerebro_elastic.runs.watcher import Watcher
 
 RECIPE = """

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.values import Choice
+from cerebro_elastic.core.model.values import Choice
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs import plan as planning
-from cerebro_elastic.runs.measuring import Measured
-from cerebro_elastic.runs.plan import Forecasts, forecasts
-from cerebro_elastic.train.measure import Measure
+from cerebro_elastic.runs.forecast import plan as planning
+from cerebro_elastic.runs.forecast.measuring import Measured
+from cerebro_elastic.runs.forecast.plan import Forecasts, forecasts
+from cerebro_elastic.training.measure import Measure
 
 SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
 

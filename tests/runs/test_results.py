@@ -13,10 +13,10 @@ import pytest
 import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.control.status import status
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.replay import replay
-from cerebro_elastic.runs.status import status
-from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
 
 pytestmark = pytest.mark.cluster
 

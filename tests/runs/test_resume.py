@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic.core.events import Event, UnitCommitted, UnitFailed
-from cerebro_elastic.core.state import State
+from cerebro_elastic.core.model.events import Event, UnitCommitted, UnitFailed
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.watcher import Watcher
 

@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.world import FixedSearch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cerebro_elastic.controller.candidate import Candidate, Host
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import CheckpointRef, Config, Plan, Unit, Visit
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Unit, Visit
 from cerebro_elastic.errors import StoreUnavailable
-from cerebro_elastic.report.logged import Logged, Logger
-from cerebro_elastic.report.tensorboard import TensorBoard
-from cerebro_elastic.runs.loggers import LeadersNote
-from cerebro_elastic.runs.remote_loggers import RemoteLoggers
-from cerebro_elastic.runs.scribe import FileNote, Note, Scribe
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.store.base import KeyValue, Store
-from cerebro_elastic.store.journal import Journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.world import FixedSearch
+from cerebro_elastic.reporting.logged import Logged, Logger
+from cerebro_elastic.reporting.tensorboard import TensorBoard
+from cerebro_elastic.runs.logging.log_forwarder import FileNote, Note, Scribe
+from cerebro_elastic.runs.logging.loggers import LeadersNote
+from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.client.base import KeyValue, Store
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}
 

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.chaos import recipe as storm_recipe
+from support.cluster import Cluster
+from support.faults import Kind, What, Whom, random_plan
+from support.lead import record_of
+from support.storm import Storm
 
 import cerebro_elastic
 from cerebro_elastic import RunResult, checkpoint
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
@@ -21,21 +26,16 @@ from cerebro_elastic.core.events import (
     NodeLeft,
     UnitCommitted,
 )
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Status
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.replay import replay
-from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.verify import verify
+from cerebro_elastic.runs.start.participate import make_search
 from cerebro_elastic.runs.watcher import Watcher
-from cerebro_elastic.testing.chaos import recipe as storm_recipe
-from cerebro_elastic.testing.cluster import Cluster
-from cerebro_elastic.testing.faults import Kind, What, Whom, random_plan
-from cerebro_elastic.testing.lead import record_of
 from cerebro_elastic.testing.search_contract import unexplained
-from cerebro_elastic.testing.storm import Storm
 
 pytestmark = pytest.mark.cluster
 

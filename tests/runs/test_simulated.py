@@ -8,13 +8,13 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.report.results import leaderboard
-from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.simulate import forecast
-from cerebro_elastic.runs.verify import decided_again
-from cerebro_elastic.schedulers.live import Auto
-from cerebro_elastic.schedulers.randomized import Randomized
-from cerebro_elastic.sim import Redecided, divergence
+from cerebro_elastic.reporting.results import leaderboard
+from cerebro_elastic.runs.forecast.simulate import forecast
+from cerebro_elastic.runs.results.verify import decided_again
+from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.scheduling.randomized import Randomized
+from cerebro_elastic.simulation import Redecided, divergence
 
 
 def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:

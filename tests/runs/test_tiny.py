@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.tiny import one_of_each_shape, tiny_jobs
+from cerebro_elastic.runs.exactness.tiny import one_of_each_shape, tiny_jobs
 
 
 def test_the_first_and_those_with_another_choice_stand_for_all() -> None:

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 import cerebro_elastic
-from cerebro_elastic.core.events import TrialDone
+from cerebro_elastic.core.model.events import TrialDone
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.results.verify import verify
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

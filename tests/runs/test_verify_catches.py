@@ -9,12 +9,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from support.world import World
 from typer.testing import CliRunner
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.cli.app import app
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeLeft,
@@ -22,16 +23,15 @@ from cerebro_elastic.core.events import (
     UnitCommitted,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.origin import basis_of
-from cerebro_elastic.core.values import CheckpointRef, Plan, Spec
+from cerebro_elastic.core.model.origin import basis_of
+from cerebro_elastic.core.model.values import CheckpointRef, Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.result import RunResult
-from cerebro_elastic.runs.verify import verify
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.store.journal import read_journal
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.ledger.journal import read_journal
 
 RECIPE = {
     "name": "recorded",

@@ -7,17 +7,17 @@ from math import inf
 
 import numpy as np
 import pytest
+from support.schedules import judge, judge_joint
+from support.world import FixedSearch
 
-from cerebro_elastic.core.events import Ordered
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.values import Node, Plan
+from cerebro_elastic.core.model.events import Ordered
+from cerebro_elastic.core.model.values import Node, Plan
 from cerebro_elastic.errors import MissingExtra, ScheduleError
+from cerebro_elastic.openshop import Outage, Surprises, instance, joint, schedule
 from cerebro_elastic.registry import load
-from cerebro_elastic.schedulers import Outage, Surprises, instance, joint, schedule
-from cerebro_elastic.schedulers.ordered import Exact
-from cerebro_elastic.sim import Simulation, Times, Toy, divergence, read_faults, simulate
-from cerebro_elastic.testing.schedules import judge, judge_joint
-from cerebro_elastic.testing.world import FixedSearch
+from cerebro_elastic.scheduling.exact import Exact
+from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, read_faults, simulate
 
 installed = find_spec("ortools") is not None
 

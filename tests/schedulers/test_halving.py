@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.schedules import judge
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.schedulers import Halving, Instance, Outage, Schedule, Surprises, instance, schedule
-from cerebro_elastic.schedulers.halving import RULES
-from cerebro_elastic.schedulers.scheduling import POLICIES
-from cerebro_elastic.testing.schedules import judge
+from cerebro_elastic.openshop import Halving, Instance, Outage, Schedule, Surprises, instance, schedule
+from cerebro_elastic.openshop.halving import RULES
+from cerebro_elastic.openshop.planner import POLICIES
 
 
 def trained(problem: Instance, found: Schedule) -> list[int]:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from support.world import FixedSearch
 
-from cerebro_elastic.core.events import TrialDone, UnitCommitted
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.ports import Instance, Policy, Remainder
-from cerebro_elastic.core.values import Choice, Node, Plan, Progress, Unit
-from cerebro_elastic.schedulers import live
-from cerebro_elastic.schedulers.live import Auto, MonteCarlo, Target, VectorRearrangement
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.sim import Simulation, Times, Toy, divergence, read_faults, simulate
-from cerebro_elastic.testing.world import FixedSearch
+from cerebro_elastic.core.model.events import TrialDone, UnitCommitted
+from cerebro_elastic.core.model.interfaces import Instance, Policy, Remainder
+from cerebro_elastic.core.model.values import Choice, Node, Plan, Progress, Unit
+from cerebro_elastic.scheduling import look_ahead
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
+from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, read_faults, simulate
 
 PLAN = Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3)
 CONFIGS = 7
@@ -92,9 +92,9 @@ def test_it_sees_what_a_node_will_wait_for() -> None:
 
 def test_what_is_too_large_is_left_to_the_plain_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = moment(LEFT)
-    monkeypatch.setattr(live, "LARGEST", 3 * 2 * 2)
+    monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2)
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
-    monkeypatch.setattr(live, "LARGEST", 3 * 2 * 2 - 1)
+    monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2 - 1)
     assert Auto().choose(asked) == [("a", Unit("long", 0, 0))]
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.schedules import judge, judge_joint
 
 from cerebro_elastic.errors import ScheduleError
-from cerebro_elastic.schedulers import (
+from cerebro_elastic.openshop import (
     Halving,
     Outage,
     Surprises,
@@ -23,9 +24,8 @@ from cerebro_elastic.schedulers import (
     lower_bound,
     schedule,
 )
-from cerebro_elastic.schedulers.instances import Instance
-from cerebro_elastic.schedulers.scheduling import POLICIES
-from cerebro_elastic.testing.schedules import judge, judge_joint
+from cerebro_elastic.openshop.instances import Instance
+from cerebro_elastic.openshop.planner import POLICIES
 
 ODD: list[Any] = [
     *(None, True, False, "1", "", b"1", [], {}, {1}, object(), 1j, nan, inf, -inf, -1, -0.0, 0, 1, 2.0, 0.5),

@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 
 import pytest
+from support.world import FixedSearch, World
 
-from cerebro_elastic.core.events import Ordered, UnitAssigned, UnitCommitted
-from cerebro_elastic.core.ports import Instance, Remainder
-from cerebro_elastic.core.values import Order, Plan, Unit
-from cerebro_elastic.schedulers import ordered, ordering
-from cerebro_elastic.schedulers.ordered import Exact
-from cerebro_elastic.sim import divergence
-from cerebro_elastic.testing.world import FixedSearch, World
+from cerebro_elastic.core.model.events import Ordered, UnitAssigned, UnitCommitted
+from cerebro_elastic.core.model.interfaces import Instance, Remainder
+from cerebro_elastic.core.model.values import Order, Plan, Unit
+from cerebro_elastic.scheduling import exact, orders
+from cerebro_elastic.scheduling.exact import Exact
+from cerebro_elastic.simulation import divergence
 
 LEFT = Remainder(
     nodes={"a": 0.0, "b": 0.0},
@@ -92,22 +92,22 @@ def test_a_node_waits_for_what_is_next_as_long_as_that_is_under_way() -> None:
 
 
 def test_when_there_is_something_to_ask() -> None:
-    assert ordering.due(None, LEFT)
-    assert not ordering.due(LEFT, LEFT)
-    assert not ordering.due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
+    assert orders.due(None, LEFT)
+    assert not orders.due(LEFT, LEFT)
+    assert not orders.due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
     lost = replace(LEFT, nodes={"a": 0.0})
-    assert ordering.due(LEFT, lost)
-    assert ordering.due(lost, LEFT)
+    assert orders.due(LEFT, lost)
+    assert orders.due(lost, LEFT)
     fewer = {name: LEFT.configs[name] for name in "xy"}
-    assert ordering.due(LEFT, replace(LEFT, configs=fewer)), "one was stopped"
+    assert orders.due(LEFT, replace(LEFT, configs=fewer)), "one was stopped"
     ended = replace(LEFT, undone={**LEFT.undone, "z": []})
-    assert not ordering.due(ended, replace(ended, configs=fewer)), "it has come to its end"
+    assert not orders.due(ended, replace(ended, configs=fewer)), "it has come to its end"
     for seconds, drifted in ((2.1, False), (3.0, True), (1.0, True)):
         now = replace(LEFT, seconds={**LEFT.seconds, "x": [seconds, seconds]})
-        assert ordering.due(LEFT, now) is drifted
+        assert orders.due(LEFT, now) is drifted
     half = {"x": [0, 1], "y": [0], "z": []}
-    assert not ordering.due(LEFT, replace(LEFT, undone=half))
-    assert ordering.due(LEFT, replace(LEFT, undone={**half, "y": []}))
+    assert not orders.due(LEFT, replace(LEFT, undone=half))
+    assert orders.due(LEFT, replace(LEFT, undone={**half, "y": []}))
 
 
 def test_as_many_epochs_are_asked_about_as_go_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,19 +117,19 @@ def test_as_many_epochs_are_asked_about_as_go_in(monkeypatch: pytest.MonkeyPatch
         undone={**LEFT.undone, "x": [1]},
         later={"x": 1, "y": 1, "z": 0},
     )
-    monkeypatch.setattr(ordered, "WORTH", -1.0)  # there is nothing to gain here
+    monkeypatch.setattr(exact, "WORTH", -1.0)  # there is nothing to gain here
     policy = Exact()
     whole = policy.question(left, 0)
     assert whole is not None
     assert len(whole["units"]) == 5 + 4
     assert not any([*whole["node_tail"], *whole["config_tail"]])
-    monkeypatch.setattr(ordering, "UNITS", 8)
+    monkeypatch.setattr(orders, "UNITS", 8)
     present = policy.question(left, 0)
     assert present is not None
     assert len(present["units"]) == 5
     beyond = [tail / present["config_tail"][0] for tail in present["config_tail"]]
     assert beyond == pytest.approx([1, 4 / 7, 0], abs=1e-4), "x and y have an epoch more"
-    monkeypatch.setattr(ordering, "UNITS", 4)
+    monkeypatch.setattr(orders, "UNITS", 4)
     assert policy.question(left, 0) is None
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 
-from cerebro_elastic.core.ports import Instance, Policy
-from cerebro_elastic.core.values import Unit
-from cerebro_elastic.schedulers.live import Auto, MonteCarlo, Target, VectorRearrangement
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.schedulers.ordered import Exact
-from cerebro_elastic.schedulers.randomized import Randomized
+from cerebro_elastic.core.model.interfaces import Instance, Policy
+from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.scheduling.exact import Exact
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
+from cerebro_elastic.scheduling.randomized import Randomized
 from cerebro_elastic.testing.policy_contract import check_policy, instances
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.ports import Outlook, Proposal, Search, Standing
-from cerebro_elastic.core.values import HParams
+from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Search, Standing
+from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Domain, Recipe, load_recipe
 from cerebro_elastic.search.methods import grid, random

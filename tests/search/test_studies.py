@@ -10,12 +10,12 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from cerebro_elastic.core import events as told
-from cerebro_elastic.core.events import Event, RunEnded, StateRead
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Outlook, Standing
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model import events as told
+from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
+from cerebro_elastic.core.model.interfaces import Outlook, Standing
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import (
     Attempt,
     CheckpointRef,
     Config,

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.actions import CreateConfig
-from cerebro_elastic.core.decide import decide
-from cerebro_elastic.core.events import ConfigCreated, RunOpened
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Outlook, Search, Standing, Stop
-from cerebro_elastic.core.searching import observe
-from cerebro_elastic.core.state import Point, State
-from cerebro_elastic.core.values import CheckpointRef, Parent, Plan
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.searching import observe
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.actions import CreateConfig
+from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
+from cerebro_elastic.core.model.interfaces import Outlook, Search, Standing, Stop
+from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.part import make_search
-from cerebro_elastic.runs.warm import start_of
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
+from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.start.warm_start import start_of
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.testing.search_contract import check_search
 
 DIGEST = "d" * 64

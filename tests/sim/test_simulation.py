@@ -8,8 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from support.world import FixedSearch, RestlessSearch
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeJoined,
@@ -20,13 +22,20 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.ports import Instance, Search
-from cerebro_elastic.core.values import Choice, Node, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.core.model.interfaces import Instance, Search
+from cerebro_elastic.core.model.values import Choice, Node, Phase, Plan, Status, Unit, Visit
 from cerebro_elastic.errors import RecipeError, ScheduleError
-from cerebro_elastic.schedulers.longest_remaining import LongestRemaining
-from cerebro_elastic.sim import Fault, Simulation, Times, Toy, divergence, measured, read_faults, simulate
-from cerebro_elastic.testing.world import FixedSearch, RestlessSearch
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.simulation import (
+    Fault,
+    Simulation,
+    Times,
+    Toy,
+    divergence,
+    measured,
+    read_faults,
+    simulate,
+)
 
 PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
 NODES = [Node(f"node-{i}", "host") for i in range(4)]

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 import pytest
 
 from cerebro_elastic.config import DRIVERS, StoreSettings
-from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.client.etcd import EtcdStore
 
 _PACKAGES = {"gateway": "etcd3gw", "grpc": "etcd3"}
 

@@ -14,11 +14,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.etcd_cluster import etcd_version
 
 from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
-from cerebro_elastic.store.embedded import EmbeddedEtcd, find_etcd, packaged_etcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.testing.etcd_cluster import etcd_version
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd, find_etcd, packaged_etcd
+from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, put
 
 
@@ -90,7 +90,7 @@ def test_it_stays_on_loopback(etcd: EmbeddedEtcd) -> None:
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = (
         "import pathlib, signal, sys\n"
-        "from cerebro_elastic.store.embedded import EmbeddedEtcd\n"
+        "from cerebro_elastic.store.client.embedded import EmbeddedEtcd\n"
         "with EmbeddedEtcd(pathlib.Path(sys.argv[1])) as server:\n"
         "    print(server.pid, flush=True)\n"
         "    signal.pause()\n"
@@ -158,7 +158,7 @@ def test_a_lost_race_for_a_port_is_run_again(
 ) -> None:
     """The first port that is found free has been taken by another etcd when ours comes to it."""
     ports = iter([etcd.port])
-    chosen = "cerebro_elastic.store.embedded._free_port"
+    chosen = "cerebro_elastic.store.client.embedded._free_port"
     real = EmbeddedEtcd.__init__.__globals__["_free_port"]
     monkeypatch.setattr(chosen, lambda: next(ports, None) or real())
     with EmbeddedEtcd(tmp_path / "data") as server:
@@ -245,7 +245,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wr
 
 
 def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cerebro_elastic.store.embedded._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("cerebro_elastic.store.client.embedded._STOP_SECONDS", 0.1)
     with EmbeddedEtcd(tmp_path / "data") as server:
         pid = server.pid
         # A stopped process does not heed SIGTERM.

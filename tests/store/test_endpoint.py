@@ -11,10 +11,10 @@ import pytest
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.store.etcd import EtcdStore
+from cerebro_elastic.store.client.etcd import EtcdStore
 
 GRPC = StoreSettings(endpoints=("127.0.0.1:1",), driver="grpc")
-DRIVER = "cerebro_elastic.store.channel"
+DRIVER = "cerebro_elastic.store.client.channel"
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_protobuf_that_is_too_new_says_what_to_do(monkeypatch: pytest.MonkeyPa
 def test_grpc_is_loaded_for_its_driver_only() -> None:
     code = (
         "import sys; from cerebro_elastic.config import StoreSettings as S\n"
-        "from cerebro_elastic.store.etcd import EtcdStore\n"
+        "from cerebro_elastic.store.client.etcd import EtcdStore\n"
         "loaded = lambda: 'grpc' in sys.modules\n"
         "EtcdStore(S(endpoints=('127.0.0.1:1',))); assert not loaded()\n"
         "EtcdStore(S(endpoints=('127.0.0.1:1',), driver='grpc')); assert loaded()\n"

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
+from support.etcd_cluster import compact
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.testing.etcd_cluster import compact
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import StoreContract
 
 

@@ -9,14 +9,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from support.etcd_cluster import EtcdCluster, compact, etcd_version
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Rewound, TxnUnknown
-from cerebro_elastic.store.base import Put, Store, at_revision
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.lease import LeaseKeeper
-from cerebro_elastic.store.versions import may_diverge
-from cerebro_elastic.testing.etcd_cluster import EtcdCluster, compact, etcd_version
+from cerebro_elastic.store.client.base import Put, Store, at_revision
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.client.versions import may_diverge
 from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
 
 pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")

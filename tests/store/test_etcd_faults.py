@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 import requests
+from support.etcd_cluster import EtcdCluster
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
-from cerebro_elastic.store.base import Put, absent
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.testing.etcd_cluster import EtcdCluster
+from cerebro_elastic.store.client.base import Put, absent
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, expect, put
 
 MakeProxy = Callable[..., Any]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import requests
+from support.etcd_cluster import EtcdCluster
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.base import Put
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.wire import Json, range_json
-from cerebro_elastic.testing.etcd_cluster import EtcdCluster
+from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.wire import Json, range_json
 from cerebro_elastic.testing.store_contract import expect, put
 
 PASSWORD = "s3cret-pw"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import requests
+from support.etcd_cluster import EtcdCluster, make_room
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreFull, TxnUnknown
-from cerebro_elastic.store.base import Delete, Put, Store, absent
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.testing.etcd_cluster import EtcdCluster, make_room
+from cerebro_elastic.store.client.base import Delete, Put, Store, absent
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, expect, put
 
 Connect = Callable[[StoreSettings], EtcdStore]

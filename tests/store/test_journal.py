@@ -7,22 +7,22 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.world import World
 
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.controller.follower import Follower
-from cerebro_elastic.core.events import Event, NodeLeft, UnitCommitted
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.ports import Instance
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
+from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Node, Plan, Spec, Unit
 from cerebro_elastic.errors import Rewound, RunError
-from cerebro_elastic.store.base import Delete
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.journal import Journal, read_journal
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.testing.world import World
+from cerebro_elastic.store.client.base import Delete
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import Journal, read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 
 class FirstUnit:

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from cerebro_elastic.errors import StoreRefused, StoreUnavailable
-from cerebro_elastic.store.base import Put
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.lease import LeaseDeadline, LeaseKeeper
-from cerebro_elastic.store.memory import MemoryStore
+from cerebro_elastic.store.client.base import Put
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.lease import LeaseDeadline, LeaseKeeper
+from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.testing.store_contract import SOON, put
 
 

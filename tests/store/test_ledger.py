@@ -9,8 +9,12 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from support.clocks import HandClock
+from support.faults import Lost, losing
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.history.lineage import child
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
@@ -33,10 +37,8 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.lineage import child
-from cerebro_elastic.core.machine import fold
-from cerebro_elastic.core.state import Estimate, State
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.values import (
     Attempt,
     Begun,
     CheckpointRef,
@@ -55,13 +57,11 @@ from cerebro_elastic.core.values import (
     Visit,
 )
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
-from cerebro_elastic.store.base import Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.clocks import HandClock
-from cerebro_elastic.testing.faults import Lost, losing
+from cerebro_elastic.store.client.base import Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 GANG = Choice("ddp", 2, 2)
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cerebro_elastic.core.codec import UnreadableValue, encode
-from cerebro_elastic.core.events import ConfigCreated, RunEnded
-from cerebro_elastic.core.values import Attempt, Config, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.codec import UnreadableValue, encode
+from cerebro_elastic.core.model.events import ConfigCreated, RunEnded
+from cerebro_elastic.core.model.values import Attempt, Config, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.store.base import KeyValue, Put, Store
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.store.sealed import unsigned
+from cerebro_elastic.store.client.base import KeyValue, Put, Store
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.client.sealed import unsigned
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)
 RUN = "r"
@@ -152,7 +152,7 @@ def test_an_event_that_is_not_signed_has_not_happened(run: Opened) -> None:
 
 def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     """It bears the registration and the config's revision that it was signed for."""
-    from cerebro_elastic.worker.seat import Identity, stale
+    from cerebro_elastic.worker.rank_assignment import Identity, stale
 
     again = _raw(run, run.assign)
     assert run.ledger.give_up(run.attempt)

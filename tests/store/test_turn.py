@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.store.base import Compare, Op, TxnResult
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.store.turn import turn
+from cerebro_elastic.store.client.base import Compare, Op, TxnResult
+from cerebro_elastic.store.client.lock import turn
+from cerebro_elastic.store.client.memory import MemoryStore
 
 KEY = "/a/turn"
 

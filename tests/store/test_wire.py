@@ -11,9 +11,9 @@ import pytest
 import requests
 
 from cerebro_elastic.errors import StoreRefused
-from cerebro_elastic.store.answers import NoAnswer, NoSpace, NotSent, Refused, from_error
-from cerebro_elastic.store.gateway import from_exception, from_response
-from cerebro_elastic.store.wire import batches_from, range_json
+from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused, from_error
+from cerebro_elastic.store.client.gateway import from_exception, from_response
+from cerebro_elastic.store.client.wire import batches_from, range_json
 
 
 def event(key: str, revision: int) -> dict[str, Any]:

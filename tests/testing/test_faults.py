@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from cerebro_elastic.core.codec import UnreadableValue
-from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.testing.faults import (
+from support.faults import (
     KINDS,
     Fault,
     FaultPlan,
@@ -24,7 +21,10 @@ from cerebro_elastic.testing.faults import (
     random_plan,
     shrink,
 )
-from cerebro_elastic.testing.faults.inject import FaultFolder, reach
+from support.faults.inject import FaultFolder, reach
+
+from cerebro_elastic.core.model.codec import UnreadableValue
+from cerebro_elastic.errors import TxnUnknown
 
 
 def test_a_plan_is_its_seeds() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.chaos import recipe
+from support.cluster import Cluster
+from support.faults import Fault, Kind, Point, What, Whom, random_plan
+from support.faults.inject import FaultFolder
+from support.lead import record_of
+from support.storm import Storm, Strike, call_off
+from support.verdict import fate, hits, judge, missed
 
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.testing.chaos import recipe
-from cerebro_elastic.testing.cluster import Cluster
-from cerebro_elastic.testing.faults import Fault, Kind, Point, What, Whom, random_plan
-from cerebro_elastic.testing.faults.inject import FaultFolder
-from cerebro_elastic.testing.lead import record_of
-from cerebro_elastic.testing.storm import Storm, Strike, call_off
-from cerebro_elastic.testing.verdict import fate, hits, judge, missed
 
 KINDS = (
     Kind(What.KILL, Whom.RANK, Point.MIDDLE_OF_SAVE),

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from cerebro_elastic.core.values import Unit
+from cerebro_elastic.core.model.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.runs.checked import Exactness, Outcome
-from cerebro_elastic.runs.exactness import check_exactness
-from cerebro_elastic.train.functions import FunctionTask
-from cerebro_elastic.train.task import UnitJob
+from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
+from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.task import UnitJob
 
 HERE = Path(__file__).parent
 ME = Path(__file__).stem

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.hops import unpacked
+from support.same import assert_same
 from units_on_ranks import units
 
-from cerebro_elastic.core.values import Choice
-from cerebro_elastic.parallel.team import RankFailed, Ranks
-from cerebro_elastic.testing.hops import unpacked
-from cerebro_elastic.testing.same import assert_same
+from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 
 pytestmark = pytest.mark.cluster
 

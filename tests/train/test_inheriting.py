@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro_elastic.train.inheriting import options, set_anew
+from cerebro_elastic.training.inheriting import options, set_anew
 
 
 def made(lr: float, momentum: float, scheduled: bool) -> tuple[nn.Module, torch.optim.Optimizer, object]:

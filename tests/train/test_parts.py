@@ -15,17 +15,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.parts import in_parts
 from torch import nn
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.core.values import Phase, Unit
+from cerebro_elastic.core.model.values import Phase, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.testing.parts import in_parts
-from cerebro_elastic.train.functions import FunctionTask
-from cerebro_elastic.train.task import State, Stopped, UnitJob, UnitResult
+from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.task import State, Stopped, UnitJob, UnitResult
 
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 

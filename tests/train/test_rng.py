@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cerebro_elastic.train import rng
+from cerebro_elastic.training import rng
 
 
 @pytest.fixture(autouse=True)

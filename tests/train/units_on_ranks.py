@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from support.hops import packed
+from support.parts import in_parts
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.core.values import Choice, Unit
+from cerebro_elastic.core.model.values import Choice, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.testing.hops import packed
-from cerebro_elastic.testing.parts import in_parts
-from cerebro_elastic.train.functions import FunctionTask
-from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.task import State, UnitJob, UnitResult
 
 ROWS, BATCH = (14, 9), 3
 """Five and three batches; the last of the first has two rows, of which each rank takes one."""

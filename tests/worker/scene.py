@@ -12,18 +12,18 @@ from typing import Any, Self
 import numpy as np
 
 from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.core.progress import next_units, skipped
-from cerebro_elastic.core.values import Attempt, Choice, Config, Node, Phase, Spec
+from cerebro_elastic.core.history.progress import next_units, skipped
+from cerebro_elastic.core.model.values import Attempt, Choice, Config, Node, Phase, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.opening import plan_of
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.runs.start.prepare_run import plan_of
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.training.unit_runner import Bench
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.seat import Identity
+from cerebro_elastic.worker.rank_assignment import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
 
 FUNCTIONS = """

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic import __version__
-from cerebro_elastic.core.progress import next_units, skipped
-from cerebro_elastic.core.values import Attempt, Choice, Config, Member, Node, Phase, Plan, Spec, Unit
+from cerebro_elastic.core.history.progress import next_units, skipped
+from cerebro_elastic.core.model.values import Attempt, Choice, Config, Member, Node, Phase, Plan, Spec, Unit
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.runs.agents import agent_command
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.store.etcd import EtcdStore
-from cerebro_elastic.store.lease import LeaseKeeper
-from cerebro_elastic.store.ledger import Ledger
+from cerebro_elastic.runs.start.agents import agent_command
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.ledger.ledger import Ledger
 
 DEADLINE = 90.0
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from scene import Scene
 
-from cerebro_elastic.core.codec import decode, encode
-from cerebro_elastic.core.values import Choice, Config
-from cerebro_elastic.parallel.team import Ranks
-from cerebro_elastic.train.measure import Measure
-from cerebro_elastic.worker.alone import Alone, try_here
+from cerebro_elastic.core.model.codec import decode, encode
+from cerebro_elastic.core.model.values import Choice, Config
+from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.worker.local_profile import Alone, try_here
 
 Make = Callable[..., Scene]
 DDP = Choice("ddp", 2)

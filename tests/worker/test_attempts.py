@@ -16,15 +16,15 @@ import torch
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.events import NodeDraining, UnitCommitted, UnitWithdrawn
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitWithdrawn
+from cerebro_elastic.core.model.values import (
     CheckpointRef,
     FailureKind,
     Prefetch,
     Status,
 )
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
-from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.worker.state_fetcher import Hopper
 
 
 def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.progress import next_units
-from cerebro_elastic.core.values import Attempt, CheckpointRef, Config
+from cerebro_elastic.core.history.progress import next_units
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config
 
 
 def config(scene: Scene, name: str) -> Config:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cerebro_elastic.core.values import Attempt, FailureKind, Unit
+from cerebro_elastic.core.model.values import Attempt, FailureKind, Unit
 from cerebro_elastic.errors import (
     CheckpointError,
     DamagedCheckpoint,

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.clock import SystemClock
-from cerebro_elastic.core.codec import encode
-from cerebro_elastic.core.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
 from cerebro_elastic.run_key import RunKey
-from cerebro_elastic.store.base import Delete, KeyValue, Put, Snapshot
-from cerebro_elastic.store.foreign import ForeignValue
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore, MemoryWatch
-from cerebro_elastic.worker.inbox import Inbox
+from cerebro_elastic.store.client.base import Delete, KeyValue, Put, Snapshot
+from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
+from cerebro_elastic.store.ledger.foreign import ForeignValue
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.worker.assignment_watcher import Inbox
 from cerebro_elastic.worker.leaving import Leaving
 
 BOOT = "boot"

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.proxy import Bad, BadProxy
+from support.same import assert_same
 
 from cerebro_elastic import checkpoint, files
-from cerebro_elastic.core.progress import next_units, position
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.history.progress import next_units, position
+from cerebro_elastic.core.model.values import (
     Attempt,
     CheckpointRef,
     Config,
@@ -29,13 +31,11 @@ from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageEr
 from cerebro_elastic.files import exists, locate, places, read, write
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.store.ledger import Ledger
-from cerebro_elastic.store.memory import MemoryStore
-from cerebro_elastic.testing.proxy import Bad, BadProxy
-from cerebro_elastic.testing.same import assert_same
-from cerebro_elastic.train.bench import Bench
-from cerebro_elastic.worker.hop import Hopper
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.training.unit_runner import Bench
 from cerebro_elastic.worker.repair import Repairs
+from cerebro_elastic.worker.state_fetcher import Hopper
 
 pytestmark = pytest.mark.usefixtures("s3")
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stage import Stage, ranks_of, wait_for
+from support.proxy import Bad, BadProxy, Request
 
-from cerebro_elastic.core.events import UnitAssigned, UnitCommitted, UnitFailed, UnitTrained
+from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.lineage import history
-from cerebro_elastic.core.values import Choice, FailureKind
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.testing.proxy import Bad, BadProxy, Request
-from cerebro_elastic.worker.again import Again
+from cerebro_elastic.core.model.events import UnitAssigned, UnitCommitted, UnitFailed, UnitTrained
+from cerebro_elastic.core.model.values import Choice, FailureKind
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.worker.visit_replayer import Again
 
 pytestmark = pytest.mark.cluster
 

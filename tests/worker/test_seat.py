@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.values import Attempt, Choice, Member, Node, Unit
-from cerebro_elastic.worker.seat import Identity, Seat, seat_of, stale
+from cerebro_elastic.core.model.values import Attempt, Choice, Member, Node, Unit
+from cerebro_elastic.worker.rank_assignment import Identity, Seat, seat_of, stale
 
 NODES = {
     "a": Node("a", "host", ranks=2, boot="a's", registration=3),

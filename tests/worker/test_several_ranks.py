@@ -16,10 +16,10 @@ import torch
 from stage import DEADLINE, Stage, ranks_of, wait_for
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.progress import advance, next_units
-from cerebro_elastic.core.values import Choice, Config, FailureKind, Visit
-from cerebro_elastic.store.embedded import EmbeddedEtcd
-from cerebro_elastic.train.bench import Bench
+from cerebro_elastic.core.history.progress import advance, next_units
+from cerebro_elastic.core.model.values import Choice, Config, FailureKind, Visit
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.training.unit_runner import Bench
 
 pytestmark = pytest.mark.cluster
 

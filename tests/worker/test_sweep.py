@@ -9,8 +9,8 @@ import pytest
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.values import Status
-from cerebro_elastic.store.base import Snapshot
+from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.store.client.base import Snapshot
 
 
 def stray(scene: Scene, name: str) -> Path:

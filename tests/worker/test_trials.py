@@ -9,8 +9,8 @@ import pytest
 import torch
 from scene import Scene
 
-from cerebro_elastic.core.codec import decode
-from cerebro_elastic.core.values import Choice, FailureKind, Phase, TrialResult
+from cerebro_elastic.core.model.codec import decode
+from cerebro_elastic.core.model.values import Choice, FailureKind, Phase, TrialResult
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.worker.memory import Meter, limit_of, room
 

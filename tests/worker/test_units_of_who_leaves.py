@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from scene import Scene
 
-from cerebro_elastic.core.events import UnitWithdrawn
-from cerebro_elastic.core.values import Begun, Status
+from cerebro_elastic.core.model.events import UnitWithdrawn
+from cerebro_elastic.core.model.values import Begun, Status
 
 READY_MADE = {"kind": "torch", "model_fn": "an_act:model", "optimizer": "SGD", "loss": "cross_entropy"}
 Make = Callable[..., Scene]

@@ -15,14 +15,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.model.events import (
     NodeDraining,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
     UnitTrained,
 )
-from cerebro_elastic.core.values import Choice, FailureKind, Visit
+from cerebro_elastic.core.model.values import Choice, FailureKind, Visit
 from cerebro_elastic.worker.writer import Writer
 
 SOON = 30.0

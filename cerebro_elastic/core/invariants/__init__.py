@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from cerebro_elastic.core.events import StateRead
-from cerebro_elastic.core.invariants.accounts import Trace, stretches
 from cerebro_elastic.core.invariants.chains import completeness, durability, isolation, purity
 from cerebro_elastic.core.invariants.places import exclusive_access, fencing, non_preemption
+from cerebro_elastic.core.invariants.trace import Trace, stretches
 from cerebro_elastic.core.invariants.tries import boundedness
-from cerebro_elastic.core.values import CheckpointRef, HParams, Visit
+from cerebro_elastic.core.model.events import StateRead
+from cerebro_elastic.core.model.values import CheckpointRef, HParams, Visit
 
 __all__ = ["Violation", "check"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.invariants.trace import Stretch, Trace, plan_of, told
+from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
@@ -19,8 +20,7 @@ from cerebro_elastic.core.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.invariants.accounts import Stretch, Trace, plan_of, told
-from cerebro_elastic.core.values import (
+from cerebro_elastic.core.model.values import (
     Attempt,
     Begun,
     CheckpointRef,

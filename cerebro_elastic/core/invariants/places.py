@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.invariants.trace import Roll, Trace, named, told
+from cerebro_elastic.core.model.events import (
     ConfigEnded,
     Event,
     RecordMended,
@@ -16,8 +17,7 @@ from cerebro_elastic.core.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.invariants.accounts import Roll, Trace, named, told
-from cerebro_elastic.core.values import Attempt, Unit, Visit
+from cerebro_elastic.core.model.values import Attempt, Unit, Visit
 
 
 def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cerebro_elastic.core.events import (
+from cerebro_elastic.core.invariants.trace import Roll, Trace, plan_of, told
+from cerebro_elastic.core.model.events import (
     ConfigEnded,
     NodeSetAside,
     StateRead,
@@ -15,9 +16,8 @@ from cerebro_elastic.core.events import (
     UnitCommitted,
     UnitFailed,
 )
-from cerebro_elastic.core.invariants.accounts import Roll, Trace, plan_of, told
-from cerebro_elastic.core.state import State
-from cerebro_elastic.core.values import Attempt, Choice, Failure, FailureKind, Phase, Plan, Status, Unit
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, Choice, Failure, FailureKind, Phase, Plan, Status, Unit
 
 _IN_A_ROW = 3
 

@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
+from support.parts import in_parts
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.core.values import Unit
+from cerebro_elastic.core.model.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.order import sample_order
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.testing.parts import in_parts
-from cerebro_elastic.train import rng
-from cerebro_elastic.train.objects.carrier import Carrier
-from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_elastic.training import rng
+from cerebro_elastic.training.objects.encoder import Carrier
+from cerebro_elastic.training.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section, make_callbacks
 

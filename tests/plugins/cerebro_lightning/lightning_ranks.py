@@ -9,16 +9,16 @@ from typing import Any
 
 import torch.distributed as dist
 from lightning_harness import FOLDER, Case, job
+from support.parts import in_parts
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.values import CheckpointRef, Choice
-from cerebro_elastic.parallel import agree, choose
+from cerebro_elastic.core.model.values import CheckpointRef, Choice
+from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Sharding
 from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.parallel.team import Ranks
-from cerebro_elastic.testing.parts import in_parts
-from cerebro_elastic.train.task import State, UnitJob, UnitResult
+from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.training.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 
 CHOICES = {
@@ -94,7 +94,7 @@ def places(case: Case) -> list[tuple[int, int]]:
 def _save(state: State, url: str, part: Part | None) -> CheckpointRef:
     """As a worker does it; the reference is every rank's."""
     if part is not None and checkpoint.is_divided(state):
-        written = agree.gathered(checkpoint.save_part(state, url, part))
+        written = collectives.gathered(checkpoint.save_part(state, url, part))
         ref = [
             checkpoint.complete({k: v for each in written for k, v in each.items()}, url) if written else None
         ]

@@ -9,7 +9,7 @@ import pytest
 from lightning_harness import FOLDER, ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.train.objects.files import Files
+from cerebro_elastic.training.objects.files import Files
 
 CUTS: Stops = {(0, 0): (2,), (1, 0): (1,)}
 

@@ -18,8 +18,8 @@ from lightning_zoo import Net
 from test_identity import CASES
 from torch import Tensor
 
-from cerebro_elastic.runs.checked import Exactness, Outcome
-from cerebro_elastic.runs.exactness import check_exactness
+from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section
 

@@ -24,7 +24,7 @@ from lightning_harness import (
 
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.train.task import Exports
+from cerebro_elastic.training.task import Exports
 from cerebro_lightning import LightningTask
 
 BATCHES = 9

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from lightning_harness import FOLDER, Case, hop, job
+from support.same import assert_same
 
-from cerebro_elastic.testing.same import assert_same
-from cerebro_elastic.train.task import State
+from cerebro_elastic.training.task import State
 from cerebro_lightning import LightningTask
 
 

@@ -12,7 +12,7 @@ import torch
 from lightning_harness import FOLDER, LOADER, TRAINING, Case, differences, hop, job, units
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.train.task import State, UnitResult
+from cerebro_elastic.training.task import State, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.report.logged import Logged
+from cerebro_elastic.reporting.logged import Logged
 from cerebro_lightning.loggers import LightningLoggers
 
 

@@ -16,9 +16,9 @@ import torchmetrics
 from lightning_harness import differences, hop
 from torch import nn
 
-from cerebro_elastic.train.objects.carrier import Carrier, NotPlain, own_attributes
-from cerebro_elastic.train.objects.filler import Filler
-from cerebro_elastic.train.objects.kinds import name_of
+from cerebro_elastic.training.objects.encoder import Carrier, NotPlain, own_attributes
+from cerebro_elastic.training.objects.filler import Filler
+from cerebro_elastic.training.objects.kinds import name_of
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")

@@ -22,9 +22,9 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning_harness import FOLDER, Case, differences, job, outcome, units, units_from
 
 from cerebro_elastic.checkpoint import load, save
-from cerebro_elastic.core.values import CheckpointRef
-from cerebro_elastic.train import rng
-from cerebro_elastic.train.task import State
+from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.training import rng
+from cerebro_elastic.training.task import State
 from cerebro_lightning import LightningTask
 
 NOISY = Case("Dropout", trainer={"accumulate_grad_batches": 2}, callbacks=["lightning_zoo:Average"])

@@ -17,9 +17,9 @@ import torch
 from lightning_harness import FOLDER, ORDERS, Case, Outcome, differences, job, outcome, units
 from lightning_ranks import CHOICES, units_by
 
-from cerebro_elastic.core.values import Choice, Phase
+from cerebro_elastic.core.model.values import Choice, Phase
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.team import RankFailed, Ranks
+from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from cerebro_lightning import LightningTask
 
 pytestmark = pytest.mark.cluster

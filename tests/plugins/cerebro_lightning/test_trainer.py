@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, TaskError
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.runs.prepare import prepare_recipe
+from cerebro_elastic.runs.start.datasets import prepare_recipe
 from cerebro_lightning import CerebroTrainer
 
 MODULE = """

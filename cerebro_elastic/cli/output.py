@@ -1,0 +1,140 @@
+"""Runs and their results, for people and as JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, Config, RecordHead, Stall
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.reporting.failures import failures_told
+from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.tables import leaderboard_table, unit_text
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.beside import known
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON that every program reads: JSON has no NaN and no infinity, they become ``null``."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def head_text(head: RecordHead) -> str:
+    """What people may note, to tell later whether the record was changed."""
+    return f"head of the record: {head.digest} (revision {head.revision})"
+
+
+def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
+    """How a run stands."""
+    return {
+        "run": run,
+        "live": live,
+        "outcome": state.outcome,
+        "leader": state.leader,
+        "nodes": {n: _unit(state.attempts.get(n)) for n in state.nodes},
+        "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
+        "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
+        "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
+        "aside": dict(state.aside),
+        "configs": {name: _config_json(c) for name, c in state.configs.items()},
+        "gap": _gap(state),
+        "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},
+    }
+
+
+def outcome_json(result: RunResult) -> dict[str, Any]:
+    """A finished run for machines."""
+    return {
+        "run": result.run,
+        "folder": str(result.folder.path),
+        "head": asdict(result.head) if result.head is not None else None,
+        "objective": result.recipe.objective.model_dump(),
+        "leaderboard": [
+            {
+                "config": row.config,
+                "hparams": dict(row.hparams),
+                "status": row.status,
+                "reason": row.reason,
+                "best": row.best,
+                "best_epoch": row.best_epoch,
+                "metrics": dict(row.curve[-1]) if row.curve else {},
+                "checkpoint": row.best_checkpoint.url if row.best_checkpoint else None,
+            }
+            for row in result.leaderboard
+        ],
+    }
+
+
+def in_vain(result: RunResult) -> bool:
+    """Whether a run has nothing to show: all configs failed, or none has a value of the objective."""
+    rows = result.leaderboard
+    return all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)
+
+
+def show_outcome(result: RunResult) -> None:
+    """What came of a run, and where it lies, for people."""
+    console = terminal()
+    console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
+    failed = list(failures_told(result.leaderboard, result.events, result.folder.logs))
+    for text in failed:
+        console.print(text, style="red", soft_wrap=True)
+    if failed:
+        console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
+    try:
+        best = result.best
+    except RunError as error:
+        if not all(row.status == "failed" for row in result.leaderboard):
+            console.print(str(error), style="yellow", soft_wrap=True)
+    else:
+        assert best.best_checkpoint is not None
+        console.print(f"best checkpoint: {best.best_checkpoint.url}", soft_wrap=True)
+    if not result.from_store:
+        console.print(f"curves: {result.folder.curves}", soft_wrap=True)
+        console.print(f"report: {result.folder.report}", soft_wrap=True)
+    if result.head is not None:
+        console.print(head_text(result.head), soft_wrap=True)
+    name = result.run
+    console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
+    for each in known(result.folder):
+        if not each.exactness.outcome.good and not (failed and each.exactness.outcome.bad):
+            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
+
+
+def _config_json(config: Config) -> dict[str, Any]:
+    return {
+        "status": config.status,
+        "epoch": config.epoch,
+        "visited": config.visited,
+        "metrics": dict(config.metrics),
+    }
+
+
+def _stall(stall: Stall) -> dict[str, Any]:
+    return {"since": stall.since, "why": stall.why}
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {"nodes": wait.nodes, "lacks": wait.lacks}
+
+
+def _gap(state: State) -> dict[str, float] | None:
+    found = gap(state)
+    return {"forecast": found.forecast, "bound": found.bound, "share": found.share} if found else None
+
+
+def _unit(attempt: Attempt | None) -> str | None:
+    return unit_text(attempt.unit) if attempt else None

@@ -1,0 +1,228 @@
+"""Which idle node gets which unit now: the moment as the policy sees it, and the attempts that it makes of
+the policy's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from cerebro_elastic.core.decisions.gangs import companions, held, overdue
+from cerebro_elastic.core.decisions.membership import used_nodes, waiting
+from cerebro_elastic.core.decisions.next_steps import Turns, turns
+from cerebro_elastic.core.decisions.placements import Offer, Offers, at_hand, elsewhere, offers
+from cerebro_elastic.core.decisions.remaining_work import remainder
+from cerebro_elastic.core.decisions.strategies import expected_seconds
+from cerebro_elastic.core.history.estimates import all_unit_seconds, pace, unit_seconds
+from cerebro_elastic.core.history.holdings import holdings
+from cerebro_elastic.core.history.progress import skipped, units_left
+from cerebro_elastic.core.model.actions import Assign
+from cerebro_elastic.core.model.interfaces import Instance, Policy, Remainder
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import (
+    Attempt,
+    Member,
+    Node,
+    Phase,
+    Plan,
+    Prefetch,
+    Progress,
+    Status,
+    Unit,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A state in which units are to be assigned: the ``nodes`` in use, the configs' ``turns`` on them, what
+    may be done (``offers``), which partitions they have (``held``), and how long it takes: the ``seconds`` of
+    each config's unit on a node of pace 1, and the nodes' ``paces``. ``remaining`` and ``load`` are those of
+    the ``Instance``."""
+
+    state: State
+    plan: Plan
+    nodes: Mapping[str, Node]
+    turns: Mapping[str, Turns]
+    offers: Offers
+    held: Mapping[str, Collection[int]]
+    seconds: Mapping[str, float]
+    paces: Mapping[str, float]
+    remaining: Mapping[str, float]
+    load: Mapping[str, float]
+
+
+def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
+    """An attempt for each idle node for which the policy has a unit, but for those that are held back."""
+    if waiting(state, plan):
+        return
+    nodes = {n.name: n for n in used_nodes(state, plan)}
+    idle = [name for name in nodes if name not in state.attempts]
+    if not idle:
+        return
+    moment = _moment(state, plan, nodes)
+    busy = {attempt.unit.config for attempt in state.underway()}
+    taken: list[tuple[Offer, tuple[Node, ...]]] = []
+    first = overdue(state, moment.offers, len(nodes))
+    if first is not None:
+        taken += _taken(moment, policy, idle, state.configs.keys() - {first})
+        keep = set() if taken else held(moment.offers[first], nodes, idle)
+        idle = [name for name in _left(idle, taken) if name not in keep]
+    taken += _taken(moment, policy, idle, busy | _configs(taken))
+    busy |= _configs(taken)
+    for offer, others in taken:
+        gang = (offer.lead, *others)
+        hints = policy.choose(_instance(moment, [node.name for node in gang], busy, hint=True))
+        hint = next((unit for name, unit in hints if name == offer.lead.name), None)
+        yield Assign(_attempt(moment, offer, others, hint))
+
+
+def whats_left(state: State) -> Remainder | None:
+    """What is left of the run now, as policies see it; ``None`` if nothing runs, or it cannot be told."""
+    plan = state.plan
+    if plan is None or state.outcome is not None or not state.attempts or not state.homes:
+        return None
+    nodes = {n.name: n for n in used_nodes(state, plan)}
+    moment = _moment(state, plan, nodes)
+    return remainder(state, plan, nodes, moment.held, moment.offers)
+
+
+def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
+    able, seconds = turns(state, plan, nodes), all_unit_seconds(state)
+    may_do = offers(state, plan, nodes, able)
+    paces = {name: pace(state, name) for name in nodes}
+    return _Moment(
+        state,
+        plan,
+        nodes,
+        able,
+        may_do,
+        held=holdings(nodes.values()),
+        seconds=seconds,
+        paces=paces,
+        remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},
+        load=_load(state, plan, may_do, seconds, paces),
+    )
+
+
+def _taken(
+    moment: _Moment, policy: Policy, idle: Sequence[str], busy: Collection[str]
+) -> list[tuple[Offer, tuple[Node, ...]]]:
+    """What the policy chooses, and the gangs' other nodes. Of two gangs that need one node the one that was
+    chosen first gets it, and the policy chooses again."""
+    taken: list[tuple[Offer, tuple[Node, ...]]] = []
+    again = True
+    while again:
+        again = False
+        free, out = _left(idle, taken), {*busy, *_configs(taken)}
+        for name, unit in policy.choose(_instance(moment, free, out)):
+            there = (o for o in moment.offers[unit.config] if (o.lead.name, o.unit) == (name, unit))
+            offer = next(there, None) or _elsewhere(moment, name, unit)
+            assert offer is not None, f"{unit} was not for {name} to take"
+            left = _left(idle, taken)
+            others = companions(offer, moment.nodes, left) if name in left else None
+            if others is None:
+                again = True
+            else:
+                taken.append((offer, others))
+    return taken
+
+
+def _elsewhere(moment: _Moment, name: str, unit: Unit) -> Offer | None:
+    turns = moment.turns[unit.config]
+    return elsewhere(moment.state, moment.plan, moment.nodes[name], moment.held[name], unit, turns)
+
+
+def _left(idle: Sequence[str], taken: Sequence[tuple[Offer, Sequence[Node]]]) -> list[str]:
+    gone = {node.name for offer, others in taken for node in (offer.lead, *others)}
+    return [name for name in idle if name not in gone]
+
+
+def _configs(taken: Sequence[tuple[Offer, Sequence[Node]]]) -> set[str]:
+    return {offer.unit.config for offer, _ in taken}
+
+
+def _attempt(moment: _Moment, offer: Offer, others: Sequence[Node], hint: Unit | None) -> Attempt:
+    state, unit, lead = moment.state, offer.unit, offer.lead
+    config = state.configs[unit.config]
+    return Attempt(
+        unit=unit,
+        node=lead.name,
+        registration=lead.registration,
+        config_revision=config.revision,
+        input=config.head,
+        choice=offer.choice,
+        prefetch=_prefetch(moment, offer, hint),
+        skip=skipped(config),
+        expected=_expected(state, offer),
+        gang=tuple(Member(node.name, node.registration) for node in others),
+        hardware=lead.hardware,
+        since=None if state.spent.began is None else state.spent.until,
+    )
+
+
+def _expected(state: State, offer: Offer) -> float | None:
+    """A trial's seconds nobody knows."""
+    config, lead = offer.unit.config, offer.lead
+    if offer.unit.phase is Phase.TRIAL:
+        return None
+    seconds = expected_seconds(state, config, offer.choice, lead.hardware)
+    if seconds is None and config in state.timings:
+        seconds = unit_seconds(state, config) * pace(state, lead.name)
+    return None if seconds is None else seconds + offer.fetch
+
+
+def _prefetch(moment: _Moment, offer: Offer, hint: Unit | None) -> Prefetch | None:
+    """What the node would take next if it were idle again now."""
+    if hint is None or hint.phase is Phase.EVALUATE:
+        return None
+    has = {*moment.held[offer.lead.name], offer.unit.partition, hint.partition}
+    home = [j for j, names in moment.state.homes.items() if offer.lead.name in names and j not in has]
+    replicas = tuple(home) if offer.choice.nodes == 1 else ()  # companions would get them, too
+    return Prefetch(hint.partition, moment.state.configs[hint.config].head, replicas)
+
+
+def _instance(moment: _Moment, idle: Sequence[str], busy: Collection[str], *, hint: bool = False) -> Instance:
+    state, plan, nodes = moment.state, moment.plan, moment.nodes
+    eligible: dict[str, list[Unit]] = {name: [] for name in idle}
+    for config, some in moment.offers.items():
+        for offer in some if config not in busy else ():
+            if offer.lead.name in eligible and companions(offer, nodes, idle) is not None:
+                eligible[offer.lead.name].append(offer.unit)
+
+    def besides(name: str, config: str, partition: int) -> Unit | None:
+        unit = Unit(config, state.configs[config].epoch, partition)
+        idles = name in eligible and config not in busy
+        return unit if idles and _elsewhere(moment, name, unit) is not None else None
+
+    return Instance(
+        eligible={name: at_hand(some, name, state.homes, moment.held) for name, some in eligible.items()},
+        remaining=moment.remaining,
+        load=moment.load,
+        seconds=lambda unit, node: moment.seconds[unit.config] * moment.paces[node],
+        seed=(plan.seed, state.revision),
+        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.held, moment.offers),
+        elsewhere=besides if plan.on_demand and not hint else None,
+        even=plan.progress is Progress.EVEN,
+    )
+
+
+def _load(
+    state: State, plan: Plan, may_do: Offers, seconds: Mapping[str, float], paces: Mapping[str, float]
+) -> dict[str, float]:
+    """Each node's expected seconds, if those that may lead a unit share all such units by their speeds."""
+    load = dict.fromkeys(paces, 0.0)
+
+    def share(names: Sequence[str], work: float) -> None:
+        each = work / sum(1 / paces[name] for name in names)
+        for name in names:
+            load[name] += each
+
+    for config, some in may_do.items():
+        for _, alike in groupby(some, lambda offer: offer.unit.partition):
+            share([offer.lead.name for offer in alike], seconds[config])
+    live = [config for config in state.configs.values() if config.status is Status.LIVE]
+    later = sum((plan.epochs - config.epoch - 1) * seconds[config.id] for config in live)
+    for names in state.homes.values():
+        if there := [name for name in names if name in load]:
+            share(there, later)
+    return load

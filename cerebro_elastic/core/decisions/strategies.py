@@ -1,0 +1,128 @@
+"""By which choice a config is trained on a kind of node.
+
+Each choice is tried before it is used: a trial trains a few batches and tells seconds and memory, or why it
+is not feasible (the Trial Runner of Saturn: cerebro-platform-thesis-2023, section 3.2.4). Which of those that
+are feasible is used, and when which is tried, ``turns`` says. Every visit refines what is known of its
+choice. A choice is refused on a kind of node for good when its trial says so, when a unit runs out of memory
+under it, or when its trials keep failing. A config that goes on from another's checkpoint, whose tensors it
+has, begins with what was feasible there; what was refused there it tries itself. With one choice in the plan
+nothing is tried, and nothing refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.values import (
+    Choice,
+    Config,
+    Failure,
+    FailureKind,
+    Phase,
+    Plan,
+    TrialResult,
+    Visit,
+)
+from cerebro_elastic.words import counted
+
+Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
+"""By config: what is known of the choices that were tried."""
+
+
+def estimates_of(config: Config, state: State) -> list[Estimate]:
+    """What is known of the choices for a config: from its own trials, and of what it has not tried itself
+    from its nearest ancestor's that found it feasible."""
+    found = {(e.choice, e.hardware): e for e in state.trials.get(config.id, ())}
+    while config.parent is not None and config.parent.config in state.configs:
+        config = state.configs[config.parent.config]
+        for estimate in state.trials.get(config.id, ()):
+            if estimate.refusal is None:
+                found.setdefault((estimate.choice, estimate.hardware), estimate)
+    return list(found.values())
+
+
+def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[Choice, str]:
+    """The choices that are not feasible for the config on this kind of node, and why."""
+    if not chooses(plan):
+        return {}
+    told = {
+        estimate.choice: estimate.refusal
+        for estimate in trials.get(config.id, ())
+        if estimate.hardware == hardware and estimate.refusal is not None
+    }
+    failed = [failure for failure in config.failures if failure.hardware == hardware]
+    for failure in failed:
+        if failure.kind is FailureKind.OUT_OF_MEMORY:
+            told.setdefault(failure.choice, failure.story)
+    for choice in plan.choices:
+        tries = [f for f in failed if f.choice == choice and _of_trial(f)]
+        if len(tries) >= plan.tries or any(f.kind.of_config for f in tries):
+            times = counted(len(tries), "time")
+            told.setdefault(choice, f"its trial failed {times}, at last with {tries[-1].story}")
+    return told
+
+
+def verdict(config: Config, hardware: Iterable[str], trials: Trials, plan: Plan) -> str | None:
+    """Why the config can be trained nowhere: each choice is refused on each kind of node that there is, and
+    that it was tried on. Equal reasons are told once. ``None`` if it is not so."""
+    kinds = sorted({*hardware, *(estimate.hardware for estimate in trials.get(config.id, ()))})
+    refused = {kind: refusals(config, kind, trials, plan) for kind in kinds}
+    if not kinds or any(len(refused[kind]) < len(plan.choices) for kind in kinds):
+        return None
+    alike: dict[str, list[str]] = {}
+    for kind in kinds:
+        for choice in plan.choices:
+            alike.setdefault(refused[kind][choice], []).append(f"{choice} on {kind}")
+    return "no choice is feasible: " + "; ".join(f"{', '.join(who)}: {why}" for why, who in alike.items())
+
+
+def chooses(plan: Plan) -> bool:
+    """Whether there is anything to choose."""
+    return len(plan.choices) > 1
+
+
+def counts(failure: Failure, plan: Plan) -> bool:
+    """Whether a unit's failure is one of its tries: not if it is the node's trouble, nor if another choice
+    takes the place of the one that had not memory enough."""
+    refuses = chooses(plan) and failure.kind is FailureKind.OUT_OF_MEMORY
+    return not failure.kind.of_node and not refuses
+
+
+def expected_seconds(state: State, config: str, choice: Choice, hardware: str) -> float | None:
+    """What a unit of the config is expected to take by this choice, if that was tried."""
+    known = estimates_of(state.configs[config], state)
+    found = (e for e in known if (e.choice, e.hardware) == (choice, hardware))
+    return next((estimate.seconds for estimate in found if estimate.refusal is None), None)
+
+
+def tried(trials: Trials, trial: TrialResult) -> Trials:
+    """``trials`` after one more."""
+    estimate = Estimate(trial.choice, trial.hardware, trial.seconds, trial.bytes, trial.refusal)
+    others = [e for e in trials.get(trial.unit.config, ()) if not _same(e, trial)]
+    return {**trials, trial.unit.config: (*others, estimate)}
+
+
+def refined(trials: Trials, visit: Visit) -> Trials:
+    """``trials`` after a visit: it counts as much as all that was known of its choice before. Only a whole
+    training unit teaches something."""
+    config = visit.unit.config
+    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in trials:
+        return trials
+    return {**trials, config: tuple(_refine(e, visit) if _same(e, visit) else e for e in trials[config])}
+
+
+def _refine(estimate: Estimate, visit: Visit) -> Estimate:
+    seconds = (estimate.seconds + visit.seconds) / 2
+    return replace(estimate, seconds=seconds, units=estimate.units + 1)
+
+
+def _same(estimate: Estimate, other: TrialResult | Visit) -> bool:
+    return (estimate.choice, estimate.hardware) == (other.choice, other.hardware)
+
+
+def _of_trial(failure: Failure) -> bool:
+    """A trial's own trouble, not its node's."""
+    return failure.unit.phase is Phase.TRIAL and not failure.kind.of_node

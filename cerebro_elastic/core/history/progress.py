@@ -1,0 +1,102 @@
+"""How a config advances through its epochs: pure functions that worker, controller and replay share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cerebro_elastic.core.model.values import Begun, Config, Phase, Plan, Status, Unit, Visit
+
+
+def units_done(config: Config, plan: Plan) -> int:
+    """Whole training units behind the config, those of its parent before it included."""
+    return config.epoch * plan.partitions + len(config.visited)
+
+
+def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
+    """The units of which the config may do any one now: the partition that a visit left before its end,
+    else the epoch's unvisited partitions, then the epoch's evaluations, if they are units of their own."""
+    if config.status is not Status.LIVE:
+        return ()
+    if config.begun is not None:
+        return (Unit(config.id, config.epoch, config.begun.partition),)
+    left = [j for j in range(plan.partitions) if j not in config.visited]
+    if left:
+        return tuple(Unit(config.id, config.epoch, j) for j in left)
+    unseen = [j for j in range(plan.evaluations) if j not in config.evaluated]
+    return tuple(Unit(config.id, config.epoch, j, Phase.EVALUATE) for j in unseen)
+
+
+def is_next(config: Config, unit: Unit, plan: Plan) -> bool:
+    """Whether ``unit``, or the unit that it tries, is among ``next_units``."""
+    trains = replace(unit, phase=Phase.TRAIN) if unit.phase is Phase.TRIAL else unit
+    return trains in next_units(config, plan)
+
+
+def skipped(config: Config) -> int:
+    """How many batches of its next unit the config has done already."""
+    return config.begun.batches if config.begun is not None else 0
+
+
+def position(config: Config) -> int:
+    """``k``: how many visits the config has made in its present epoch, those that were not whole included."""
+    return len(config.visited) + len(config.evaluated) + config.parts
+
+
+def units_left(config: Config, plan: Plan) -> int:
+    """Units until the config has used up its budget of epochs; one that is begun is still one."""
+    if config.status is not Status.LIVE:
+        return 0
+    per_epoch = plan.partitions + plan.evaluations
+    return (plan.epochs - config.epoch) * per_epoch - len(config.visited) - len(config.evaluated)
+
+
+def advance(config: Config, visit: Visit, plan: Plan) -> Config:
+    """The config after a committed visit (``revision`` is the store's to set)."""
+    moved = _train(config, visit) if visit.unit.phase is Phase.TRAIN else _evaluate(config, visit)
+    epoch_done = len(moved.visited) == plan.partitions and len(moved.evaluated) == plan.evaluations
+    return _next_epoch(moved, visit.done, plan) if epoch_done else moved
+
+
+def _train(config: Config, visit: Visit) -> Config:
+    """A visit that is not whole says nothing of the epoch's metrics yet."""
+    if not visit.whole:
+        begun = Begun(visit.unit.partition, visit.skip + visit.batches)
+        return replace(config, head=visit.output, begun=begun, parts=config.parts + 1)
+    return replace(
+        config,
+        visited=(*config.visited, visit.unit.partition),
+        head=visit.output,
+        begun=None,
+        pending=dict(visit.metrics),
+    )
+
+
+def _evaluate(config: Config, visit: Visit) -> Config:
+    """Evaluations are means over samples, so partitions weigh in by their size."""
+    sums = {m: config.weighted.get(m, 0.0) + v * visit.samples for m, v in visit.metrics.items()}
+    samples = config.samples + visit.samples
+    means = {m: total / samples for m, total in sums.items()} if samples else {}
+    return replace(
+        config,
+        evaluated=(*config.evaluated, visit.unit.partition),
+        pending={**config.pending, **means},
+        weighted=sums,
+        samples=samples,
+    )
+
+
+def _next_epoch(config: Config, done: bool, plan: Plan) -> Config:
+    finished = done or config.epoch + 1 == plan.epochs
+    return replace(
+        config,
+        status=Status.FINISHED if finished else config.status,
+        reason="the task ended its training" if done and config.epoch + 1 < plan.epochs else config.reason,
+        epoch=config.epoch + 1,
+        visited=(),
+        evaluated=(),
+        parts=0,
+        metrics=config.pending,
+        pending={},
+        weighted={},
+        samples=0,
+    )

@@ -1,0 +1,102 @@
+"""What the invariants have in common: the trace in stretches, and who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from cerebro_elastic.core.model.events import (
+    Event,
+    NodeDraining,
+    NodeForgiven,
+    NodeJoined,
+    NodeLeft,
+    NodeRecovered,
+    NodeSetAside,
+    NodeStalled,
+    RecordMended,
+    RunOpened,
+    StateRead,
+)
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, Phase, Plan, Unit
+
+Trace: TypeAlias = Sequence[Event]
+Stretch: TypeAlias = tuple[StateRead, Trace]
+"""Part of a trace, and the state as read with which it begins."""
+
+
+def stretches(trace: Trace) -> list[Stretch]:
+    """The trace, cut where the state was read afresh."""
+    cuts = [place for place, event in enumerate(trace) if isinstance(event, StateRead)]
+    ends = [*cuts, len(trace)]
+    parts: list[Stretch] = [(StateRead(0, State()), trace[: ends[0]])]
+    for cut, end in zip(cuts, ends[1:], strict=True):
+        read = trace[cut]
+        assert isinstance(read, StateRead)
+        parts.append((read, trace[cut + 1 : end]))
+    return parts
+
+
+def plan_of(start: State, events: Trace) -> Plan | None:
+    """The run's plan, if the stretch knows it."""
+    return start.plan or next((event.plan for event in events if isinstance(event, RunOpened)), None)
+
+
+class Roll:
+    """The nodes as the events tell: registered since when, of what kind, leaving, set aside."""
+
+    def __init__(self, start: State) -> None:
+        self.hardware = {name: node.hardware for name, node in start.nodes.items()}
+        self.since = {name: node.registration for name, node in start.nodes.items()}
+        self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
+        self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
+        self.aside = set(start.aside)
+
+    def read(self, event: Event) -> None:
+        match event:
+            case NodeJoined(node=node):
+                self.since[node.name] = node.registration
+                self.hardware[node.name] = node.hardware
+            case NodeLeft(node=name):
+                self._left(name)
+            case NodeStalled(node=name):
+                self.stalled.add(name)
+            case NodeRecovered(node=name):
+                self.stalled.discard(name)
+            case RecordMended():
+                for name in named(event, "nodes"):
+                    self._left(name)
+                self.aside -= named(event, "aside")
+            case NodeDraining(node=name):
+                self.leaving.add(name)
+            case NodeSetAside(node=name):
+                self.aside.add(name)
+            case NodeForgiven(node=name):
+                self.aside.discard(name)
+
+    def _left(self, name: str) -> None:
+        self.since.pop(name, None)
+        self.leaving.discard(name)
+        self.stalled.discard(name)
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether all the registrations stand under which it was assigned."""
+        return all(self.since.get(member.node) == member.registration for member in attempt.members)
+
+    def used(self, most: int) -> set[tuple[str, int]]:
+        """Names and registrations of those that get units, if there are any that nothing speaks against."""
+        out = self.leaving | self.aside | self.stalled
+        free = [(name, at) for name, at in self.since.items() if name not in out]
+        return set(sorted(free, key=lambda item: item[1])[:most])
+
+
+def named(event: RecordMended, kind: str) -> set[str]:
+    """What the keys of this ``kind`` are called that were put back."""
+    return {key.partition("/")[2] for key in event.keys if key.partition("/")[0] == kind}
+
+
+def told(unit: Unit) -> str:
+    """The unit in words."""
+    what = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.TRIAL: "trial on partition"}
+    return f"{unit.config} epoch {unit.epoch} {what[unit.phase]} {unit.partition}"

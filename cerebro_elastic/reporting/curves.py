@@ -1,0 +1,78 @@
+"""Learning curves as a table that any tool reads."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.files import as_its_folder
+from cerebro_elastic.reporting.markup import csv_value
+from cerebro_elastic.reporting.results import ConfigResult
+
+
+def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
+    """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric that
+    bears the name of a hyper-parameter comes as ``metric.<name>``; what was not logged is ``None``."""
+    hparams = sorted({name for row in rows for name in row.hparams})
+    metrics = sorted({name for row in rows for epoch in row.curve for name in epoch})
+    titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
+    return [
+        {
+            "config": row.config,
+            "epoch": number,
+            **{name: row.hparams.get(name) for name in hparams},
+            **{titles[name]: values.get(name) for name in metrics},
+        }
+        for row in sorted(rows, key=lambda row: row.config)
+        for number, values in enumerate(row.curve, start=row.behind + 1)
+    ]
+
+
+def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
+    """The ``records`` as a CSV file."""
+    with open(path, "w", newline="", encoding="utf-8", opener=as_its_folder) as file:
+        file.write(curves_text(rows))
+
+
+def curves_text(rows: Sequence[ConfigResult]) -> str:
+    """What that file holds."""
+    table = records(rows)
+    names = (
+        list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
+    )
+    return _csv(names, table)
+
+
+def leaderboard_text(rows: Sequence[ConfigResult], metric: str) -> str:
+    """The leaderboard as CSV: a row for each config, in this order; ``best`` is the best value of
+    ``metric``. A hyper-parameter that bears the name of another column comes as ``hparam.<name>``."""
+    table = [
+        {
+            "place": place,
+            "config": row.config,
+            "status": row.status.value,
+            "reason": row.reason,
+            "metric": metric,
+            "best": row.best,
+            "best_epoch": None if row.best_epoch is None else row.behind + row.best_epoch + 1,
+            "epochs": row.behind + len(row.curve),
+        }
+        for place, row in enumerate(rows, start=1)
+    ]
+    own = list(table[0]) if table else []
+    hparams = sorted({name for row in rows for name in row.hparams})
+    titles = {name: f"hparam.{name}" if name in own else name for name in hparams}
+    for line, row in zip(table, rows, strict=True):
+        line |= {titles[name]: row.hparams.get(name) for name in hparams}
+    return _csv([*own, *titles.values()], table)
+
+
+def _csv(names: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names)
+    writer.writerow({name: csv_value(name) for name in names})
+    writer.writerows({name: csv_value(value) for name, value in row.items()} for row in table)
+    return text.getvalue()

@@ -1,0 +1,137 @@
+"""The optimality gap of a run, while it goes on and when it has ended.
+
+    gap = forecast / bound - 1
+
+Both are seconds from the begin of the run's first visit, and lower bounds of an open shop
+(``openshop/bounds.py``): no node is done before it has done all that is its own, and no config before it
+has been everywhere.
+
+- The *bound* is that of a run in which nobody ever waits: to what a node, or a config, has spent in training
+  so far comes what it has left. Units that are done count as long as they took, where they were done; those
+  that are left as long as is expected (``core/history/estimates.py``), on the nodes where their partitions are at
+  home now. Of hops the bound knows nothing.
+- The *forecast* is that of the run as it stands: what a node or config has left comes after now, which is
+  the latest end of a visit, or, the attempt that it is in being part of it, after the begin of that.
+
+So the gap is the share of time that waiting, hops, trials, and attempts that were lost have cost and that
+cannot be made up any more. At the end the forecast is the makespan, and all seconds are measured.
+
+Who joins or is lost is in neither: the nodes that there are now have what is left to do, and what is done
+stays where it was done. What a loss does cost (the lost attempt, the wait for the lease) is in the gap. What
+the search may yet create or stop nobody knows: these are the configs that there are. Where partitions have
+replicas, or are fetched on demand, what is left is spread over all nodes by their speeds, which makes the
+bound a weaker one. Units of several nodes that are left count for the node that leads, and evaluations that
+are left do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cerebro_elastic.core.decisions.membership import used_nodes
+from cerebro_elastic.core.history.estimates import pace, unit_seconds
+from cerebro_elastic.core.model.state import Busy, State
+from cerebro_elastic.core.model.values import Attempt, Config, Plan, Status
+from cerebro_elastic.openshop.bounds import lower_bound
+from cerebro_elastic.openshop.instances import instance
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """When the run ends by the ``forecast``, and when it could at the earliest (``bound``): seconds from the
+    begin of its first visit."""
+
+    forecast: float
+    bound: float
+
+    @property
+    def share(self) -> float:
+        """By which part of the bound the run ends later than that."""
+        return self.forecast / self.bound - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left to do, in seconds: of each config on the node of each name; ``spread`` if it may as well
+    be done on any other."""
+
+    nodes: Sequence[str]
+    paces: Mapping[str, float]
+    configs: Mapping[str, Sequence[float]]
+    spread: bool
+
+
+def gap(state: State) -> Gap | None:
+    """The gap of a run in this state; ``None`` before its first visit, or while it has no nodes to go on with
+    that have all partitions."""
+    plan, spent = state.plan, state.spent
+    if plan is None or spent.began is None or not spent.nodes:
+        return None
+    left = _left(state, plan)
+    if left is None:
+        return None
+    training = sum(busy.seconds for busy in spent.nodes.values()) / spent.seconds
+    configs = {attempt.unit.config: attempt for attempt in state.underway()}
+    bound = max(
+        *(busy.seconds for busy in [*spent.nodes.values(), *spent.configs.values()]),
+        _end(left, _spent(spent.nodes), _spent(spent.configs), training),
+    )
+    forecast = max(
+        spent.elapsed,
+        _end(left, _free(state, left.nodes, state.attempts), _free(state, left.configs, configs), 1.0),
+    )
+    return Gap(max(forecast, bound), bound) if bound > 0 else None
+
+
+def _left(state: State, plan: Plan) -> _Left | None:
+    paces = {node.name: pace(state, node.name) for node in used_nodes(state, plan)}
+    live = [config for config in state.configs.values() if config.status is Status.LIVE]
+    homes = {j: [n for n in state.homes.get(j, ()) if n in paces] for j in range(plan.partitions)}
+    if live and not all(homes.values()):
+        return None
+    lead = {j: min(names, key=paces.__getitem__) for j, names in homes.items() if names}
+    return _Left(
+        nodes=list(paces),
+        paces=paces,
+        configs={config.id: _row(state, plan, config, lead, paces) for config in live},
+        spread=plan.on_demand or any(len(names) > 1 for names in homes.values()),
+    )
+
+
+def _row(
+    state: State, plan: Plan, config: Config, lead: Mapping[int, str], paces: Mapping[str, float]
+) -> list[float]:
+    """The config's seconds left on each node."""
+    seconds, later = unit_seconds(state, config.id), plan.epochs - config.epoch - 1
+    row = dict.fromkeys(paces, 0.0)
+    for j, name in lead.items():
+        row[name] += (later + (j not in config.visited)) * seconds * paces[name]
+    return list(row.values())
+
+
+def _spent(busy: Mapping[str, Busy]) -> dict[str, float]:
+    return {name: b.seconds for name, b in busy.items()}
+
+
+def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -> dict[str, float]:
+    """From when on each has what it has left to do: from now, or from the begin of its attempt (the end of
+    the last visit before that, or the run's begin)."""
+    began, now = state.spent.began or 0.0, state.spent.elapsed
+    since = {name: (attempt.since or began) - began for name, attempt in attempts.items()}
+    return {name: since.get(name, now) for name in names}
+
+
+def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], scale: float) -> float:
+    """The lower bound for ``scale`` times what is left, if nodes and configs are free from then on."""
+    if not left.configs:
+        return 0.0
+    ready = [nodes.get(name, 0.0) for name in left.nodes]
+    begun = [configs.get(name, 0.0) for name in left.configs]
+    rows = [[scale * seconds for seconds in row] for row in left.configs.values()]
+    if left.spread:
+        speeds = [1 / left.paces[name] for name in left.nodes]
+        work = sum(s * speed for row in rows for s, speed in zip(row, speeds, strict=True))
+        shared = (work + sum(r * s for r, s in zip(ready, speeds, strict=True))) / sum(speeds)
+        return max(shared, *(b + sum(row) for b, row in zip(begun, rows, strict=True)))
+    return lower_bound(instance(rows, node_ready=ready, config_ready=begun))

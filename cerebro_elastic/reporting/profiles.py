@@ -1,0 +1,97 @@
+"""What the trials of a run have told: how each choice does for each config on each kind of node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cerebro_elastic.core.decisions.strategies import chooses, estimates_of, refusals
+from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.model.values import Choice, Config, Plan
+from cerebro_elastic.reporting.tables import brief
+from cerebro_elastic.stories import short
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A choice for a config on a kind of node: ``seconds`` of a unit and ``bytes`` of a rank from its trial,
+    refined by ``units`` visits; ``refusal`` if it is not feasible, and then neither counts; ``used`` if it is
+    the fastest that is. All are ``None`` or 0 if it was not tried yet."""
+
+    config: str
+    hardware: str
+    choice: Choice
+    seconds: float | None = None
+    bytes: int = 0
+    units: int = 0
+    refusal: str | None = None
+    used: bool = False
+
+
+def trial_rows(state: State) -> list[TrialRow]:
+    """A row for each choice of the plan, for each config and kind of node that there were trials of."""
+    if state.plan is None or not chooses(state.plan):
+        return []
+    return [row for config in in_order(state.configs.values()) for row in _rows(state, state.plan, config)]
+
+
+def _rows(state: State, plan: Plan, config: Config) -> Iterator[TrialRow]:
+    estimates = estimates_of(config, state)
+    kinds = [e.hardware for e in estimates] + [f.hardware for f in config.failures]
+    for hardware in dict.fromkeys(kinds):
+        refused = refusals(config, hardware, state.trials, plan)
+        known = {e.choice: e for e in estimates if e.hardware == hardware}
+        feasible = [choice for choice in known if choice not in refused]
+        best = min(feasible, key=lambda choice: known[choice].seconds, default=None)
+        for choice in plan.choices:
+            yield _row(
+                config.id, hardware, choice, known.get(choice), refused.get(choice), used=choice == best
+            )
+
+
+def _row(
+    config: str, hardware: str, choice: Choice, known: Estimate | None, refusal: str | None, *, used: bool
+) -> TrialRow:
+    if refusal is not None or known is None:
+        return TrialRow(config, hardware, choice, refusal=refusal)
+    return TrialRow(config, hardware, choice, known.seconds, known.bytes, known.units, used=used)
+
+
+def trials_view(rows: Sequence[TrialRow]) -> RenderableType:
+    """For people: the choices of each config on each kind of node."""
+    width = max((len(row.choice.label) for row in rows), default=0)
+    parts: list[RenderableType] = []
+    for (config, hardware), choices in groupby(rows, key=lambda row: (row.config, row.hardware)):
+        parts += [f"{config} on {hardware}", _choices_table(choices, width)]
+    return Group(*parts)
+
+
+def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("  choice", min_width=width + 2, no_wrap=True)
+    for name in ("s/unit", "MB/rank", "units"):
+        table.add_column(name, justify="right", min_width=len(name), no_wrap=True)
+    table.add_column("", overflow="fold")
+    for row in rows:
+        table.add_row(
+            f"  {row.choice}",
+            "-" if row.seconds is None else f"{row.seconds:.3g}",
+            "-" if row.seconds is None else f"{row.bytes / 1e6:.0f}",
+            str(row.units),
+            _verdict(row),
+        )
+    return table
+
+
+def _verdict(row: TrialRow) -> Text:
+    if row.refusal is not None:
+        return Text(f"refused: {brief(short(row.refusal))}", "red")
+    if row.used:
+        return Text("fastest", "green")
+    return Text("" if row.seconds is not None else "untried", "dim")

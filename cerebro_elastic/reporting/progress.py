@@ -1,0 +1,244 @@
+"""What people see in the terminal while a run goes on."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.history.estimates import unit_seconds
+from cerebro_elastic.core.history.progress import units_left
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, Choice, Config, Plan, Status
+from cerebro_elastic.reporting.gap import gap
+from cerebro_elastic.reporting.results import Objective
+from cerebro_elastic.reporting.tables import (
+    STYLES,
+    brief,
+    bytes_text,
+    clock_text,
+    hparams_text,
+    time_text,
+    unit_text,
+)
+from cerebro_elastic.stories import short
+
+
+def progress_view(
+    state: State,
+    objective: Objective,
+    elapsed: float | None,
+    lines: int | None = None,
+    whence: Mapping[str, str] | None = None,
+    *,
+    verbose: bool = False,
+) -> RenderableType:
+    """Nodes with their units, configs with their progress, and how long it will take; in at most ``lines``
+    lines, if given, by leaving out what does not move. ``whence`` says on which node each config's last unit
+    was, as far as it is known. ``verbose`` adds the optimality gap."""
+    if state.plan is None:
+        return Text("waiting for the run to be opened")
+    waiting = waits(state, state.plan)
+    lacks = lacking(waiting)
+    room = None if lines is None else max(2, lines - 8 - len(lacks))
+    nodes = sorted(state.nodes, key=lambda name: (name not in state.attempts, name))
+    configs = sorted(state.configs.values(), key=lambda config: _calm(state, config))
+    shown_nodes = nodes[: None if room is None else max(1, room // 3)]
+    shown = configs[: None if room is None else room - len(shown_nodes)]
+    return Group(
+        *([_nodes_table(state, sorted(shown_nodes), whence or {})] if nodes else []),
+        *_left_out("nodes", ["busy" if n in state.attempts else "idle" for n in nodes[len(shown_nodes) :]]),
+        *([""] if nodes else []),
+        _configs_table(state, state.plan, objective, sorted(shown, key=lambda config: config.id), waiting),
+        *_left_out("configs", [_phase(state, config) for config in configs[len(shown) :]]),
+        *(Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in lacks),
+        "",
+        summary_line(state, objective, elapsed, verbose=verbose),
+    )
+
+
+def lacking(waiting: Mapping[str, Wait]) -> list[str]:
+    """What configs lack that cannot be trained on the nodes that there are."""
+    lacks = Counter(wait.lacks for wait in waiting.values() if wait.lacks is not None)
+    return [
+        f"{count} config{'s wait' if count > 1 else ' waits'} for nodes: {what}"
+        for what, count in lacks.items()
+    ]
+
+
+def _calm(state: State, config: Config) -> tuple[int, str]:
+    """Those that move first: in training, then waiting, then ended."""
+    phases = ("in training", "waiting")
+    phase = _phase(state, config)
+    return phases.index(phase) if phase in phases else len(phases), config.id
+
+
+def _left_out(what: str, doing: Iterable[str]) -> list[str]:
+    counts = Counter(doing)
+    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return [f"and {counts.total()} more {what}: {told}"] if counts else []
+
+
+def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
+    table = _plain_table("node", "unit", "state from")
+    table.add_column("home of partitions")  # gives way
+    for name in names:
+        attempt = state.attempts.get(name)
+        homes = " ".join(str(j) for j, names in state.homes.items() if name in names)
+        note = node_note(state, name)
+        told = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
+        told.stylize("yellow", len(homes))
+        idle = "starting" if state.nodes[name].starting else "idle"
+        doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else (idle, "")
+        table.add_row(name, doing, state_from, told)
+    return table
+
+
+def _attempt(attempt: Attempt) -> str:
+    how = "" if attempt.choice == Choice() else f" by {attempt.choice}"
+    return unit_text(attempt.unit) + how
+
+
+def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
+    """From where the attempt's state has come, and how large it is."""
+    if attempt.input is None:
+        return "new"
+    before = whence.get(attempt.unit.config)
+    if before == attempt.node:
+        return "here"
+    size = bytes_text(attempt.input.bytes)
+    return size if before is None else f"{before}, {size}"
+
+
+def node_note(state: State, name: str) -> str:
+    """What is out of the ordinary about a node, if anything is."""
+    node = state.nodes[name]
+    if node.stalled is not None:
+        return f"stalled since {time_text(node.stalled.since)}: {brief(short(node.stalled.why))}"
+    if node.drain is not None:
+        return "leaving"
+    return f"set aside: {brief(short(state.aside[name]))}" if name in state.aside else ""
+
+
+def _configs_table(
+    state: State,
+    plan: Plan,
+    objective: Objective,
+    configs: Sequence[Config],
+    waiting: Mapping[str, Wait],
+) -> Table:
+    """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
+    table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
+    table.add_column("hyper-parameters")  # the only one that gives way
+    total = plan.epochs * (plan.partitions + plan.evaluations)
+    best = best_so_far(state, objective)
+    lead = _leader(best, objective) if best else None
+    for config in configs:
+        done = total - units_left(config, plan) if config.status is Status.LIVE else total
+        value = config.metrics.get(objective.metric)
+        behind = "" if lead is None or config.id not in best else f"{abs(best[config.id] - best[lead]):.4f}"
+        table.add_row(
+            config.id,
+            ProgressBar(total=total, completed=done, width=12),
+            f"{min(config.epoch + 1, plan.epochs)}/{plan.epochs}",
+            "-" if value is None else f"{value:.4f}",
+            "best" if config.id == lead else behind,
+            Text(_doing(state, config, waiting), STYLES[config.status]),
+            Text(hparams_text(config.hparams), no_wrap=True, overflow="ellipsis"),
+        )
+    return table
+
+
+def _plain_table(*columns: str) -> Table:
+    """Columns of a fixed width."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def best_so_far(state: State, objective: Objective) -> dict[str, float]:
+    """Each config's best value of the objective at the end of an epoch; without those that have none."""
+    pick = max if objective.mode == "max" else min
+    found = {}
+    for config, points in state.curves.items():
+        values = [point.metrics.get(objective.metric, math.nan) for point in points if point.ends]
+        if known := [value for value in values if not math.isnan(value)]:
+            found[config] = pick(known)
+    return found
+
+
+def leading(state: State, objective: Objective) -> tuple[str, float] | None:
+    """The config with the best value of the objective so far, and that value."""
+    best = best_so_far(state, objective)
+    if not best:
+        return None
+    lead = _leader(best, objective)
+    return lead, best[lead]
+
+
+def _leader(best: Mapping[str, float], objective: Objective) -> str:
+    """The config with the best value of all."""
+    sign = -1.0 if objective.mode == "max" else 1.0
+    return min(best, key=lambda config: (sign * best[config], config))
+
+
+def summary_line(
+    state: State, objective: Objective | None, elapsed: float | None, *, verbose: bool = False
+) -> str:
+    """Units done, the time that the rest will take, if ``verbose`` by how much the run is behind the best
+    schedule, and, if there is an ``objective``, the best so far."""
+    assert state.plan is not None
+    plan = state.plan
+    total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
+    left = sum(units_left(config, plan) for config in state.configs.values())
+    nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
+    told = [f"{total - left}/{total} units", nodes]
+    if elapsed is not None:
+        told.append(f"{clock_text(elapsed)} gone")
+    if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
+        told.append(f"{', '.join(stalled)} stalled")
+    eta = _eta(state, plan)
+    if eta is not None and left:
+        told.append(f"about {clock_text(eta)} to go")
+    if verbose and (behind := gap(state)):
+        told.append(f"optimality gap {behind.share:.1%}")
+    if objective is not None and (best := leading(state, objective)):
+        told.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
+    return ", ".join(told)
+
+
+def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:
+    attempt = state.running(config.id)
+    if attempt:
+        doing = f"saved by {attempt.node}" if attempt.trained else f"on {attempt.node}"
+        return f"{doing}, stalled" if stands_still(state, attempt) else doing
+    wait = waiting.get(config.id, Wait())
+    return f"waits for {' '.join(wait.nodes)}" if wait.nodes else _phase(state, config)
+
+
+def stands_still(state: State, attempt: Attempt) -> bool:
+    """Whether a node of the attempt is stalled."""
+    nodes = (state.nodes.get(name) for name in attempt.nodes)
+    return any(node is not None and node.stalled is not None for node in nodes)
+
+
+def _phase(state: State, config: Config) -> str:
+    if config.status is not Status.LIVE:
+        return config.status.value
+    return "in training" if state.running(config.id) else "waiting"
+
+
+def _eta(state: State, plan: Plan) -> float | None:
+    """Seconds, once a unit has been timed: no less than the configs' work over the nodes, nor than the
+    longest config. Nobody knows while a unit stands still."""
+    if not state.nodes or not state.timings or any(stands_still(state, a) for a in state.underway()):
+        return None
+    work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]
+    return max(sum(work) / len(state.nodes), max(work, default=0.0))

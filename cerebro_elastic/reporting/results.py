@@ -1,0 +1,136 @@
+"""A run's results, read from its history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitCommitted
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import CheckpointRef, Config, HParams, Node, Plan, Status, Visit
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ConfigResult:
+    """What became of one config.
+
+    ``curve`` has the metrics of each full epoch behind the ``behind`` ones that its parent did;
+    ``best_epoch`` is the place in it with the best value of the objective (``None`` if it was never logged),
+    ``best`` that value and ``best_checkpoint`` the state at its end; ``checkpoint`` is the last state;
+    ``visits`` are in the order in which they were committed.
+    """
+
+    config: str
+    hparams: HParams
+    status: Status
+    reason: str
+    curve: Sequence[Mapping[str, float]]
+    visits: Sequence[Visit]
+    best_epoch: int | None = None
+    best: float | None = None
+    checkpoint: CheckpointRef | None = None
+    best_checkpoint: CheckpointRef | None = None
+    behind: int = 0
+
+    def __repr__(self) -> str:
+        hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())
+        at = self.behind + (self.best_epoch or 0) + 1
+        best = "" if self.best_epoch is None else f", best {self.best:.4g} in epoch {at}"
+        return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
+
+
+class Objective(Protocol):
+    """What the best is judged by."""
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def mode(self) -> str: ...
+
+
+def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
+    """The state after ``events``, and each config's visits."""
+    state = State()
+    visits: dict[str, list[Visit]] = {}
+    for event in events:
+        state = fold(state, event)
+        match event:
+            case StateRead(visits=known):
+                visits = {}
+                for visit in known:
+                    visits.setdefault(visit.unit.config, []).append(visit)
+            case UnitCommitted(visit=visit):
+                visits.setdefault(visit.unit.config, []).append(visit)
+    return state, visits
+
+
+def nodes_of(events: Sequence[Event]) -> dict[str, Node]:
+    """Every node that ever took part, as it registered last."""
+    found: dict[str, Node] = {}
+    for event in events:
+        match event:
+            case NodeJoined(node=node):
+                found[node.name] = node
+            case StateRead(state=state):
+                found |= state.nodes
+    return dict(sorted(found.items()))
+
+
+def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tuple[Config, CheckpointRef]]:
+    """The config as it stood at the end of each full epoch, with its checkpoint."""
+    ends = []
+    at = born(config)
+    for visit in visits:
+        before, at = at, advance(at, visit, plan)
+        if at.epoch > before.epoch:
+            ends.append((at, visit.output))
+    return ends
+
+
+def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigResult]:
+    """All configs, the best first by the best value of ``metric`` over their epochs; those without
+    any value last, in the order of their ids."""
+    state, visits = gather(events)
+    if state.plan is None:
+        return []
+    configs = state.configs.values()
+    rows = [config_result(each, visits.get(each.id, ()), state.plan, metric, mode) for each in configs]
+    sign = -1.0 if mode == "max" else 1.0
+    return sorted(rows, key=lambda row: (row.best is None, sign * (row.best or 0.0), row.config))
+
+
+def config_result(
+    config: Config, visits: Sequence[Visit], plan: Plan, metric: str, mode: str
+) -> ConfigResult:
+    """What became of a config that made these visits."""
+    ends = epoch_ends(config, visits, plan)
+    curve = [end.metrics for end, _ in ends]
+    best = best_epoch([metrics.get(metric) for metrics in curve], mode)
+    return ConfigResult(
+        config=config.id,
+        hparams=config.hparams,
+        status=config.status,
+        reason=config.reason,
+        curve=curve,
+        visits=visits,
+        best_epoch=best,
+        best=None if best is None else curve[best][metric],
+        checkpoint=config.head,
+        best_checkpoint=None if best is None else ends[best][1],
+        behind=born(config).epoch,
+    )
+
+
+def best_epoch(values: Sequence[float | None], mode: str) -> int | None:
+    """Index of the best value (the first of equals); NaN and missing values never are."""
+    known = [i for i, value in enumerate(values) if value is not None and not math.isnan(value)]
+    if not known:
+        return None
+    sign = -1.0 if mode == "max" else 1.0
+    return min(known, key=lambda i: (sign * (values[i] or 0.0), i))

@@ -1,0 +1,118 @@
+"""What people see in the terminal at a run's end: the leaderboard; and how values are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from textwrap import shorten
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from cerebro_elastic.core.model.values import Phase, Status, Unit
+from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.words import one_line
+
+_BARS = "▁▂▃▄▅▆▇█"
+_PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.TRIAL: "trial on"}
+STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
+
+
+def hparams_text(hparams: Mapping[str, Any]) -> str:
+    """``lr=0.01 width=64``."""
+    return one_line(
+        " ".join(
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in hparams.items()
+        )
+    )
+
+
+def brief(text: str, most: int = 200) -> str:
+    """Somebody else's message on one line of at most ``most`` characters."""
+    return shorten(text, most, placeholder=" ...")
+
+
+def sparkline(values: Sequence[float], width: int = 12) -> str:
+    """A curve in at most ``width`` characters; a longer one has means of neighbouring values. What is
+    not finite leaves a gap."""
+    means = [_mean(part) for part in _slices(values, width)]
+    finite = [mean for mean in means if mean is not None]
+    if not finite:
+        return ""
+    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    return "".join(
+        " " if mean is None else _BARS[round((mean - low) / span * (len(_BARS) - 1))] for mean in means
+    )
+
+
+def _slices(values: Sequence[float], most: int) -> list[Sequence[float]]:
+    """``values`` in at most ``most`` parts whose lengths differ by one at most."""
+    count = min(len(values), most)
+    ends = [i * len(values) // count for i in range(count + 1)] if count else []
+    return [values[start:end] for start, end in pairwise(ends)]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else None
+
+
+def leaderboard_table(rows: Sequence[ConfigResult], metric: str, most: int = 20) -> Table:
+    """The best ``most`` configs, the best first."""
+    shown = f", the best {most} of {len(rows)} configs" if len(rows) > most else ""
+    table = Table(
+        title=f"\nLeaderboard by {metric}{shown}", title_justify="left", box=None, padding=(0, 2, 0, 0)
+    )
+    table.add_column("#", justify="right")
+    table.add_column("config", no_wrap=True)
+    table.add_column("hyper-parameters")
+    table.add_column(metric, justify="right")
+    table.add_column("epoch", justify="right", no_wrap=True)
+    table.add_column("curve", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for place, row in enumerate(rows[:most], start=1):
+        curve = [metrics[metric] for metrics in row.curve if metric in metrics]
+        table.add_row(
+            str(place),
+            row.config,
+            hparams_text(row.hparams),
+            "-" if row.best is None else f"{row.best:.4f}",
+            "-" if row.best_epoch is None else f"{row.behind + row.best_epoch + 1}/{_epochs(row)}",
+            sparkline(curve),
+            Text(row.status.value, STYLES[row.status]),
+        )
+    return table
+
+
+def _epochs(row: ConfigResult) -> int:
+    return row.behind + len(row.curve)
+
+
+def unit_text(unit: Unit) -> str:
+    """``c0001 epoch 2 partition 3``: epochs count from 1."""
+    return f"{unit.config} epoch {unit.epoch + 1} {_PHASES[unit.phase]} {unit.partition}"
+
+
+def clock_text(seconds: float) -> str:
+    """``1:02:03`` or ``2:03``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def time_text(wall: float) -> str:
+    """A moment of wall-clock time as people here read it: ``14:03:59``."""
+    return datetime.fromtimestamp(wall).astimezone().strftime("%H:%M:%S")
+
+
+def bytes_text(count: float) -> str:
+    """``81.5 KB``: powers of a thousand, three digits."""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB" if count < 999.5 else f"{count / 1000:.4g} EB"

@@ -1,0 +1,67 @@
+"""How a run stands now: from its store if it is live, else from its history."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import RecordHead, Spec
+from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.runs.attach import known_spec, store_of, with_key
+from cerebro_elastic.runs.folder import RunFolder, find_run
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import read_head, read_journal
+from cerebro_elastic.store.ledger.ledger import Ledger
+
+_PATIENCE = 2.0
+
+
+def status(
+    run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
+) -> tuple[Spec, State, bool]:
+    """The run's spec, its state, and whether it is live. With ``store`` a run on a shared etcd can be
+    asked from any machine."""
+    if store is not None:
+        return _from_store(with_key(store, str(run), home), str(run))
+    folder = find_run(run, Path(home) if home is not None else None)
+    if folder.endpoint.exists():
+        settings = replace(store_of(folder), patience=_PATIENCE)
+        try:
+            return _from_store(settings, folder.read_spec().plan.run)
+        except StoreUnavailable:
+            if folder.is_locked():
+                raise
+            # Whoever took part here was killed.
+    return _from_history(folder)
+
+
+def head_now(
+    run: str | Path, state: State, *, home: str | Path | None = None, store: StoreSettings | None = None
+) -> RecordHead | None:
+    """Where the record on this machine ends; with ``store``, where that of whoever leads did when it last
+    gave out a unit that is still under way. ``None`` if that is not known."""
+    if store is None:
+        folder = find_run(run, Path(home) if home is not None else None)
+        return read_head(folder.history)
+    noted = [attempt.record for attempt in state.underway() if attempt.record is not None]
+    return max(noted, key=lambda head: head.revision, default=None)
+
+
+def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
+    state = State()
+    for event in read_journal(folder.history):
+        state = fold(state, event)
+    # Whoever ended in a hurry is still in the record.
+    return folder.read_spec(), replace(state, nodes={}, attempts={}, leader=None), False
+
+
+def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:
+    with closing(EtcdStore(settings)) as store:
+        ledger = Ledger(store, run, settings.run_key)
+        spec = known_spec(ledger, settings)
+        state = ledger.state()
+        return spec, state, state.outcome is None

@@ -1,0 +1,231 @@
+"""Whether units of a config do what one ordinary fit does, bit by bit: tried on a few batches.
+
+Each unit, and the ordinary fit, is done by a child of its own, which begins as this process is: with the
+user's modules imported and nothing else done. So state that is kept in the process, and not in the config, is
+as absent after a hop as it is on another node.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from operator import le
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.runs.exactness.differences import (
+    Moment,
+    differences,
+    is_chance,
+    kind_of,
+    names_text,
+    steady,
+    story,
+    story_of_chance,
+)
+from cerebro_elastic.runs.exactness.forked import ChildDied, in_fork
+from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
+from cerebro_elastic.stories import told
+from cerebro_elastic.training import feed
+from cerebro_elastic.training.fingerprint import fingerprints
+from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob
+
+
+@dataclass
+class _Training:
+    """What was seen of a training: its ``moments``, then as moments its ``logged`` rows and epochs'
+    ``metrics``. Or the error with which it ended."""
+
+    moments: list[Moment] = field(default_factory=list)
+    logged: list[Moment] = field(default_factory=list)
+    metrics: list[Moment] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def all(self) -> list[Moment]:
+        return [*self.moments, *self.logged, *self.metrics]
+
+
+def check_exactness(
+    task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float
+) -> Exactness:
+    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare. The user's files
+    are below ``root``; states lie in ``folder`` meanwhile. It takes ``seconds`` at most."""
+    began = time.monotonic()
+    if not isinstance(task, SupportsCheck):
+        return Exactness(
+            Outcome.UNKNOWN, f"a {type(task).__name__} has no ordinary_fit to compare units with"
+        )
+    importlib.import_module("torch._dynamo")  # the first optimizer imports it, for seconds: each child would
+    with TemporaryDirectory(dir=folder) as states:
+        trainer = _Trainer(task, task, jobs, root, states, began + seconds)
+        try:
+            found = _compared(trainer)
+        except ChildDied as died:
+            found = Exactness(Outcome.UNKNOWN, f"it could not be checked: {died}")
+    return replace(found, seconds=time.monotonic() - began)
+
+
+def _compared(trainer: _Trainer) -> Exactness:
+    ordinary, units = trainer.ordinary(), trainer.units()
+    if ordinary.error and units.error:
+        return Exactness(Outcome.FAILED, units.error)
+    if ordinary.error:
+        return Exactness(Outcome.UNKNOWN, f"units can train it, and an ordinary fit cannot: {ordinary.error}")
+    if units.error:
+        return Exactness(Outcome.REFUSED, units.error)
+    seen = Exactness(
+        Outcome.EQUAL,
+        compared=_counts(units.all),
+        logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
+    )
+    found = differences(ordinary.all, units.all)
+    if not found:
+        return seen
+    again = differences(ordinary.all, trainer.ordinary().all)
+    again += differences(units.all, trainer.units().all)
+    varying = list(dict.fromkeys(difference.name for difference in again))
+    if is_chance(varying):
+        return replace(seen, outcome=Outcome.NOT_DETERMINISTIC, story=story_of_chance(varying))
+    if rest := steady(found, varying):
+        return replace(seen, outcome=Outcome.DIFFERS, story=story(rest))
+    text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
+    return replace(seen, outcome=Outcome.VARIES, story=text)
+
+
+class _Trainer:
+    """Trains ``jobs`` in children until the ``deadline``; states go through checkpoints in ``folder``."""
+
+    def __init__(
+        self,
+        task: Task,
+        checks: SupportsCheck,
+        jobs: Sequence[UnitJob],
+        root: Path,
+        folder: str,
+        deadline: float,
+    ) -> None:
+        self._task = task
+        self._checks = checks
+        self._jobs = jobs
+        self._root = root
+        self._folder = folder
+        self._deadline = deadline
+        self._saved = 0
+
+    def ordinary(self) -> _Training:
+        """One ordinary fit."""
+
+        def fit() -> dict[str, Any]:
+            witness = _Witness(0, self._jobs[0])
+            jobs = [replace(job, beat=witness.beat) for job in self._jobs]
+            done = self._checks.ordinary_fit(jobs, witness)
+            witness.note(done.log, done.metrics)
+            return asdict(witness.training)
+
+        return _training(self._in_child(fit))
+
+    def units(self) -> _Training:
+        """Unit by unit, each in a process of its own; one of them in two parts, if the task can be left."""
+        all_units, head = _Training(), None
+        split = self._split()
+        for number, job in enumerate(self._jobs):
+            skip, stops = 0, [1, None] if number == split else [None]
+            for parts, stop in enumerate(stops):
+                part = replace(job, skip=skip, stop=partial(le, stop) if stop else job.stop)
+                answer = self._in_child(partial(self._part, number, part, parts, head))
+                each = _training(answer)
+                if each.error is not None:
+                    return each
+                all_units.moments += each.moments
+                all_units.logged += each.logged
+                skip, head = stop or 0, CheckpointRef(**answer["head"])
+            all_units.metrics += each.metrics
+            if answer["done"]:
+                break
+        return all_units
+
+    def _split(self) -> int | None:
+        """The number of a unit behind the first that has more than one batch."""
+        numbers = (n for n, job in enumerate(self._jobs) if n and feed.unit_batches(job) > 1)
+        return next(numbers, None) if self._task.splits else None
+
+    def _part(self, number: int, job: UnitJob, parts: int, head: CheckpointRef | None) -> dict[str, Any]:
+        witness = _Witness(number, job, parts)
+        state = checkpoint.load(head) if head is not None else None
+        with self._checks.observed(witness):
+            done = self._task.train(replace(job, state=state, beat=witness.beat))
+        saved = checkpoint.save(done.state, f"{self._folder}/{self._saved}")
+        witness.note(done.log, [done.metrics] if job.last and done.whole else [])
+        return {**asdict(witness.training), "head": asdict(saved), "done": done.done}
+
+    def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        self._saved += 1
+        return in_fork(partial(_caught, work, self._root), max(0.0, self._deadline - time.monotonic()))
+
+
+class _Witness:
+    """Notes what is seen of a training; of an ordinary fit, places are of no interest."""
+
+    def __init__(self, number: int, job: UnitJob, parts: int = 0) -> None:
+        self.training = _Training()
+        self._job = job
+        self._hops, self._parts = number, parts
+        self._batches = feed.unit_batches(job)
+        self._batch = job.skip
+
+    def beat(self) -> None:
+        """The next batch is taken."""
+        self._batch += 1
+
+    def __call__(self, when: str, values: Mapping[str, Any]) -> None:
+        unit = self._job.unit
+        place = f"unit {self._hops + 1} (epoch {unit.epoch}, partition {unit.partition})"
+        if batch := min(self._batch, self._batches):
+            place = f"batch {batch} of {place}"
+        self.training.moments.append(self._moment(when, f"{when} {place}", fingerprints(values)))
+
+    def note(self, rows: Iterable[MetricRow], metrics: Iterable[Mapping[str, float]]) -> None:
+        """What the training has logged."""
+        epoch = self._job.unit.epoch
+        for row in rows:
+            place = f"in the row of step {row.get('step')} of epoch {row.get('epoch')}"
+            self.training.logged.append(self._moment("logged", place, _texts("logged", row)))
+        for means in metrics:
+            place = f"at the end of epoch {epoch}"
+            self.training.metrics.append(self._moment("metric", place, _texts("metric", means)))
+
+    def _moment(self, when: str, place: str, values: Mapping[str, str]) -> Moment:
+        return Moment(when, place, self._hops, self._parts, values)
+
+
+def _texts(kind: str, row: Mapping[str, float]) -> dict[str, str]:
+    return {f"{kind} {name}": repr(value) for name, value in row.items()}
+
+
+def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
+    """In the child: users' code may raise anything."""
+    try:
+        return work()
+    except (Exception, SystemExit) as error:
+        return {"error": told(error, root)}
+
+
+def _training(answer: Mapping[str, Any]) -> _Training:
+    if answer["error"] is not None:
+        return _Training(error=answer["error"])
+    moments = {each: [Moment(**m) for m in answer[each]] for each in ("moments", "logged", "metrics")}
+    return _Training(moments["moments"], moments["logged"], moments["metrics"])
+
+
+def _counts(moments: Iterable[Moment]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in (name for moment in moments for name in moment.values):
+        counts[kind_of(name)] = counts.get(kind_of(name), 0) + 1
+    return counts

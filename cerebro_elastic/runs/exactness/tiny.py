@@ -1,0 +1,118 @@
+"""A recipe made tiny, to try it in seconds: a few of its configs, and a few batches of its own data."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cerebro_elastic.core.model.values import HParams, Unit
+from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import Place, locate, open_read, translated
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.training.task import UnitJob
+from cerebro_elastic.training.unit_runner import loader_settings
+
+Columns: TypeAlias = dict[str, NDArray[np.generic]]
+
+
+def one_of_each_shape(points: Sequence[HParams], most: int) -> list[HParams]:
+    """At most ``most`` of the ``points``: the first, and those that between them have all values that may
+    make another model: a name, a flag or a structure rather than a whole number, and no fraction."""
+    chosen = list(points[:1])
+    rest = list(points[1:])
+    while rest and len(chosen) < most:
+        known = {pair for point in chosen for pair in _pairs(point)}
+        best = max(rest, key=lambda point: _worth(point, known))
+        if _worth(best, known) == (0, 0):
+            break
+        chosen.append(best)
+        rest.remove(best)
+    return chosen
+
+
+def _pairs(point: HParams) -> dict[tuple[str, str], bool]:
+    """Names with values that may make another model, and whether they surely are choices."""
+    return {
+        (name, repr(value)): not isinstance(value, int) or isinstance(value, bool)
+        for name, value in point.items()
+        if not isinstance(value, float)
+    }
+
+
+def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int]:
+    new = [is_choice for pair, is_choice in _pairs(point).items() if pair not in known]
+    return sum(new), len(new) - sum(new)
+
+
+def tiny_jobs(recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
+    """The units of two epochs over two partitions of at most so many ``batches``, and as many to validate on:
+    the first rows of those at ``url``. Raises ``DataError``."""
+    size = int(point.get("batch_size", recipe.data.batch_size))
+    with translated(DataError, f"cannot read the dataset {url}"):
+        train, valid = _partitions(read_manifest(url), locate(url), size, batches)
+    orders = (range(len(train)), range(len(train))[::-1])
+    loader = replace(loader_settings(recipe), workers=0)
+    return [
+        UnitJob(
+            unit=Unit("c0000", epoch, index),
+            hparams=point,
+            seed=recipe.seed,
+            epochs=len(orders),
+            visited=tuple(order[:place]),
+            rows=tuple(partition.rows for partition in train),
+            partition=train[index],
+            validation=valid if place + 1 == len(train) and recipe.validation == "epoch" else (),
+            loader=loader,
+            state=None,
+        )
+        for epoch, order in enumerate(orders)
+        for place, index in enumerate(order)
+    ]
+
+
+def _partitions(
+    manifest: Manifest, root: Place, size: int, batches: int
+) -> tuple[list[Partition], list[Partition]]:
+    def first(files: PartitionFiles, rows: int) -> Columns:
+        names = (column.name for column in manifest.columns)
+        return {name: _first_rows(root / f.path, rows) for name, f in zip(names, files.files, strict=True)}
+
+    def part(index: int, files: PartitionFiles) -> Partition:
+        rows = _rows(files.rows, size, batches)
+        return Partition(index, rows, first(files, rows))
+
+    valid = [part(0, files) for files in manifest.valid[:1]]
+    if len(manifest.train) > 1:
+        return [part(index, files) for index, files in enumerate(manifest.train[:2])], valid
+    (only,) = manifest.train
+    rows = _rows(-(-only.rows // 2), size, batches)
+    columns = first(only, min(2 * rows, only.rows))
+    return [_slice(columns, 0, rows), *([_slice(columns, rows, 2 * rows)] if only.rows > rows else [])], valid
+
+
+def _rows(rows: int, size: int, batches: int) -> int:
+    """Of so many ``rows``. The last batch is as short as the last of all is: a shorter one may be what a
+    model cannot be trained with."""
+    return rows if rows <= batches * size else (batches - 1) * size + (rows % size or size)
+
+
+def _slice(columns: Columns, start: int, stop: int) -> Partition:
+    part = {name: column[start:stop] for name, column in columns.items()}
+    return Partition(int(start > 0), len(next(iter(part.values()))), part)
+
+
+def _first_rows(place: Place, rows: int) -> NDArray[np.generic]:
+    """Of a column's ``.npy`` file, of which no more is read."""
+    with open_read(place) as raw, io.BufferedReader(raw) as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        count = rows * math.prod(shape[1:])
+        return np.frombuffer(file.read(count * dtype.itemsize), dtype).reshape(rows, *shape[1:])

@@ -1,0 +1,225 @@
+"""Whether all that a run has on record says the same: its spec, its history, its data, its checkpoints, and
+the rows that its tasks logged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any
+
+from cerebro_elastic.core.invariants import Violation
+from cerebro_elastic.core.invariants.trace import told
+from cerebro_elastic.core.model.events import (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    Event,
+    LeaderChanged,
+    Placed,
+    RunEnded,
+    RunOpened,
+    StateRead,
+    TrialDone,
+    UnitAssigned,
+    UnitCommitted,
+)
+from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
+from cerebro_elastic.core.model.values import Basis, Phase, Plan, Spec, Visit
+from cerebro_elastic.data.batches import batch_count
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.files import content, locate
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.parallelism import AUTO
+from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.runs.start.prepare_run import plan_of
+from cerebro_elastic.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What people should know of a record, and what breaks nothing."""
+
+    story: str
+
+
+def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:
+    """The spec with the history and with itself: the plan follows from the recipe, and whoever led has led by
+    this very spec."""
+    for plan in _plans(events):
+        yield from _differ("spec", "the plan in the spec and the one in the history", spec.plan, plan)
+    follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
+    if recipe.parallelism == AUTO:  # what was installed then
+        follows = replace(follows, choices=spec.plan.choices)
+    if recipe.progress is None:  # what was the default then
+        follows = replace(follows, progress=spec.plan.progress)
+    yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
+    written_out = recipe.search.start is not None or recipe.search.known
+    digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()
+    if not written_out and spec.recipe_digest not in ("", digest):
+        yield Violation("spec", f"its recipe has digest {digest}, it was given with {spec.recipe_digest}")
+    leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
+    if not leaders:
+        yield Note("the record does not say by which spec its leaders led: it is of an earlier version")
+        return
+    ours = basis_of(spec)
+    codes = {event.basis.code for event in leaders if event.basis is not None}
+    if ours.code not in codes:
+        yield Violation("spec", "the users' code in the spec is not that by which anybody led the run")
+    for event in leaders:
+        assert event.basis is not None
+        if replace(event.basis, code=ours.code) != ours:
+            yield Violation(
+                "spec",
+                f"{event.leader} led by {_of(event.basis)} at revision {event.revision}, not {_of(ours)}",
+            )
+
+
+def course_agrees(events: Sequence[Event]) -> Iterator[Violation | Note]:
+    """The history with itself, where the machine that folds it takes it as it comes: nothing is trained or
+    decided after the run's end, and a state that was read afresh has the visits that are on record before it.
+    (It has others if the store was restored, and others have gone on meanwhile.)"""
+    visits: dict[str, Visit] = {}
+    ended = False
+    for number, event in enumerate(events, start=1):
+        match event:
+            case StateRead(state=state, visits=read):
+                others = {_key(visit): visit for visit in read}
+                lost = sum(others.get(key) != visit for key, visit in visits.items())
+                if number > 1:
+                    yield Note(
+                        f"line {number}: the state was read afresh, for the store had forgotten its history "
+                        f"or was restored; {counted(lost, 'visit')} of before not in it"
+                    )
+                visits, ended = others, state.outcome is not None
+            case UnitCommitted(visit=visit):
+                visits[_key(visit)] = visit
+        if ended and isinstance(event, _OVER):
+            yield Violation("history", f"line {number}: {type(event).__name__} comes after the run's end")
+        ended = ended or isinstance(event, RunEnded)
+
+
+_OVER = (ConfigCreated, ConfigEnded, ConfigResumed, UnitAssigned, UnitCommitted, TrialDone, Placed, RunEnded)
+"""What no run does that has ended. (Nodes leave then, and give back what they have.)"""
+
+
+def _key(visit: Visit) -> str:
+    return f"{visit.unit.config} {visit.unit.epoch} {visit.k}"
+
+
+def data_agree(
+    spec: Spec, recipe: Recipe, manifest: Manifest | None, events: Sequence[Event]
+) -> Iterator[Violation | Note]:
+    """The visits with the dataset: how many samples and batches there are in a partition."""
+    if manifest is None or manifest.digest != spec.data_digest:
+        why = "are not in reach" if manifest is None else "are others now"
+        yield Note(f"the data at {spec.data} {why}: what visits say of samples and batches was not compared")
+        return
+    state, visits = gather(events)
+    plan, found = spec.plan, (len(manifest.train), len(manifest.valid) if spec.plan.evaluations else 0)
+    if found != (plan.partitions, plan.evaluations):
+        yield Violation("data", f"they have {found[0]} and {found[1]} partitions, the plan says {plan}")
+        return
+    for visit in chain.from_iterable(visits.values()):
+        unit = visit.unit
+        parts = manifest.valid if unit.phase is Phase.EVALUATE else manifest.train
+        rows = parts[unit.partition].rows
+        size = state.configs[unit.config].hparams.get("batch_size", recipe.data.batch_size)
+        done = visit.skip + visit.batches
+        samples = min(rows, done * size) - min(rows, visit.skip * size)
+        batches = batch_count(rows, size) - visit.skip if visit.whole else visit.batches
+        if (visit.samples, visit.batches) != (samples, batches):
+            yield Violation(
+                "data",
+                f"{told(unit)} says that it had {visit.samples} samples in {visit.batches} batches; of the "
+                f"partition's {rows} rows these are {samples} in {batches}",
+            )
+
+
+def rows_agree(events: Sequence[Event]) -> Iterator[Violation | Note]:
+    """The rows that tasks logged with the visits that name them."""
+    unknown = 0
+    for visit in chain.from_iterable(gather(events)[1].values()):
+        if visit.log is None or not visit.log_digest:
+            unknown += visit.log is not None
+            continue
+        try:
+            found = content(locate(visit.log)).sha256
+        except (CerebroError, OSError) as error:
+            yield Violation("rows", f"{told(visit.unit)}: its rows cannot be read: {error}")
+            continue
+        if found != visit.log_digest:
+            yield Violation(
+                "rows",
+                f"{told(visit.unit)}: {visit.log} has sha256 {found}, it was committed with "
+                f"{visit.log_digest}",
+            )
+    if unknown:
+        yield Note(f"{counted(unknown, 'file')} of logged rows cannot be checked: of an earlier version")
+
+
+def origins_agree(
+    spec: Spec, events: Sequence[Event], origins: Mapping[str, Origin | None]
+) -> Iterator[Violation | Note]:
+    """What the checkpoints at rest say of where they come from, by their names below the folder of all, with
+    the visits that wrote them. Those whose assignments bear a head all say something."""
+    state, visits = gather(events)
+    assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
+    silent = made_again = 0
+    prefix = f"{spec.storage}/checkpoints/"
+    basis = basis_of(spec)
+    known = {basis.code, *_codes(events)}
+    for visit in chain.from_iterable(visits.values()):
+        name = visit.output.url.removeprefix(prefix)
+        if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
+            yield Violation("checkpoints", f"{visit.output.url} of {told(visit.unit)} is not in {prefix}")
+        if visit.unit.phase is Phase.EVALUATE or name not in origins:
+            continue
+        origin = origins[name]
+        if origin is None:
+            silent += 1
+            if visit.attempt in assigned:
+                yield Violation("checkpoints", f"{visit.output.url} does not say where it comes from")
+            continue
+        made_again += visit.attempt in assigned and origin.record is None
+        hparams = state.configs[visit.unit.config].hparams
+        expected = origin_of(replace(basis, code=origin.basis.code), hparams, visit, origin.record)
+        if origin.basis.code not in known:
+            yield Violation("checkpoints", f"{visit.output.url} was made by code that is not on record")
+        what = f"what {visit.output.url} says of {told(visit.unit)} and what is on record"
+        yield from _differ("checkpoints", what, origin, expected)
+    if silent:
+        what = counted(silent, "checkpoint")
+        yield Note(f"{what} without a word of where it comes from, as earlier versions wrote them")
+    if made_again:
+        yield Note(
+            f"{counted(made_again, 'checkpoint')} made again after damage, without a head of the record in it"
+        )
+
+
+def _codes(events: Sequence[Event]) -> set[str]:
+    return {e.basis.code for e in events if isinstance(e, LeaderChanged) and e.basis is not None}
+
+
+def _plans(events: Sequence[Event]) -> Iterator[Plan]:
+    for event in events:
+        match event:
+            case RunOpened(plan=plan):
+                yield plan
+            case StateRead(state=state) if state.plan is not None:
+                yield state.plan
+
+
+def _of(basis: Basis) -> str:
+    return f"the spec {basis.spec[:16]} of run {basis.run!r}"
+
+
+def _differ(invariant: str, what: str, one: Any, other: Any) -> Iterator[Violation]:
+    """The fields of two values of a kind that differ."""
+    for field in fields(one):
+        ours, theirs = getattr(one, field.name), getattr(other, field.name)
+        if ours != theirs and repr(ours) != repr(theirs):  # NaN is NaN
+            yield Violation(invariant, f"{what} differ in {field.name}: {ours} and {theirs}")

@@ -1,0 +1,194 @@
+"""Getting a trained model out of a run: files that need nothing of this package."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from cerebro_elastic.core.history.lineage import history
+from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, RecordHead, Visit
+from cerebro_elastic.data.manifest import Manifest, check_unchanged
+from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
+from cerebro_elastic.files import redacted, translated
+from cerebro_elastic.process import is_alive
+from cerebro_elastic.reporting.card import card
+from cerebro_elastic.reporting.results import ConfigResult, epoch_ends, gather
+from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked
+from cerebro_elastic.training.task import Exported, Exports
+from cerebro_elastic.training.unit_runner import make_task
+
+MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.json", "README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """A config ``at`` the end of an epoch: its state, and the visits that led to it, its ancestors' too; and
+    what of the state is ``not_carried`` by the exported files."""
+
+    row: ConfigResult
+    at: Config
+    ref: CheckpointRef
+    visits: Sequence[Visit]
+    not_carried: Sequence[str] = ()
+
+
+def export(result: RunResult, folder: Path, config: str | None = None) -> Picked:
+    """Write a config's model (by default that of the best one) as it was at the end of its best epoch, or its
+    last one if the objective was never logged: the weights (safetensors), a checkpoint in the format of the
+    task's framework if it has one, a record for machines, and a model card.
+
+    ``folder`` must be new or empty. Raises ``RunError`` if there is nothing to export, ``TaskError`` if the
+    task does not say how.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} is not empty: choose another folder, or remove it")
+
+    def pick(live: RunResult) -> tuple[Picked, CheckpointRef]:
+        picked = _pick(live, live.config(config) if config is not None else live.best)
+        check_here(live, modules=live.spec.root, checkpoints=live.spec.storage)
+        return picked, picked.ref
+
+    result, picked, state = load_picked(result, pick)
+    exported = _exported(result, picked, state)
+    manifest = _manifest(result)
+    if manifest is None:
+        unknown = f"what the data's columns and codes stand for: {redacted(result.spec.data)} cannot be read"
+        exported = replace(exported, not_carried=(*exported.not_carried, unknown))
+    with translated(RunError, f"cannot write to {folder}"):
+        temporary = folder.with_name(f".{folder.name}.tmp-{os.getpid()}")
+        _remove_left(temporary)
+        temporary.mkdir(parents=True)
+        try:
+            _write(temporary, exported, result, picked, manifest)
+            temporary.replace(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return replace(picked, not_carried=exported.not_carried)
+
+
+def origin_of_export(folder: Path) -> tuple[str, RecordHead | None]:
+    """Which config was exported to ``folder``, and where the record ended then."""
+    try:
+        told = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        head = told.get("record")
+        return str(told["config"]), RecordHead(**head) if head is not None else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise RunError(f"{folder} has no {RECORD} of an exported model: {exc}") from exc
+
+
+def _remove_left(temporary: Path) -> None:
+    """What killed processes have left beside it, by their ids."""
+    stem = temporary.name.removesuffix(str(os.getpid()))
+    for left in temporary.parent.glob(f"{glob.escape(stem)}*"):
+        process = left.name.removeprefix(stem)
+        if process.isdecimal() and not is_alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _pick(result: RunResult, row: ConfigResult) -> Picked:
+    state, visits = gather(result.events)
+    plan = result.spec.plan
+    ends = epoch_ends(state.configs[row.config], row.visits, plan)
+    place = row.best_epoch if row.best_epoch is not None else len(ends) - 1
+    at, ref = ends[place] if ends else (None, None)
+    if at is None or ref is None or (row.best_epoch is None and ref != row.checkpoint):
+        raise RunError(
+            f"config {row.config!r} of run {result.run!r} has no state at the end of an epoch that is kept: "
+            "that of its best epoch is, and that of its last one until it goes on; wait for its epoch's end"
+        )
+    steps = history(row.config, state.configs, visits, plan, until=ref)
+    return Picked(row, at, ref, [visit for _, visit in steps])
+
+
+def _exported(result: RunResult, picked: Picked, state: Any) -> Exported:
+    task = make_task(result.recipe)
+    if not isinstance(task, Exports):
+        raise TaskError(
+            f"the task {result.recipe.task.kind!r} does not say how its models are exported: its adapter "
+            "needs a method `export` (see training/task.py)"
+        )
+    last = [v for v in picked.visits if v.unit.epoch == picked.at.epoch - 1 and v.unit.phase is Phase.TRAIN]
+    return task.export(
+        picked.row.hparams,
+        state,
+        result.spec.plan.seed,
+        result.spec.plan.epochs,
+        batches=sum(visit.batches for visit in last),
+    )
+
+
+def _manifest(result: RunResult) -> Manifest | None:
+    """The dataset's, if it is still there as it was."""
+    with suppress(DataError, StorageError):
+        return check_unchanged(result.spec.data, result.spec.data_digest)
+    return None
+
+
+def _write(
+    folder: Path, exported: Exported, result: RunResult, picked: Picked, manifest: Manifest | None
+) -> None:
+    weights = {name: weight.contiguous().clone() for name, weight in exported.weights.items()}
+    record = _record(result, picked, exported.not_carried, manifest)
+    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    save_file(weights, folder / MODEL, metadata={"format": "pt"})
+    shutil.copymode(folder / RECORD, folder / MODEL)  # the library would keep it from others
+    if exported.checkpoint is not None:
+        torch.save(dict(exported.checkpoint), folder / CHECKPOINT)
+    text = card(
+        spec=result.spec,
+        objective=result.recipe.objective,
+        licence=result.recipe.data.license,
+        configs=len(result.leaderboard),
+        row=picked.row,
+        at=picked.at,
+        ref=picked.ref,
+        visits=picked.visits,
+        parameters=sum(weight.numel() for weight in weights.values()),
+        load=exported.load.replace("MODEL", MODEL).replace("CHECKPOINT", CHECKPOINT),
+        files=sorted(path.name for path in folder.iterdir()),
+        lost=exported.not_carried,
+        record=result.head,
+        features=manifest.features if manifest is not None else (),
+        vocabulary=manifest.vocabulary if manifest is not None else {},
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _record(
+    result: RunResult, picked: Picked, lost: Sequence[str], manifest: Manifest | None
+) -> dict[str, Any]:
+    """Where the model comes from, for machines."""
+    row, spec = picked.row, result.spec
+    licence = result.recipe.data.license
+    data: dict[str, Any] = {"url": spec.data, "digest": spec.data_digest, "license": licence}
+    if manifest is not None:
+        data |= {
+            "columns": [asdict(column) for column in manifest.columns],
+            "features": manifest.features,
+            "vocabulary": manifest.vocabulary,
+        }
+    return {
+        "run": spec.plan.run,
+        "config": row.config,
+        "hparams": dict(row.hparams),
+        "epoch": picked.at.epoch,
+        "metrics": [dict(metrics) for metrics in row.curve],
+        "seed": spec.plan.seed,
+        "recipe": dict(spec.recipe),
+        "data": data,
+        "code": dict(spec.code),
+        "state": asdict(picked.ref),
+        "visits": [asdict(visit) for visit in picked.visits],
+        "not_carried": list(lost),
+        "record": asdict(result.head) if result.head is not None else None,
+    }

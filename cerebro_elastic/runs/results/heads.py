@@ -1,0 +1,167 @@
+"""Whether a record is as it was written: its lines are a chain, and what was made meanwhile bears its heads.
+
+Each line bears a digest over itself and all lines before it, so a line that is changed is named. Who changes
+a line and makes all digests behind it anew is found out by the heads that were noted elsewhere: with each
+assignment the leader says where its record ends, and the unit's checkpoint says it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead, UnitAssigned
+from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.values import Attempt, RecordHead
+from cerebro_elastic.store.ledger.chain import link
+from cerebro_elastic.store.ledger.journal import Line
+from cerebro_elastic.words import counted
+
+
+def chain(lines: Sequence[Line]) -> Iterator[str]:
+    """The first line whose digest is not that of itself and the lines before it, and how many more."""
+    broken, previous, begun = [], "", False
+    for number, line in enumerate(lines, start=1):
+        expected = link(previous, line.body)
+        what = f"line {number} ({type(line.event).__name__} at revision {line.event.revision})"
+        if line.digest is None and begun:
+            broken.append(f"{what} bears no digest, and lines before it do")
+        if line.digest not in (None, expected):
+            broken.append(
+                f"{what} is not as it was written, or lines before it were taken out, put in or exchanged"
+            )
+        begun = begun or line.digest is not None
+        previous = line.digest or expected
+    if broken:
+        more = f"; and so {counted(len(broken) - 1, 'line')} behind it" if len(broken) > 1 else ""
+        yield f"{broken[0]}{more}"
+
+
+def bears_heads(events: Sequence[Event]) -> bool:
+    """Whether the record is of a version that chains it: whoever led has noted where its own ended."""
+    return any(_head_in(event) is not None for event in events)
+
+
+def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
+    """Which lines are not as whoever led had them, by the heads that are noted in the record; and which ones
+    no such head covers.
+
+    A head of this very record covers all lines before it. One of another machine's, which led then, covers
+    the lines from its first one on: they are the same there.
+    """
+    walk = _Walk()
+    for number, line in enumerate(lines, start=1):
+        walk.take(number, line)
+        head = _head_in(line.event)
+        if head is not None:
+            walk.meet(head, begins=isinstance(line.event, LeaderChanged))
+    return walk.wrong, walk.uncovered
+
+
+def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool) -> Iterator[str]:
+    """Which checkpoints bear another head than the assignment on record by which they were made, or have none
+    there. The record ``grows`` if the run goes on."""
+    events = [line.event for line in lines]
+    attempts = {event.revision: event.attempt for event in events if isinstance(event, UnitAssigned)}
+    end = lines[-1].event.revision if lines else 0
+    for origin in origins:
+        attempt = attempts.get(origin.attempt)
+        what = f"the checkpoint of {origin.unit.config} that attempt {origin.attempt} wrote"
+        if origin.attempt > end:
+            if not grows:
+                yield (
+                    f"the record ends at revision {end}, and {what} is of later: its end is missing (or this "
+                    "machine was killed or has left: then the records of those that stayed are whole)"
+                )
+        elif attempt is None:
+            if not _forgotten(events, origin.attempt):
+                yield f"{what} has no assignment on record"
+        elif origin.record not in (None, attempt.record):
+            had = attempt.record.digest[:16] if attempt.record else "none"
+            yield (
+                f"{what} says that the record had the head {origin.record.digest[:16]} at revision "
+                f"{origin.record.revision}, on record is {had}: lines up to there are not as written"
+            )
+
+
+def went_back(events: Sequence[Event]) -> bool:
+    """Whether the store has gone back in the course of the record, so that attempts of before it may bear
+    the tokens of later ones."""
+    revisions = [event.revision for event in events]
+    return any(after < before for before, after in pairwise(revisions))
+
+
+def _head_in(event: Event) -> RecordHead | None:
+    match event:
+        case LeaderChanged(record=head) | UnitAssigned(attempt=Attempt(record=head)):
+            return head
+    return None
+
+
+def _forgotten(events: Sequence[Event], revision: int) -> bool:
+    """Whether the record may say nothing of this revision: the state was read behind it."""
+    known = 0
+    for event in events:
+        if isinstance(event, StateRead) and (known < revision <= event.revision or event.revision < known):
+            return True
+        known = event.revision
+    return False
+
+
+@dataclass(slots=True)
+class _Step:
+    """A line, with the digests up to it: in this record, and in that of whoever leads if it is another."""
+
+    number: int
+    revision: int
+    body: str
+    own: str
+    theirs: str | None
+
+
+class _Walk:
+    """Through the lines of a record, from head to head. ``free``: no head was met since the state was read,
+    or the lead changed, so that the next one may be another record's."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.uncovered: list[str] = []
+        self._own = ""
+        self._steps: list[_Step] = []
+        self._covered = 0
+        self._free = True
+
+    def take(self, number: int, line: Line) -> None:
+        if isinstance(line.event, StateRead):
+            self._steps, self._free = [], True
+        before = self._steps[-1].theirs if self._steps else None
+        self._own = line.digest or link(self._own, line.body)
+        theirs = link(before, line.body) if before is not None else None
+        self._steps.append(_Step(number, line.event.revision, line.body, self._own, theirs))
+
+    def meet(self, head: RecordHead, *, begins: bool) -> None:
+        """The last line bears this head; if it ``begins`` a lead, the head may be of another record."""
+        behind = [self._steps.pop()]  # the line that bears the head
+        while self._steps and self._steps[-1].revision > head.revision:
+            behind.append(self._steps.pop())
+        at = self._steps[-1] if self._steps else None
+        here = at is not None and at.revision == head.revision
+        first, last = self._covered + 1, max(self._covered, at.number if at is not None else 0)
+        if at is not None and here and head.digest == at.own:
+            at.theirs = None
+        elif at is None or not here or head.digest != at.theirs:
+            span = f"line {first}" if first == last else f"lines {first} to {last}"
+            if not (begins or self._free):
+                self.wrong.append(
+                    f"{span}: not as whoever led had them, whose record had the digest {head.digest[:16]} at "
+                    f"revision {head.revision}"
+                )
+            elif first <= last:
+                self.uncovered.append(span)
+            self._steps.append(_Step(last, head.revision, "", "", head.digest))
+        for step in reversed(behind):
+            before = self._steps[-1].theirs
+            step.theirs = link(before, step.body) if before is not None else None
+            self._steps.append(step)
+        self._covered, self._free = last, False

@@ -1,0 +1,81 @@
+"""Writing a run's report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cerebro_elastic import __version__
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.values import RecordHead, Spec
+from cerebro_elastic.data.manifest import Manifest, read_manifest
+from cerebro_elastic.errors import DataError, RunError, StorageError
+from cerebro_elastic.files import in_a_hurry, locate, translated, write
+from cerebro_elastic.reporting.page.page import Colophon, Subject, render
+from cerebro_elastic.reporting.picture import picture
+from cerebro_elastic.reporting.results import Objective
+from cerebro_elastic.reporting.timeline import timeline
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.beside import known
+from cerebro_elastic.runs.versions import TRAINING, installed
+
+
+def write_report(result: RunResult, output: str | Path | None = None) -> str:
+    """Write the report of a run, as far as it has come: one HTML page that needs no network. ``output`` is a
+    file or URL, by default ``report.html`` in the run's folder, or ``RUN.html`` here where there is none;
+    where it is then."""
+    folder = result.folder
+    where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
+    notes = [f"check of {each.text}" for each in known(folder) if not each.exactness.outcome.good]
+    return write_page(result.spec, result.events, result.recipe.objective, where, result.head, notes)
+
+
+def write_page(
+    spec: Spec,
+    events: Sequence[Event],
+    objective: Objective,
+    output: str | Path,
+    record: RecordHead | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """Write the report of the run with this history, whose ``record`` ends so, to a file or URL, with these
+    ``notes``; where it is then."""
+    where = str(output)
+    manifest = manifest_of(spec)
+    colophon = Colophon(
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=__version__,
+        versions={
+            "Python": platform.python_version(),
+            **installed(TRAINING),
+            platform.system(): platform.release(),
+        },
+        dataset=manifest is not None,
+        record=record,
+        notes=tuple(notes),
+    )
+    page = render(Subject(spec, events, objective.metric, objective.mode, manifest, colophon))
+    with translated(RunError, f"cannot write the report {where}"):
+        write(locate(where), [page.encode()])
+    return where
+
+
+def write_gantt(events: Sequence[Event], output: str | Path) -> str:
+    """Write the Gantt chart of the run with this history as a PNG (extra ``plots``) to a file or URL;
+    where it is then."""
+    where = str(output)
+    image = picture(timeline(events))
+    with translated(RunError, f"cannot write the Gantt chart {where}"):
+        write(locate(where), [image])
+    return where
+
+
+def manifest_of(spec: Spec) -> Manifest | None:
+    """What the run's dataset holds. It may be gone, or not be in reach from here."""
+    try:
+        with in_a_hurry():
+            return read_manifest(spec.data)
+    except (DataError, StorageError):
+        return None

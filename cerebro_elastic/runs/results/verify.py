@@ -1,0 +1,242 @@
+"""``cerebro verify``: whether a run's record is as it was written, could have been, and says the same as all
+that was made of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.invariants import Violation, check
+from cerebro_elastic.core.model.events import Event, LeaderChanged
+from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import CheckpointRef, Spec
+from cerebro_elastic.errors import (
+    CheckpointError,
+    IllegalEvent,
+    MissingExtra,
+    RecipeError,
+    SearchError,
+    TaskError,
+)
+from cerebro_elastic.registry import load
+from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.runs.results import agreement, derived, heads
+from cerebro_elastic.runs.results.agreement import Note
+from cerebro_elastic.runs.results.report import manifest_of
+from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.simulation import Redecided, redecide
+from cerebro_elastic.words import counted
+
+DECIDING_SECONDS = 5.0
+
+
+def verify(
+    result: RunResult,
+    note: Callable[[str], None] = lambda _text: None,
+    *,
+    head: str | None = None,
+    export: Path | None = None,
+    seconds: float = DECIDING_SECONDS,
+) -> list[Violation]:
+    """What is wrong with a run's record (imports torch); ``note`` is told what is worth knowing besides.
+
+    The history is held against the invariants, its own chain, the spec, the checkpoints at rest, the data,
+    the logged rows, the files that were made of it, and against the decisions that follow from it, for so
+    many ``seconds``. It must have the ``head`` that somebody has noted (or what that begins with), and have
+    led to the model in the folder ``export``.
+    """
+    check_here(result, checkpoints=result.spec.storage)
+    found = list(_findings(result, head, export, seconds))
+    for finding in found:
+        if isinstance(finding, Note):
+            note(finding.story)
+    return [finding for finding in found if isinstance(finding, Violation)]
+
+
+def decided_again(result: RunResult, seconds: float) -> Redecided | None:
+    """Whether the recorded decisions follow from the record alone: by the recipe's scheduler and search, as
+    they are now. At most about so many ``seconds``; ``None`` if the history is not sound, or if what decides
+    cannot be had here."""
+    events, until = result.events, time.monotonic() + seconds
+    if any(_foldable(events)):
+        return None
+    try:
+        policy: Policy = load("cerebro.schedulers", result.recipe.scheduler)()
+        return redecide(events, policy, make_search(result.recipe), lambda: time.monotonic() > until)
+    except (MissingExtra, RecipeError, SearchError, TaskError):
+        return None
+
+
+def _findings(
+    result: RunResult, head: str | None, export: Path | None, seconds: float
+) -> Iterator[Violation | Note]:
+    spec, events = result.spec, result.events
+    impossible = list(_foldable(events))
+    yield from impossible
+    yield from check(
+        events, readable=lambda ref: _readable(ref) or (not impossible and _given_up(result, ref))
+    )
+    origins = _origins(spec)
+    chained = any(line.digest is not None for line in result.lines)
+    noted = heads.bears_heads(events) or any(o is not None and o.record is not None for o in origins.values())
+    yield from _chain(result, head, chained=chained, noted=noted)
+    if impossible:
+        return  # a history that cannot be leads nowhere
+    yield from _heads(result, origins)
+    yield from _best_readable(result)
+    manifest = manifest_of(spec)
+    yield from agreement.course_agrees(events)
+    yield from agreement.spec_agrees(spec, result.recipe, events)
+    yield from agreement.data_agree(spec, result.recipe, manifest, events)
+    yield from agreement.rows_agree(events)
+    yield from agreement.origins_agree(spec, events, origins)
+    if not result.from_store:
+        yield from derived.curves_agree(result)
+        yield from derived.report_agrees(result)
+    if export is not None:
+        yield from derived.export_agrees(result, export)
+    yield from _decisions(result, seconds)
+
+
+def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -> Iterator[Violation | Note]:
+    if result.from_store:
+        yield Note(
+            "this is the store's record, which bears no digests: those of the machines that took part do"
+        )
+    elif not chained and noted:
+        yield Violation(
+            "record", "its lines bear no digests, although the run was one of a version that writes them"
+        )
+    elif not chained:
+        yield Note(
+            "its lines bear no digests, for it is of an earlier version: a line that was changed is not named"
+        )
+    else:
+        bare = sum(line.digest is None for line in result.lines)
+        yield from (Violation("record", story) for story in heads.chain(result.lines))
+        if bare:
+            yield Note(f"the first {counted(bare, 'line')} are of an earlier version, and bear no digests")
+    if head is not None:
+        place = result.line_of(head)
+        if place is None:
+            yield Violation(
+                "record", f"no line of it has the head {head}: what you have noted is another record's"
+            )
+        else:
+            yield Note(f"it goes on from the head {head[:16]}: line {place} of {len(result.lines)}")
+
+
+def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[Violation | Note]:
+    """If the store went back, of the visits' checkpoints only: others bear tokens of what was forgotten."""
+    wrong, uncovered = heads.assignments(result.lines)
+    yield from (Violation("record", story) for story in wrong)
+    if uncovered and not result.from_store:
+        yield Note(
+            f"{', '.join(uncovered)} of the record: no head that was noted later in it covers them, for "
+            "another machine led then, or the state was read afresh"
+        )
+    known = [origin for origin in origins.values() if origin is not None]
+    if heads.went_back(result.events):
+        visits = [visit for each in gather(result.events)[1].values() for visit in each]
+        urls = {visit.output.url for visit in visits}
+        prefix = f"{result.spec.storage}/checkpoints/"
+        known = [o for name, o in origins.items() if o is not None and prefix + name in urls]
+    late = any(origin.attempt > result.events[-1].revision for origin in known)
+    grows = late and len(result.now().events) > len(result.events)
+    yield from (Violation("record", story) for story in heads.checkpoints(result.lines, known, grows=grows))
+
+
+def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
+    """What the record does not explain is forged, if what decides is as it was."""
+    again = decided_again(result, seconds)
+    if again is None:
+        yield Note("its decisions were not made again: what decided is not to be had here")
+    elif again.story is None:
+        yield Note(f"{again.found} of {counted(again.all, 'decision')} made again, all the same")
+    else:
+        story = (
+            f"of {counted(again.all, 'decision')} {again.found} are the same when made again, and then comes "
+            f"another one: {again.story}"
+        )
+        why = _other_deciders(result)
+        yield Violation("decisions", story) if why is None else Note(f"{why}: {story}")
+
+
+def _other_deciders(result: RunResult) -> str | None:
+    """Why decisions may be others here than they were in the run; ``None`` if nothing speaks for it."""
+    here, recorded = deciding(result.recipe), list(_versions(result.events))
+    if not recorded:
+        return "the record does not say by which versions of packages it was decided"
+    differ = sorted(
+        {
+            f"{name} {versions.get(name, '(none)')} decided, here is {here.get(name, '(none)')}"
+            for versions in recorded
+            for name in {*versions, *here}
+            if versions.get(name) != here.get(name)
+        }
+    )
+    root = Path(result.spec.root)
+    differ += [
+        f"{name} is not as it was"
+        for name, digest in result.spec.code.items()
+        if _is_other(root / name, digest)
+    ]
+    return "; ".join(differ) or None
+
+
+def _versions(events: Sequence[Event]) -> Iterator[Mapping[str, str]]:
+    return (event.versions for event in events if isinstance(event, LeaderChanged) and event.versions)
+
+
+def _is_other(file: Path, digest: str) -> bool:
+    return not file.is_file() or content_digest(file) != digest
+
+
+def _foldable(events: Sequence[Event]) -> Iterator[Violation]:
+    """The machine's own opinion: is each event possible where it stands?"""
+    state = State()
+    for event in events:
+        try:
+            state = fold(state, event)
+        except (IllegalEvent, KeyError) as error:
+            yield Violation("history", str(error))
+            return
+
+
+def _origins(spec: Spec) -> dict[str, Origin | None]:
+    from cerebro_elastic import checkpoint
+
+    return dict(checkpoint.origins(f"{spec.storage}/checkpoints"))
+
+
+def _readable(ref: CheckpointRef) -> bool:
+    from cerebro_elastic import checkpoint
+
+    try:
+        checkpoint.verify(ref)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _given_up(result: RunResult, ref: CheckpointRef) -> bool:
+    """Whether the run, which may go on while it is verified, keeps this checkpoint no more."""
+    rows = result.now().leaderboard
+    return all(ref not in (row.checkpoint, row.best_checkpoint) for row in rows)
+
+
+def _best_readable(result: RunResult) -> Iterator[Violation]:
+    """The leaderboard promises each config's best state, too."""
+    for row in result.leaderboard:
+        best = row.best_checkpoint
+        if best is not None and best != row.checkpoint and not (_readable(best) or _given_up(result, best)):
+            yield Violation(
+                "durability", f"{row.config}: its best checkpoint {best.url} cannot be read whole"
+            )

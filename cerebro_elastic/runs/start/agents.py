@@ -1,0 +1,256 @@
+"""Local nodes: torchrun agents as processes of this machine, the same command that anybody may type."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, UnitCommitted
+from cerebro_elastic.files import as_its_folder, make_folder
+from cerebro_elastic.process import MARK, end_marked
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.start.devices import VISIBLE, share_devices, visible_devices
+from cerebro_elastic.scratch import SCRATCH
+
+TORCHRUN_LOGS = "PET_LOG_DIR"
+"""torchrun's ``--log-dir``: without it, it leaves a folder in the place for temporary files each time."""
+_MARGIN = 5.0
+"""Seconds between the end of the grace and SIGKILL, for ranks by their agent, for agents by us."""
+_TAIL_LINES = 15
+_TRIES = 3
+"""A node that has ended so often in a row, and not once committed, counts as one that cannot work."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_PROVEN = 60.0
+"""Seconds after which the death of an agent is the first in a row again."""
+
+
+def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
+    """The torchrun command that makes this machine a node of ``run``."""
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1:1000",
+        f"--nproc-per-node={ranks}",
+        "--rdzv-backend=cerebro",
+        f"--rdzv-endpoint={endpoint}",
+        f"--rdzv-id={run}",
+        f"--rdzv-conf=node={node},ranks={ranks}",
+        # torchrun counts over the agent's life; the run has budgets of its own, per unit.
+        "--max-restarts=1000000",
+        "-m",
+        "cerebro_elastic.worker",
+    ]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node of this machine, the GPUs that it sees, and its present or last agent. ``ends`` counts how often
+    in a row the agent has died; ``again`` is when it is started anew."""
+
+    name: str
+    log: Path
+    devices: tuple[str, ...] = ()
+    agent: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    ends: int = 0
+    again: float | None = None
+    left: bool = False
+
+    @property
+    def running(self) -> bool:
+        return self.agent is not None and self.agent.poll() is None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended for good: asked to leave, or because the run has ended."""
+        return not self.running and (self.left or (self.agent is not None and self.agent.returncode == 0))
+
+
+class LocalAgents:
+    """The agents of the nodes ``names``, ended with this context or with this process.
+
+    An agent that dies is started anew, after a pause that grows with each death; one that was asked to
+    leave is not. ``since`` is the store's revision before they are started.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        folder: RunFolder,
+        settings: StoreSettings,
+        names: Sequence[str],
+        *,
+        ranks: int,
+        grace: float,
+        since: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._run = run
+        self._folder = folder
+        self._scratch = folder.logs / "scratch"
+        self._mark = str(folder.path.resolve())
+        self._settings = settings
+        shares = share_devices(visible_devices(), len(names))
+        self._nodes = {
+            name: _Node(name, folder.logs / f"{name}.log", devices)
+            for name, devices in zip(names, shares, strict=True)
+        }
+        self._ranks = ranks
+        self._grace = grace
+        self._since = since
+        self._say = say
+
+    def __enter__(self) -> Self:
+        make_folder(self._folder.logs / "torchrun")
+        try:
+            for node in self._nodes.values():
+                self._start(node)
+        except BaseException:  # Ctrl-C, too
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        # What agents leave that had to be killed, and what users' code has started and not ended.
+        end_marked(MARK, self._mark)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._nodes)
+
+    @property
+    def left(self) -> bool:
+        """Whether all nodes have left as they were asked to."""
+        return all(node.left and not node.running for node in self._nodes.values())
+
+    @property
+    def gone(self) -> bool:
+        """Whether no node works any more, and none is likely to."""
+        nodes = self._nodes.values()
+        return all(node.over or (not node.running and node.ends >= _TRIES) for node in nodes)
+
+    def observe(self, events: list[Event]) -> None:
+        """What the run's history tells of the nodes."""
+        for event in events:
+            if event.revision <= self._since:
+                continue
+            match event:
+                case NodeJoined(node=joined) if joined.name in self._nodes:
+                    self._nodes[joined.name].left = False
+                case NodeDraining(node=name) if name in self._nodes:
+                    self._nodes[name].left = True
+                case UnitCommitted(visit=visit) if visit.node in self._nodes:
+                    self._nodes[visit.node].ends = 0
+
+    def keep(self) -> None:
+        """Start anew whose agent has died, when its pause is over; to be called often."""
+        now = time.monotonic()
+        for node in self._nodes.values():
+            if node.running:
+                node.ends = node.ends if now - node.started < _PROVEN else 0
+            elif node.again is None and not node.over:
+                node.ends += 1
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (node.ends - 1))
+                node.again = now + pause
+                self._say(f"{_end_of(node)}; to be started anew in {pause:g} s (see {node.log})")
+            elif node.again is not None and now >= node.again:
+                self._start(node)
+
+    def last_words(self) -> str:
+        """How the nodes have ended, and what the last of them said."""
+        nodes = list(self._nodes.values())
+        said = last_words(nodes[-1].log.read_text(errors="replace"))
+        return f"{'; '.join(map(_end_of, nodes))}; from {nodes[-1].log}:\n{said}"
+
+    def stop(self) -> None:
+        """Let go: SIGTERM, upon which nodes finish their units or save them part-way, and SIGKILL for
+        whoever is still there after the grace."""
+        running = [node.agent for node in self._nodes.values() if node.running and node.agent]
+        if not running:
+            return
+        for agent in running:
+            agent.send_signal(signal.SIGTERM)
+        self._say(
+            f"stopping the nodes: within {self._grace:g} s they finish their units or save them part-way "
+            "(Ctrl-C: at once)"
+        )
+        try:
+            _wait(running, self._grace + 2 * _MARGIN)
+        finally:  # also after one more Ctrl-C
+            for agent in running:
+                agent.kill()
+                agent.wait()
+
+    def wait(self, timeout: float) -> None:
+        """Give the agents time to end by themselves after the run's end."""
+        _wait([node.agent for node in self._nodes.values() if node.agent], timeout)
+
+    def _start(self, node: _Node) -> None:
+        command = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
+        environment = {
+            **os.environ,
+            **self._settings.to_env(),
+            "CEREBRO_PARENT": str(os.getpid()),
+            MARK: self._mark,
+            "CEREBRO_CACHE": str(self._folder.cache),
+            "CEREBRO_GRACE": f"{self._grace:g}",
+            TORCHRUN_LOGS: str(self._folder.logs / "torchrun"),
+            SCRATCH: str(self._scratch),
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(self._grace + _MARGIN)),
+            **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
+        }
+        with open(node.log, "ab", opener=as_its_folder) as log:
+            node.agent = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        node.started, node.again, node.left = time.monotonic(), None, False
+
+
+def last_words(log: str) -> str:
+    """The last error that a node's processes logged themselves, else the log's last lines."""
+    lines = log.splitlines()
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+            if record["level"] == "error":
+                return f"{record['event']}: {record['error'].splitlines()[-1]}"
+        except (ValueError, KeyError, TypeError):
+            continue
+    return "\n".join(lines[-_TAIL_LINES:])
+
+
+def _end_of(node: _Node) -> str:
+    code = node.agent.returncode if node.agent else None
+    if node.left:
+        return f"{node.name} has left"
+    if code is not None and code < 0:
+        return f"{node.name} was killed ({signal.Signals(-code).name})"
+    return f"{node.name} has ended with exit code {code}"
+
+
+def _wait(agents: Sequence[subprocess.Popen[bytes]], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    for agent in agents:
+        try:
+            agent.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return

@@ -1,0 +1,189 @@
+"""``cerebro host``: one of several machines that were all started with the same command, by a scheduler.
+
+Whoever comes first opens the run, the others wait for that and join; all may lead it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.recipes.fields import NodeRange
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.runs.attach import known_spec, store_at, with_key
+from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.join import join
+from cerebro_elastic.runs.start.prepare_run import ended_in, new_spec
+from cerebro_elastic.runs.start.warm_start import changes
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.client.base import Put, Store
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.lease import LeaseKeeper
+from cerebro_elastic.store.client.lock import turn
+from cerebro_elastic.store.client.retrying import PATIENCE, PatientStore
+from cerebro_elastic.store.ledger.keys import Keys
+from cerebro_elastic.store.ledger.ledger import Ledger
+
+_ANOTHER = "choose another --run-id (by torchx: --run_id)"
+_ENDED = "run {run!r} has ended; to run the recipe again: another --run-id (by torchx: --run_id)"
+_LEASE_SECONDS = 60.0
+"""Of a host's presence: long, for a host that was busy or suspended for a while is still one."""
+_WORD_SECONDS = 10.0
+"""For so long the word of a host that the run has ended stands in etcd."""
+_BRIEF_PATIENCE = 60.0
+"""Seconds for which such a host waits for etcd: it has no need of it itself."""
+
+
+def host(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    *,
+    run_id: str | None = None,
+    hosts: NodeRange | None = None,
+    nodes: int = 1,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
+    grace: float = GRACE,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Take part in the recipe's run with ``nodes`` nodes of this machine, and open it if nobody has.
+
+    ``hosts`` says how many such machines there are, at least and at most: together with ``nodes`` it goes
+    before the recipe's ``nodes``. ``store`` is the run's etcd, by default the recipe's; it is waited for.
+    The other arguments are those of ``run`` and ``join``. A run that has ended is not run again: this is its
+    result, from the record on this machine or, if there is none, from etcd.
+
+    Raises ``CerebroError`` for what is wrong with the recipe, the data or this machine.
+    """
+    checked = load_recipe(recipe)
+    if hosts is not None:
+        checked = load_recipe(checked, nodes=str(NodeRange(hosts.min * nodes, hosts.max * nodes)))
+    if store is None:
+        store = store_at(_etcd_of(checked))
+    folder = run_folder(checked.name if run_id is None else run_id, home)
+    watcher = watcher or Watcher()
+    if folder.history.exists() and not folder.is_locked():
+        ended = ended_in(folder)
+        try:
+            _check_own(folder, checked, ended=ended)
+        except CerebroError:
+            _leave_word(store, folder, home, ended=False)
+            raise
+        if ended:
+            watcher.say(_ENDED.format(run=folder.run))
+            _leave_word(store, folder, home, ended=True)
+            return RunResult(folder)
+    _await(store, folder, PATIENCE)
+    # Whoever serves it has made the key by now.
+    store = with_key(store, folder.run, home)
+    patient = PatientStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
+    with closing(patient), _present(Ledger(patient, folder.run)):
+        _open(patient, store, folder, checked, watcher)
+        store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
+        ledger = Ledger(patient, folder.run, store.run_key)
+        ledger.check_signed(store.trusted)
+        _check_same(known_spec(ledger, store), checked)
+        if ledger.ended():
+            watcher.say(_ENDED.format(run=folder.run))
+            return RunResult(folder, store)
+        return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
+
+
+def _etcd_of(recipe: Recipe) -> str:
+    if recipe.etcd is None:
+        raise RunError(
+            "no etcd is named, by which the hosts of a run find each other: give --etcd HOST:PORT, or `etcd` "
+            "in the recipe"
+        )
+    return recipe.etcd
+
+
+@contextmanager
+def _present(ledger: Ledger) -> Iterator[None]:
+    """Be one of the run's hosts for the block: an etcd that serves one run ends when there are none."""
+    with LeaseKeeper(ledger.store, _LEASE_SECONDS) as keeper:
+        told = json.dumps({"host": socket.gethostname()}).encode()
+        ledger.store.txn([], [Put(ledger.keys.hosts + uuid.uuid4().hex, told, keeper.lease)])
+        yield
+
+
+def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
+    """Whether the run in this machine's folder is the recipe's, and one that hosts can go on with."""
+    if ended:
+        _check_same(folder.read_spec(), recipe)
+    elif folder.etcd.exists():
+        raise RunError(
+            f"{folder.path} holds a run {folder.run!r} that `cerebro run` began with an etcd of its own, and "
+            f"that has not ended: `cerebro run RECIPE --run-id {folder.run}` goes on with it; to run the "
+            f"recipe anew, {_ANOTHER}"
+        )
+
+
+def _leave_word(store: StoreSettings, folder: RunFolder, home: str | Path | None, *, ended: bool) -> None:
+    """Tell an etcd that serves this run alone that this host has been there and is gone, and whether by its
+    record the run has ended: it must not wait for hosts for ever. What the user is told does not depend on
+    it."""
+    key = RunKey.from_env(os.environ)
+    file = etcd_folder(folder.run, home) / "key"
+    with suppress(CerebroError):
+        _await(store, folder, _BRIEF_PATIENCE)
+        if key is None and file.exists():
+            key = RunKey.read(file)
+        with closing(EtcdStore(store if store.trusted else replace(store, run_key=key))) as etcd:
+            told = json.dumps({"host": socket.gethostname(), "ended": ended}).encode()
+            etcd.txn([], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, told, etcd.grant(_WORD_SECONDS))])
+
+
+def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
+    """Until etcd answers; whether it lets us in is another matter."""
+    bare = replace(store, user=None, password=None, run_key=None)
+    patient = PatientStore(EtcdStore(bare), patience, EventLog(run=folder.run))
+    with closing(patient), suppress(StoreRefused):
+        patient.get(Keys(folder.run).spec)
+
+
+def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Recipe, watcher: Watcher) -> None:
+    """Open the run, if no host has or does so meanwhile; with a new key, if it needs one."""
+    keys = Keys(folder.run)
+    if store.get(keys.spec) is not None:
+        return
+    with turn(store, keys.opening, lambda: watcher.say("another host is opening the run")):
+        if store.get(keys.spec) is not None:
+            return
+        with folder.locked():
+            _check_new(folder)
+            spec = new_spec(folder, recipe, watcher)
+            key = settings.run_key
+            if key is not None:
+                key = key.kept_in(folder.key)
+            elif not settings.trusted:
+                key = RunKey.kept(folder.key)
+            Ledger(store, folder.run, key).open(spec)
+
+
+def _check_new(folder: RunFolder) -> None:
+    if folder.history.exists():
+        raise RunError(
+            f"{folder.path} holds a run {folder.run!r} that the etcd at hand does not know: name the etcd "
+            f"with which it was started, {_ANOTHER}, or remove the folder"
+        )
+
+
+def _check_same(spec: Spec, recipe: Recipe) -> None:
+    if changed := "\n".join(f"  {line}" for line in changes(spec, recipe)):
+        raise RunError(
+            f"run {spec.plan.run!r} was opened with another recipe:\n{changed}\n"
+            f"give all hosts the same, or {_ANOTHER}"
+        )

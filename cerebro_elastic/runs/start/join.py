@@ -1,0 +1,144 @@
+"""``cerebro join``: this machine becomes a node of a run that goes on, and a candidate for its lead."""
+
+from __future__ import annotations
+
+import re
+import socket
+import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from cerebro_elastic.config import GRACE, StoreSettings
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.files import locate as locate_files
+from cerebro_elastic.recipes import RUN_ID, load_recipe
+from cerebro_elastic.rendezvous.admission import check_admission
+from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.runs.attach import live_run, locate
+from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.start.participate import published, take_part
+from cerebro_elastic.runs.start.prepare_run import keep_spec
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
+
+
+class Left(Exception):
+    """The node has left the run as it was asked to."""
+
+
+def join(
+    run: str | Path,
+    *,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
+    name: str | None = None,
+    nodes: int = 1,
+    grace: float = GRACE,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Make this machine a node of ``run`` and a candidate for its lead, until the run has ended or the node
+    was asked to leave; the run's result, as far as it has come then.
+
+    ``store`` is the run's etcd; by default that of the run in ``home``, on this machine. ``name`` is the
+    node's, by default the host's with a random suffix. A machine of several GPUs may be several ``nodes``,
+    which share its GPUs and are numbered behind ``name``. What the node leaves on this machine, and a record
+    of the run, lie in a folder of its own in ``home``. ``grace`` is how many seconds the node has to leave
+    when it is stopped.
+
+    Raises ``RunError`` before anything is started if this machine cannot join, and when its node cannot
+    work; ``KeyboardInterrupt`` lets the node leave.
+    """
+    watcher = watcher or Watcher()
+    name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
+    names = [name] if nodes == 1 else [f"{name}-{i}" for i in range(nodes)]
+    run_id, settings = locate(run, home, store)
+    with ExitStack() as stack:
+        ledger, spec = stack.enter_context(live_run(run_id, settings))
+        for node in names:
+            _check(ledger, spec, node)
+        _check_files(spec)
+        folder = _folder(spec, name, home)
+        stack.enter_context(folder.locked())
+        _keep(folder, spec)
+        if settings.run_key is not None:
+            settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
+        stack.enter_context(published(folder, settings))
+        recipe = load_recipe(spec.recipe, root=spec.root)
+        agents = LocalAgents(
+            spec.plan.run,
+            folder,
+            settings,
+            names,
+            ranks=recipe.node.ranks,
+            grace=grace,
+            since=ledger.now(),
+            say=watcher.say,
+        )
+
+        def judge(_events: list[Event], _state: State) -> None:
+            if agents.left:
+                raise Left
+            if agents.gone:
+                raise RunError(f"this machine cannot be a node of the run: {agents.last_words()}")
+
+        told = ", ".join(names)
+        watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
+        loggers = Loggers(recipe, spec, folder)
+        try:
+            take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, judge)
+        except Left:
+            watcher.say(f"{told} left the run")
+        result = RunResult(folder)
+        write_curves(result.leaderboard, folder.curves)
+        write_report(result)
+    return result
+
+
+def _check(ledger: Ledger, spec: Spec, node: str) -> None:
+    """Whether this machine can be the run's ``node``, as far as that is known without torch."""
+    run = spec.plan.run
+    if re.fullmatch(RUN_ID, node) is None:
+        raise RunError(
+            f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    check_admission(spec)
+    taken = ledger.node(node)
+    if taken is not None:
+        raise RunError(
+            f"run {run!r} has a node {node!r} already, on {taken.host}: choose another --name; if it has "
+            "just died, its name is free in some seconds"
+        )
+
+
+def _check_files(spec: Spec) -> None:
+    """What lies in folders must be seen by all machines."""
+    for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
+        place = locate_files(url)
+        if place.local and not Path(place.path).is_dir():
+            raise RunError(
+                f"the {what} of run {spec.plan.run!r} lie in {place.path}, which is not on this "
+                f"machine: give `{key}` in the recipe, a URL or folder that all machines of the run reach"
+            )
+
+
+def _folder(spec: Spec, name: str, home: str | Path | None) -> RunFolder:
+    """The run's folder; one beside it if somebody on this machine keeps the run's record there."""
+    folder = run_folder(spec.plan.run, home)
+    return run_folder(f"{spec.plan.run}.{name}", home) if folder.is_locked() else folder
+
+
+def _keep(folder: RunFolder, spec: Spec) -> None:
+    """Make ``folder`` one of the run's."""
+    if folder.spec.exists() and replace(folder.read_spec(), code=spec.code) != spec:
+        raise RunError(f"{folder.path} holds another run of the id {spec.plan.run!r}: choose another --home")
+    keep_spec(folder, spec)

@@ -1,0 +1,87 @@
+"""A machine's part in a live run: its nodes, and a candidate for the lead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.controller.candidate import Candidate, Host
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import StoreError
+from cerebro_elastic.files import write_text
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.registry import load
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.versions import deciding
+from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
+
+_END_SECONDS = 20.0
+"""Ranks take seconds to end: they have torch to unload."""
+
+
+def make_search(recipe: Recipe) -> Search:
+    """The recipe's search procedure."""
+    search: Search = load("cerebro.search", recipe.search.method)(recipe)
+    return search
+
+
+def take_part(
+    ledger: Ledger,
+    recipe: Recipe,
+    journal: Journal,
+    agents: LocalAgents,
+    loggers: Loggers,
+    watcher: Watcher,
+    judge: Callable[[list[Event], State], None],
+) -> None:
+    """Until the run has ended: keep this machine's nodes working, and lead the run whenever elected.
+
+    What is logged goes to the ``loggers``. ``judge`` is called after each event and about twice a second, and
+    ends the part by what it raises. What the nodes do while they are stopped is in the ``journal``, too.
+    """
+
+    def observe(events: list[Event], state: State) -> None:
+        agents.observe(events)
+        watcher.show(events, state)
+        judge(events, state)
+
+    def pause(state: State) -> None:
+        agents.keep()
+        watcher.show([], state)
+        judge([], state)
+
+    policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
+    candidate = Candidate(
+        ledger,
+        policy,
+        make_search(recipe),
+        journal,
+        Host(observe=observe, say=watcher.say, pause=pause),
+        versions=deciding(recipe),
+    )
+    with loggers.written(ledger, candidate, watcher.say):
+        try:
+            with agents:
+                candidate.run()
+                agents.wait(_END_SECONDS)
+        except BaseException:  # Ctrl-C, too
+            with suppress(StoreError):
+                candidate.catch_up()
+            raise
+
+
+@contextmanager
+def published(folder: RunFolder, settings: StoreSettings) -> Iterator[None]:
+    """Say in the folder where the run's store is, as long as we take part."""
+    write_text(folder.endpoint, ",".join(settings.endpoints))
+    try:
+        yield
+    finally:
+        folder.endpoint.unlink(missing_ok=True)

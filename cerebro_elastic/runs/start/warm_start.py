@@ -1,0 +1,146 @@
+"""Warm starts: what a recipe takes from other runs is read once, when its run is opened, and written out in
+the spec's recipe. Whoever takes over, joins or replays needs nothing but that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.model.values import CheckpointRef, Config, HParams, Parent, Spec, Status
+from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
+from cerebro_elastic.recipes import Recipe, differences, load_recipe
+from cerebro_elastic.recipes.search import KnownTrial, Start
+from cerebro_elastic.reporting.results import ConfigResult, gather
+from cerebro_elastic.runs.folder import find_run
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.search.objective import objectives_of
+
+
+def written_out(recipe: Recipe, home: Path) -> Recipe:
+    """The recipe with the checkpoint and the trials themselves in the place of the runs (in the folder
+    ``home``, if they are named by their ids) that have them.
+
+    Raises ``RecipeError`` if there is no such run or config, or if it cannot be gone on from here.
+    """
+    search = recipe.search
+    values: dict[str, Any] = {}
+    if search.start is not None:
+        values["start"] = _start(recipe, search.start, home)
+        _check_start(recipe, values["start"])
+    if search.known:
+        values["known"] = [trial for known in search.known for trial in _trials(recipe, known, home)]
+    return load_recipe(recipe, root=recipe.root, search=values) if values else recipe
+
+
+def start_of(recipe: Recipe) -> Parent | None:
+    """Where the search's configs begin, if not at the beginning."""
+    start = recipe.search.start
+    if start is None or start.checkpoint is None or start.digest is None:
+        return None
+    ref = CheckpointRef(start.checkpoint, start.digest, start.bytes or 0)
+    return Parent("", ref, start.epoch or 0, "", hparams=start.hparams or {})
+
+
+def changes(spec: Spec, recipe: Recipe) -> list[str]:
+    """What is different between the recipe of a run and the one given; what is written out is not."""
+    if spec.recipe_digest == recipe.digest:
+        return []
+    told = differences(spec.recipe, recipe.resolved())
+    return [line for line in told if not line.startswith(("search.start", "search.known"))] or told
+
+
+def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
+    if start.run is None:
+        assert start.checkpoint is not None
+        local = "://" not in start.checkpoint
+        url = str(recipe.root / start.checkpoint) if local else start.checkpoint
+        return {**start.model_dump(exclude_none=True), "checkpoint": url}
+    where = recipe.source.where(("search", "start"))
+    other = _run(start.run, home, where)
+    try:
+        row = other.best if start.config == "best" else other.config(start.config)
+    except RunError as exc:
+        raise RecipeError(f"{where}: {exc}") from exc
+    if row.best_epoch is None or row.best_checkpoint is None:
+        raise RecipeError(
+            f"{where}: config {row.config!r} of run {other.run!r} has no epoch with a value of its objective "
+            f"{other.recipe.objective.metric!r}, so that none is its best: name another config"
+        )
+    ref = row.best_checkpoint
+    return {
+        "checkpoint": ref.url,
+        "digest": ref.digest,
+        "bytes": ref.bytes,
+        "epoch": row.behind + row.best_epoch + 1,
+        "hparams": dict(row.hparams),
+    }
+
+
+def _check_start(recipe: Recipe, start: Mapping[str, Any]) -> None:
+    where, epoch = recipe.source.where(("search", "start")), start["epoch"]
+    _check_names(recipe, start["hparams"], where, "the checkpoint was made with")
+    if epoch >= recipe.epochs:
+        raise RecipeError(
+            f"{where}: the checkpoint has {epoch} epochs behind it, and configs are trained for "
+            f"{recipe.epochs} in all, these included: set `epochs` to more than {epoch}"
+        )
+
+
+def _trials(recipe: Recipe, known: str | KnownTrial, home: Path) -> Iterator[dict[str, Any]]:
+    where = recipe.source.where(("search", "known"))
+    if isinstance(known, KnownTrial):
+        _check_names(recipe, known.hparams, where, "a trial has")
+        yield known.model_dump(mode="json")
+        return
+    other, found = _run(known, home, where), 0
+    metrics = [objective.metric for objective in objectives_of(recipe)]
+    configs = gather(other.events)[0].configs
+    for row in _comparable(other, configs):
+        _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
+        curve = [_finite(logged, metrics) for logged in row.curve]
+        if any(curve):
+            found += 1
+            yield {
+                "hparams": dict(row.hparams),
+                "curve": curve,
+                "finished": row.status is Status.FINISHED,
+                "space": configs[row.config].origin.get("space", {}),
+            }
+    if not found:
+        logged = {name for row in other.leaderboard for point in row.curve for name in point}
+        raise RecipeError(
+            f"{where}: no config of run {other.run!r} has a value of {' and '.join(metrics)}, by which this "
+            f"search compares; {did_you_mean(metrics[0], logged)}"
+        )
+
+
+def _comparable(other: RunResult, configs: Mapping[str, Config]) -> Iterable[ConfigResult]:
+    """In the order of their creation: those that did not fail, and owe nothing to another config."""
+    for config in in_order(configs.values()):
+        child = config.parent is not None and config.parent.config
+        if config.status is not Status.FAILED and not child:
+            yield other.configs[config.id]
+
+
+def _finite(logged: Mapping[str, float], metrics: Sequence[str]) -> dict[str, float]:
+    return {name: logged[name] for name in metrics if math.isfinite(logged.get(name, math.nan))}
+
+
+def _run(name: str, home: Path, where: str) -> RunResult:
+    try:
+        return RunResult(find_run(name, home))
+    except RunError as exc:
+        raise RecipeError(f"{where}: {exc}") from exc
+
+
+def _check_names(recipe: Recipe, hparams: HParams, where: str, who: str) -> None:
+    """Whether the hyper-parameters are those of the space. (One that is a function does not tell.)"""
+    space = recipe.search.space
+    if space and set(hparams) != set(space):
+        raise RecipeError(
+            f"{where}: {who} the hyper-parameters {', '.join(sorted(hparams))}, the space here has "
+            f"{', '.join(sorted(space))}: name the same (a list of one value keeps a hyper-parameter fixed)"
+        )

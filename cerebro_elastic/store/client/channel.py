@@ -1,0 +1,160 @@
+"""One etcd server by gRPC, for sites that expose nothing else. Needs the extra ``etcd3``.
+
+The messages are those of the package ``etcd3``; its client is not used: it neither resumes watches nor
+renews logins, and hides whether a request was sent. gRPC has threads of its own, which do not survive a
+fork: open the store in the process that uses it, after any fork.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from etcd3 import etcdrpc
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.store.client.etcd_errors import TLS_ADVICE, NoAnswer, NotSent, Problem, from_status
+from cerebro_elastic.store.client.wire import Json
+
+_CALLS = {
+    "auth/authenticate": ("Auth", "Authenticate"),
+    "kv/range": ("KV", "Range"),
+    "kv/txn": ("KV", "Txn"),
+    "lease/grant": ("Lease", "LeaseGrant"),
+    # A stream in both directions, of which the first message and its answer are all that is used.
+    "lease/keepalive": ("Lease", "LeaseKeepAlive"),
+    "lease/revoke": ("Lease", "LeaseRevoke"),
+    "maintenance/status": ("Maintenance", "Status"),
+    "watch": ("Watch", "Watch"),
+}
+"""By the gateway's path: etcd's service and method, after which its messages are called."""
+
+_OPTIONS = [
+    # Fail-over, patience and what may be repeated are not gRPC's matter.
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # which bounds the time to connect
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Each store has its own connections, and close() ends them.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
+# gRPC's words for a request that no connection could take.
+_NOT_CONNECTED = "failed to connect", "DNS resolution failed", "Name resolution failure"
+
+
+class ChannelEndpoint:
+    """An ``Endpoint``."""
+
+    def __init__(self, address: str, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._channel = _channel(address, settings)
+
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self._settings.endpoints)}"
+
+    def version(self, seconds: float, token: str | None) -> str:
+        return str(self.call("maintenance/status", {}, seconds, token)["version"])
+
+    def call(self, path: str, body: Json, seconds: float, token: str | None) -> dict[str, Any]:
+        invoke = self._channel.unary_unary(*_typed(path))
+        try:
+            answer = invoke(_message(path, body), timeout=seconds, metadata=_metadata(token))
+        except (grpc.RpcError, ValueError) as exc:
+            raise self.translated(exc) from exc
+        return _json(answer)
+
+    def stream(self, path: str, body: Json, seconds: float, token: str | None) -> ChannelStream:
+        # A member that is cut off from its leader then ends the stream instead of falling silent.
+        metadata = [*_metadata(token), ("hasleader", "true")]
+        invoke = self._channel.unary_stream(*_typed(path))
+        try:
+            # It lasts for ``seconds`` at most: gRPC cannot tell a quiet etcd from one that hangs.
+            call = invoke(_message(path, body), timeout=seconds, metadata=metadata)
+            first = next(call)
+        except (grpc.RpcError, ValueError, StopIteration) as exc:
+            raise self.translated(exc) from exc
+        return ChannelStream(call, first, self)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def translated(self, exc: Exception) -> Problem | StoreRefused:
+        """What a failed exchange means for the request."""
+        if isinstance(exc, ValueError):
+            return NotSent(f"the channel is closed: {exc}")
+        if not isinstance(exc, grpc.Call):
+            return NoAnswer("the stream ended at once")
+        code, details = exc.code().value[0], exc.details() or ""
+        if "SSL_ERROR_SSL" in details:
+            return StoreRefused(
+                f"{self} does not accept the connection {self._settings.encryption} ({details}): {TLS_ADVICE}"
+            )
+        if exc.code() is grpc.StatusCode.UNAVAILABLE and any(words in details for words in _NOT_CONNECTED):
+            return NotSent(f"cannot connect: {details}")
+        return from_status(details, code, str(self))
+
+
+class ChannelStream:
+    """A ``Stream``."""
+
+    def __init__(self, call: Any, first: Any, endpoint: ChannelEndpoint) -> None:
+        self._call = call
+        self._first = first
+        self._endpoint = endpoint
+
+    def messages(self) -> Iterator[Json]:
+        try:
+            for message in itertools.chain([self._first], self._call):
+                yield _json(message)
+        except grpc.RpcError as exc:
+            raise self._endpoint.translated(exc) from exc
+
+    def cut(self) -> None:
+        self._call.cancel()
+
+    def close(self) -> None:
+        self._call.cancel()
+
+
+def _channel(address: str, settings: StoreSettings) -> grpc.Channel:
+    if not settings.tls:
+        return grpc.insecure_channel(address, _OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        _bytes(settings.ca), _bytes(settings.key), _bytes(settings.cert)
+    )
+    return grpc.secure_channel(address, credentials, _OPTIONS)
+
+
+def _bytes(file: Path | None) -> bytes | None:
+    return None if file is None else file.read_bytes()
+
+
+def _typed(path: str) -> tuple[str, Any, Any]:
+    """A call's full name, how its request is written, and how its answer is read."""
+    service, method = _CALLS[path]
+    request = getattr(etcdrpc, f"{method}Request")
+    answer = getattr(etcdrpc, f"{method}Response")
+    return f"/etcdserverpb.{service}/{method}", request.SerializeToString, answer.FromString
+
+
+def _message(path: str, body: Json) -> Any:
+    # This etcd3 does not know fragments yet: messages then come whole, and may be large.
+    request = getattr(etcdrpc, f"{_CALLS[path][1]}Request")()
+    return ParseDict(dict(body), request, ignore_unknown_fields=True)
+
+
+def _json(message: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return answer
+
+
+def _metadata(token: str | None) -> list[tuple[str, str]]:
+    return [("token", token)] if token else []

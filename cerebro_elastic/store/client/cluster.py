@@ -1,0 +1,211 @@
+"""Requests to an etcd cluster over its endpoints, with patience and login."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import StoreError, StoreFull, StoreUnavailable, TxnUnknown
+from cerebro_elastic.store.client.endpoint import Endpoint, Stream, open_endpoints
+from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused
+from cerebro_elastic.store.client.versions import check_version, may_diverge
+from cerebro_elastic.store.client.wire import Json, range_json, revision_of
+
+_T = TypeVar("_T")
+
+LOGIN = "root"
+"""The user of an etcd that is a run's own; the password follows from the run's key."""
+_FIRST_DELAY, _LONGEST_DELAY = 0.05, 1.0
+
+
+class Cluster:
+    """One etcd cluster behind its endpoints. All methods may be called from any thread."""
+
+    def __init__(self, settings: StoreSettings, clock: Clock) -> None:
+        self.settings = settings
+        self.revision = 0
+        """The store's revision by the last answer."""
+        self._clock = clock
+        self._endpoints = open_endpoints(settings)
+        self._current = 0
+        self._version: str | None = None
+        self._token: str | None = None
+        self._name, self._password = settings.user, settings.password
+        self._login_lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def __str__(self) -> str:
+        return f"etcd at {', '.join(self.settings.endpoints)}"
+
+    def version(self) -> str:
+        """The server's version, asked for and judged before anything else is."""
+        if self._version is None:
+            version = self._patiently(
+                lambda endpoint, seconds: self._logged_in(endpoint, seconds, endpoint.version),
+                (NotSent, NoAnswer),
+            )
+            _judge(version, self)
+            self._version = version
+            if self.settings.run_key is not None:
+                # Whether it asks for the key's login is to be known before a watch, which gets no answer.
+                self.call("kv/range", range_json(LOGIN))
+        return self._version
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether requests bear a login."""
+        return self._name is not None
+
+    def call(self, path: str, body: Json) -> dict[str, Any]:
+        """The answer to a request that may be repeated: retried over the endpoints within patience."""
+        self.version()
+        return self._patiently(
+            lambda endpoint, seconds: self._send(endpoint, path, body, seconds), (NotSent, NoAnswer, NoSpace)
+        )
+
+    def call_once(self, path: str, body: Json, undone: Callable[[], bool]) -> dict[str, Any]:
+        """The answer to a request that is sent once; retried only while it surely was not performed.
+        ``undone`` tells whether a request that a full etcd turned away surely was not.
+
+        Raises ``TxnUnknown`` if it was sent and no answer came within patience.
+        """
+        self.version()
+
+        def attempt(endpoint: Endpoint, _: float) -> dict[str, Any]:
+            try:
+                return self._send(endpoint, path, body, self.settings.patience)
+            except NoSpace as exc:
+                if undone():
+                    raise
+                raise NoAnswer(str(exc)) from exc
+
+        try:
+            return self._patiently(attempt, (NotSent, NoSpace))
+        except NoAnswer as exc:
+            raise TxnUnknown(
+                f"{self} did not answer a transaction ({exc}): it may have happened or not; "
+                f"read its keys to see"
+            ) from exc
+
+    def stream(self, path: str, body: Json, seconds: float) -> Stream:
+        """The open answer to a streaming request, tried once at one endpoint; ``seconds`` is the longest
+        silence allowed in it. Raises ``NotSent`` or ``NoAnswer``; the next try takes the next endpoint."""
+        endpoint = self._endpoints[self._current]
+        try:
+            return self._logged_in(
+                endpoint, seconds, lambda seconds, token: endpoint.stream(path, body, seconds, token)
+            )
+        except (NotSent, NoAnswer):
+            self._fail_over(endpoint)
+            raise
+
+    def fail_over(self) -> None:
+        """Go on at the next endpoint."""
+        self._fail_over(self._endpoints[self._current])
+
+    def unavailable(self, problem: Exception) -> StoreUnavailable:
+        """The error for patience that is over, because of ``problem``."""
+        patience = f"{self.settings.patience:g} s"
+        if isinstance(problem, NoSpace):
+            return StoreFull(
+                f"{self} takes no more writes, for {patience} already ({problem}): make room with `etcdctl "
+                f"compact REVISION` and `etcdctl defrag`, then `etcdctl alarm disarm`; or start it with a "
+                f"larger --quota-backend-bytes and disarm"
+            )
+        return StoreUnavailable(
+            f"{self} did not answer for {patience} ({problem}): check that it runs, that "
+            f"it can be reached from here, that CEREBRO_ETCD_ENDPOINTS names it, and that it is to be "
+            f"spoken to {self.settings.encryption}"
+        )
+
+    def close(self) -> None:
+        self._closing.set()
+        for endpoint in self._endpoints:
+            endpoint.close()
+
+    def _patiently(self, attempt: Callable[[Endpoint, float], _T], again: tuple[type[Exception], ...]) -> _T:
+        """``attempt`` at one endpoint after the other, while it raises ``again`` and patience lasts."""
+        patience = self.settings.patience
+        deadline = self._clock.now() + patience
+        tries = 0
+        while True:
+            if self._closing.is_set():
+                raise StoreError(f"the connection to {self} was closed: open another store")
+            endpoint = self._endpoints[self._current]
+            try:
+                return attempt(endpoint, patience / (len(self._endpoints) + 1))
+            except again as exc:
+                problem = exc
+            self._fail_over(endpoint)
+            tries += 1
+            # Wait only after a round over all endpoints.
+            rounds, rest = divmod(tries, len(self._endpoints))
+            delay = 0.0 if rest else min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** (rounds - 1))
+            if self._clock.now() + delay >= deadline:
+                raise self.unavailable(problem) from problem
+            self._closing.wait(delay)
+
+    def _fail_over(self, failed: Endpoint) -> None:
+        # Another thread may have gone on to the next endpoint already.
+        if self._endpoints[self._current] is failed:
+            self._current = (self._current + 1) % len(self._endpoints)
+
+    def _send(self, endpoint: Endpoint, path: str, body: Json, seconds: float) -> dict[str, Any]:
+        answer = self._logged_in(
+            endpoint, seconds, lambda seconds, token: endpoint.call(path, body, seconds, token)
+        )
+        self.revision = revision_of(answer)
+        return answer
+
+    def _logged_in(self, endpoint: Endpoint, seconds: float, send: Callable[[float, str | None], _T]) -> _T:
+        """``send``; with a new login and once more if etcd turns it away because the login is over."""
+        token = self._login(endpoint, seconds)
+        try:
+            return send(seconds, token)
+        except Refused as refusal:
+            if not (self._learns_login(refusal) if token is None else refusal.login_is_over):
+                raise
+        if self._token == token:
+            self._token = None
+        return send(seconds, self._login(endpoint, seconds))
+
+    def _login(self, endpoint: Endpoint, seconds: float) -> str | None:
+        """The token of the present login; ``None`` for etcd without login."""
+        if not self.logs_in:
+            return None
+        with self._login_lock:
+            if self._token is None:
+                self._token = self._new_token(endpoint, seconds)
+            return self._token
+
+    def _learns_login(self, refusal: Refused) -> bool:
+        """Whether the etcd, which turned us away undone, asks for a login, and we have that of the key."""
+        key = self.settings.run_key
+        if key is None or not refusal.asks_for_login:
+            return False
+        self._name, self._password = LOGIN, key.password
+        return True
+
+    def _new_token(self, endpoint: Endpoint, seconds: float) -> str:
+        body = {"name": self._name, "password": self._password}
+        try:
+            return str(endpoint.call("auth/authenticate", body, seconds, None)["token"])
+        except NoAnswer as exc:
+            # The login, not the request behind it, was left without an answer.
+            raise NotSent(f"no answer to the login: {exc}") from exc
+
+
+def _judge(version: str, cluster: Cluster) -> None:
+    """Refuse a server that is too old; warn of one that may lose data."""
+    check_version(version, str(cluster), "give another endpoint")
+    several = len(cluster.settings.endpoints) > 1 or not cluster.settings.loopback
+    if several and may_diverge(version):
+        warnings.warn(
+            f"{cluster} is version {version}: 3.5.0 to 3.5.5 may make the members of a cluster differ "
+            f"after a crash; upgrade it to 3.5.6 or later",
+            stacklevel=2,
+        )

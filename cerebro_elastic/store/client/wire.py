@@ -1,0 +1,95 @@
+"""The store's values as etcd's JSON gateway writes them: base64 for bytes, strings for 64-bit numbers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+from cerebro_elastic.store.client.base import Change, ChangeBatch, Compare, KeyValue, Op, Put
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+def key_json(key: str) -> str:
+    return _base64(key.encode(errors="surrogateescape"))
+
+
+def range_json(prefix: str) -> dict[str, str]:
+    """``key`` and ``range_end`` that span all keys under ``prefix``; all keys if it is empty."""
+    if not prefix:
+        return {"key": _base64(b"\0"), "range_end": _base64(b"\0")}
+    first = prefix.encode()
+    # UTF-8 has no byte 0xff, so the last byte can always be counted up.
+    return {"key": _base64(first), "range_end": _base64(first[:-1] + bytes([first[-1] + 1]))}
+
+
+def txn_json(compares: Sequence[Compare], ops: Sequence[Op]) -> dict[str, Any]:
+    return {
+        "compare": [_compare_json(compare) for compare in compares],
+        "success": [_op_json(op) for op in ops],
+    }
+
+
+def revision_of(answer: Json) -> int:
+    return int(answer["header"]["revision"])
+
+
+def item_from(kv: Json) -> KeyValue:
+    # The gateway leaves out what is empty or zero.
+    return KeyValue(
+        key=_key_from(kv),
+        value=base64.b64decode(kv.get("value", "")),
+        create_revision=int(kv["create_revision"]),
+        mod_revision=int(kv["mod_revision"]),
+        lease=int(kv.get("lease", 0)),
+    )
+
+
+def batches_from(results: Iterable[Json]) -> Iterator[ChangeBatch]:
+    """Watch responses as batches of one revision each.
+
+    etcd never splits a revision between responses, but it may send one response in fragments: their
+    events are held back until the last has come, so that a cut never shows half a revision.
+    """
+    held: list[Json] = []
+    for result in results:
+        held += result.get("events", ())
+        if result.get("fragment"):
+            continue
+        for revision, events in groupby(held, key=lambda event: int(event["kv"]["mod_revision"])):
+            yield ChangeBatch(revision, tuple(_change_from(event, revision) for event in events))
+        held = []
+
+
+def _change_from(event: Json, revision: int) -> Change:
+    kv = event["kv"]
+    deleted = event.get("type") == "DELETE"
+    return Change(_key_from(kv), revision, None if deleted else item_from(kv))
+
+
+def _compare_json(compare: Compare) -> dict[str, str]:
+    target = "CREATE" if compare.target == "create" else "MOD"
+    return {
+        "key": key_json(compare.key),
+        "target": target,
+        "result": "EQUAL",
+        f"{target.lower()}_revision": str(compare.revision),
+    }
+
+
+def _op_json(op: Op) -> dict[str, Any]:
+    if isinstance(op, Put):
+        put = {"key": key_json(op.key), "value": _base64(op.value), "lease": str(op.lease)}
+        return {"request_put": put}
+    return {"request_delete_range": {"key": key_json(op.key)}}
+
+
+def _key_from(kv: Json) -> str:
+    # Others may have written keys that are no text: they can be named, and deleted.
+    return base64.b64decode(kv["key"]).decode(errors="surrogateescape")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

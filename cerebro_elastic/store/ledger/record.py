@@ -1,0 +1,236 @@
+"""What a run's record says, for anybody to read; and the way in which all that is said gets there: as one
+guarded transaction, which is one event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from cerebro_elastic.core.model.events import Event, RecordMended, StateRead
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, Spec, Visit
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
+from cerebro_elastic.store.client.base import ChangeBatch, Compare, KeyValue, Op, Put, Store, Watch
+from cerebro_elastic.store.client.sealed import SealedStore, unsigned
+from cerebro_elastic.store.ledger.changes import value_of
+from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, spec_in, value_in
+from cerebro_elastic.store.ledger.history import (
+    attempt_of,
+    config_of,
+    events_of,
+    leader_in,
+    node_of,
+    saving_of,
+    state_of,
+    visits_in,
+)
+from cerebro_elastic.store.ledger.keys import Keys
+
+T = TypeVar("T")
+
+
+def refuse(error: ForeignValue) -> None:
+    """A value that is not ours is an error."""
+    raise error
+
+
+class Record:
+    """One run's record in a store, signed with the run's ``key`` if it has one.
+
+    Where a key that is read alone holds what is not ours, ``unreadable`` is called with the error; unless it
+    raises, the reader goes on as if there was no such key.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        key: RunKey | None = None,
+        unreadable: Callable[[ForeignValue], None] = refuse,
+    ) -> None:
+        self.keys = Keys(run)
+        self.store = SealedStore(store, self.keys.has_value, key)
+        self._key = key
+        self._unreadable = unreadable
+
+    def check_signed(self, trusted: bool) -> None:
+        """Raise ``RunError`` unless what the run's spec says can be believed, such as which code to import:
+        it is signed with our key or, if it is not signed, lies in an etcd that is ``trusted``."""
+        item = self.store.bare.get(self.keys.spec)
+        if item is None:
+            return
+        run, signed = self.keys.run, self.store.signed(item)
+        theirs = (
+            f"take that of the machine that opened the run: by {FILE_VARIABLE} name a copy of the file `key` "
+            f"in the run's folder there, or set {VARIABLE} to what it holds"
+        )
+        if signed is None and self._key is None:
+            raise RunError(f"run {run!r} is signed with a key, and here is none: {theirs}")
+        if signed is None:
+            raise RunError(f"run {run!r} is signed with another key than the one here: {theirs}")
+        if not signed and self._key is not None:
+            raise RunError(
+                f"run {run!r} is not signed, and here is a key for it: somebody without the key has written "
+                f"it, or it was opened without one; then unset {VARIABLE} and {FILE_VARIABLE}"
+            )
+        if not signed and not trusted:
+            raise RunError(
+                f"run {run!r} is not signed, and everybody who reaches its etcd may have written it: nodes "
+                f"would run their code. Open it with a key (`cerebro run` makes one; {VARIABLE}), or use an "
+                "etcd with login and TLS"
+            )
+
+    def spec(self) -> Spec | None:
+        """The run's spec, ``None`` if there is none. Raises ``RunError`` if it is not signed with our key."""
+        item = self.store.get(self.keys.spec)
+        if item is not None and unsigned(item):
+            self.check_signed(trusted=True)
+        return self.ours(item, self._spec_in) if item is not None else None
+
+    def raw_spec(self) -> bytes | None:
+        """The run's spec as it stands in the store."""
+        item = self.store.get(self.keys.spec)
+        return item.value if item is not None and self.ours(item, self._spec_in) is not None else None
+
+    def _spec_in(self, item: KeyValue) -> Spec:
+        return spec_in(item, self.keys)
+
+    def state(self) -> State:
+        """The run's state now."""
+        return state_of(self.store.range(self.keys.prefix), self.keys)
+
+    def read(self) -> StateRead:
+        """The run's state now, with the visits that led to it."""
+        snapshot = self.store.range(self.keys.prefix)
+        visits = visits_in(i for i in snapshot.items if self.keys.split(i.key)[0] == "visits")
+        return StateRead(snapshot.revision, state_of(snapshot, self.keys), tuple(visits))
+
+    def now(self) -> int:
+        """The revision of the store, which other runs may share."""
+        return self.store.range(self.keys.event).revision
+
+    def revision(self) -> int:
+        """The revision of the last transaction; 0 if there was none."""
+        item = self.store.get(self.keys.event)
+        return item.mod_revision if item else 0
+
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return self.store.get(self.keys.outcome) is not None
+
+    def leader(self) -> str | None:
+        """The name of who leads the run."""
+        item = self.store.get(self.keys.leader)
+        return leader_in(item) if item else None
+
+    def is_led(self) -> bool:
+        """Whether anybody leads the run: a key without a lease is no leader's."""
+        item = self.store.get(self.keys.leader)
+        return item is not None and item.lease != 0
+
+    def logged(self) -> dict[str, int]:
+        """How many visits of each config the loggers have that the leader writes to."""
+        prefix = self.keys.logged("")
+        both = [(item.key, self.ours(item, number_in)) for item in self.store.range(prefix).items]
+        return {key.removeprefix(prefix): visits for key, visits in both if visits is not None}
+
+    def config(self, config: str) -> Config | None:
+        return self._read(self.keys.config(config), config_of)
+
+    def node(self, name: str) -> Node | None:
+        return self._read(self.keys.node(name), node_of)
+
+    def assignment(self, node: str) -> Attempt | None:
+        return self._read(self.keys.assign(node), attempt_of)
+
+    def saving(self, node: str) -> Attempt | None:
+        """What the node has trained and saves behind its next unit."""
+        return self._read(self.keys.saving(node), saving_of)
+
+    def children(self, config: str) -> dict[str, Parent]:
+        """The configs that began with a checkpoint that ``config`` wrote, and with which."""
+        prefix = self.keys.children(config)
+        items = self.store.range(prefix).items
+        return {item.key.removeprefix(prefix): value_in(item, Parent) for item in items}
+
+    def visits(self) -> list[Visit]:
+        """All committed visits, in the order of their commits."""
+        return visits_in(self.store.range(self.keys.prefix + "visits/").items)
+
+    def visits_of(self, config: str, epoch: int | None = None) -> list[Visit]:
+        """A config's visits, in order; those of one ``epoch``, if it is given."""
+        items = self.store.range(self.keys.visits(config, epoch)).items
+        return [visit for item in items for visit in visits_in([item])]
+
+    @contextmanager
+    def events(self, start: int) -> Iterator[EventStream]:
+        """The history from revision ``start`` on."""
+        with self.store.watch(self.keys.prefix, start) as watch:
+            yield EventStream(watch, self.keys)
+
+    def history(self) -> list[Event]:
+        """All that has happened up to now. Raises ``Compacted`` if the store has forgotten its beginning."""
+        items = self.store.range(self.keys.prefix).items
+        opened = next((item for item in items if item.key == self.keys.spec), None)
+        history: list[Event] = []
+        if opened is not None:
+            last = max(item.mod_revision for item in items)
+            with self.events(opened.create_revision) as stream:
+                while stream.revision < last:
+                    history += stream.next()
+        return history
+
+    def _read(self, key: str, read: Callable[[KeyValue], T]) -> T | None:
+        item = self.store.get(key)
+        return self.ours(item, read) if item is not None else None
+
+    def ours(self, item: KeyValue, read: Callable[[KeyValue], T]) -> T | None:
+        """What ``item`` holds; ``None`` if that is not ours, unless that is an error."""
+        try:
+            return read(item)
+        except ForeignValue as error:
+            self._unreadable(error)
+            return None
+
+    def _do(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
+        """The revision of the change, or ``None`` if the guard does not hold."""
+        result = self.store.txn(guard, [*ops, Put(self.keys.event, value_of(event))])
+        return result.revision if result.succeeded else None
+
+
+class EventStream:
+    """A run's events as they happen. ``revision`` is how far it has come. ``foreign`` has the keys that
+    others than the run's processes were the last to change, and at which revision; ``strange`` those keys of
+    others' that mean nothing to the run."""
+
+    def __init__(self, watch: Watch, keys: Keys) -> None:
+        self._watch = watch
+        self._keys = keys
+        self.revision = 0
+        self.foreign: dict[str, int] = {}
+        self.strange: set[str] = set()
+
+    def next(self, timeout: float | None = None) -> list[Event]:
+        """The events of the next revision, which may have none; none after ``timeout`` seconds without
+        one."""
+        batch = self._watch.next(timeout)
+        if batch is None:
+            return []
+        self.revision = batch.revision
+        events, foreign = events_of(batch, self._keys)
+        if foreign or self.foreign:
+            self._sort(batch, events, foreign)
+        return events
+
+    def _sort(self, batch: ChangeBatch, events: Sequence[Event], foreign: Sequence[str]) -> None:
+        right = {change.key for change in batch.changes}
+        for event in events:
+            if isinstance(event, RecordMended):
+                right |= {self._keys.prefix + key for key in event.keys}
+        passing = {self._keys.event, self._keys.mended}  # the next event overwrites them
+        matter = {key for key in foreign if self._keys.is_known(key) and key not in passing}
+        self.foreign = {key: at for key, at in self.foreign.items() if key not in right}
+        self.foreign |= dict.fromkeys(matter, batch.revision)
+        self.strange |= {*foreign} - matter

@@ -1,0 +1,376 @@
+"""One unit of the task ``torch``: a config's parts, spread over the unit's ranks, and how far it is.
+
+Every rank of the unit makes one and calls the same methods in the same order. Rank 0 goes on with the
+generators that the config's state has; the others begin each unit with seeds of their own, so that the unit
+done again by the same choice draws the same numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from cerebro_elastic.core.model.values import Phase
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel import choose, collectives
+from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
+from cerebro_elastic.parallel.construct import made
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.parallel.memory_estimate import check_room
+from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.training import feed, rng
+from cerebro_elastic.training.finite import not_finite
+from cerebro_elastic.training.hidden import HiddenBuffers
+from cerebro_elastic.training.inheriting import options, set_anew
+from cerebro_elastic.training.objects.graph import graph_of_parts
+from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.ready_made import Mean, evaluation_pass, train_pass
+from cerebro_elastic.training.rebuilding import rebuild
+from cerebro_elastic.training.structure import Structure, dense
+from cerebro_elastic.training.task import State, Stopped, UnitJob
+from cerebro_elastic.training.user_functions import UserFunctions
+
+_PLAIN_STEPS = ("single", "ddp", "fsdp")
+"""The parallelisms under which ``loss.backward()`` and ``optimizer.step()`` are all of a step."""
+
+_WHOLE = ("single", "ddp")
+"""The parallelisms under which a rank has the model as the user has made it."""
+
+
+@dataclass
+class Progress:
+    """A config's counters: steps of all its training; sums over rows of the present epoch's whole units; the
+    loss in a unit that is begun."""
+
+    step: int = 0
+    rows: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    loss: Mean = field(default_factory=Mean)
+
+    def add(self, metrics: Mapping[str, float], rows: int) -> None:
+        """Count a whole unit."""
+        self.rows += rows
+        for name, value in metrics.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value * rows
+        self.loss = Mean()
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.rows for name, total in self.sums.items()}
+
+
+@contextmanager
+def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
+    """The unit that ``job`` is for, set up; nothing of it is left after the block, generators included."""
+    parallelism = choose.make(job.choice.parallelism, job.choice.options)
+    with user.files.borrowed(), rng.borrowed(torch.device(job.device)):
+        try:
+            yield FunctionUnit(section, user, job, parallelism)
+        finally:
+            parallelism.close()
+
+
+class FunctionUnit:
+    """``job``, set up: its parts, counters and generators are as the unit before left them."""
+
+    def __init__(
+        self, section: TorchSection, user: UserFunctions, job: UnitJob, parallelism: Parallelism
+    ) -> None:
+        self._section = section
+        self._user = user
+        self._job = job
+        self._device = torch.device(job.device)
+        self._parallelism = parallelism
+        self._trained: tuple[str, ...] = ()
+        self._model: nn.Module
+        self._built: Structure
+        self._check_passes()
+        if job.room is not None:
+            self._check_room(job.room)
+        rng.seed_all(job.seed)
+        self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
+        self._options = options(self._parts.optimizer)
+        parts = self._parts
+        self._graph = graph_of_parts(
+            self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
+        )
+        self.progress = Progress() if job.state is None else self._taken_up(job.state)
+        self._hidden = HiddenBuffers(self._model, self._carried("hidden") if self._whole else {})
+        if job.state is not None:
+            trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
+            self._graph.restore(cloned(trees), cloned(files), self._device)
+        self._place_generators(job.state)
+
+    def train(self) -> tuple[dict[str, float], int]:
+        """The unit's metrics, and how many of its batches are trained. Raises ``Stopped`` out of a pass of
+        the user's."""
+        job, parts = self._job, self._parts
+        done = feed.unit_batches(job)
+        if self._user.train_fn:
+            return self._users_pass(self._user.train_fn), done
+        assert self._user.loss is not None
+        loss = self.progress.loss
+        try:
+            train_pass(
+                parts,
+                self._prepared(feed.training_batches(job, self._portion)),
+                islice(feed.batch_rows(job, [job.partition]), job.skip, None),
+                self._user.loss,
+                loss,
+                parallelism=self._parallelism,
+                clip=self._section.clip,
+                step_scheduler=self._section.step_scheduler,
+            )
+        except Stopped as stopped:
+            done = stopped.batches
+        return {"train_loss": loss.value}, done
+
+    def take_up(self, job: UnitJob) -> None:
+        """Go on with the next unit of the config in the very same parts, as one ordinary fit does."""
+        self._job = job
+        if not job.visited:
+            self.progress = Progress(step=self.progress.step)
+
+    def end(self, unit: Mapping[str, float]) -> dict[str, float]:
+        """What is due when the partition is used up; the validation's metrics."""
+        job = self._job
+        self.progress.add(unit, job.partition.rows)
+        if not job.last or job.unit.phase is Phase.TRIAL:
+            return {}
+        validation = self.validate(job.validation)
+        self._end_epoch({**self.progress.means(), **validation})
+        return validation
+
+    def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
+        """Metrics over ``partitions``; none if the task has nothing to measure with."""
+        job, user = self._job, self._user
+        if not partitions:
+            return {}
+        if user.eval_fn:
+            # Every rank takes all rows: nobody knows how the user's metrics would add up over parts.
+            self._parts.model.eval()
+            batches = self._prepared(feed.natural_batches(job, partitions))
+            with torch.no_grad():
+                metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
+            return _prefixed("val_", collectives.means(metrics))
+        if user.loss is None:
+            return {}
+        measured = evaluation_pass(
+            self._parts.model,
+            self._prepared(feed.natural_batches(job, partitions, self._portion)),
+            feed.batch_rows(job, partitions),
+            {"loss": user.loss, **user.measures},
+            parallelism=self._parallelism,
+        )
+        return _prefixed("val_", measured)
+
+    def state(self, *, whole: bool) -> State:
+        """The config's state: of use on rank 0 alone, unless it is divided among the ranks."""
+        loss = self.progress.loss
+        model, optimizer = self._exported()
+        structure = self._structure()
+        new = {
+            path for path, change in structure["structure"].get("parts", {}).items() if "created" in change
+        }
+        objects, files = self._graph.carry(new=new)
+        mine = {"rng": rng.capture(self._device), "loss": loss.total}
+        _, *others = [mine] if whole else collectives.gathered(mine) or [mine]
+        return {
+            "model": model,
+            "optimizer": optimizer,
+            "options": self._options,
+            **structure,
+            "objects": objects if self._whole else self._carried("objects"),
+            "files": files,
+            "scheduler": self._parts.scheduler and self._parts.scheduler.state_dict(),
+            "rng": mine["rng"],
+            "step": self.progress.step,
+            "rows": self.progress.rows,
+            "sums": dict(self.progress.sums),
+            "begun": (loss.total, loss.rows) if loss.rows else None,
+            "others": others,
+        }
+
+    @property
+    def _whole(self) -> bool:
+        return self._job.choice.parallelism in _WHOLE
+
+    def _carried(self, key: str) -> Mapping[str, Any]:
+        state = self._job.state
+        carried: Mapping[str, Any] = {} if state is None else state.get(key, {})
+        return carried
+
+    def _structure(self) -> dict[str, Any]:
+        """What training has changed of what the model consists of, and buffers that no state dict has."""
+        if not self._whole:
+            return {key: self._carried(key) for key in ("structure", "hidden")}
+        changes = self._built.changes(self._model, [self._parts.optimizer])
+        return {"structure": changes, "hidden": self._hidden.changed()}
+
+    def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """On several ranks, shards stay where they are: the next unit may want just these."""
+        if isinstance(self._parallelism, Sharding) and ranks()[1] > 1:
+            return self._parallelism.export_shards(self._parts)
+        model, optimizer = self._parallelism.export(self._parts)
+        return dense(model), optimizer
+
+    def not_finite(self, metrics: Mapping[str, float], state: State) -> str | None:
+        """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
+        model = state["model"]
+        own = ((name, nn.Parameter(_rows(model[name]))) for name in self._trained if name in model)
+        return next((story for story in collectives.gathered(not_finite(metrics, own)) if story), None)
+
+    def _check_passes(self) -> None:
+        name = self._job.choice.parallelism
+        if self._user.train_fn and name not in _PLAIN_STEPS:
+            raise TaskError(
+                f"a train_fn does its own steps, and {name} needs others than loss.backward() and "
+                f"optimizer.step(): leave it out for the ready-made step, or choose {', '.join(_PLAIN_STEPS)}"
+            )
+
+    def _make(self) -> Parts:
+        job = self._job
+        parts = self._user.make_parts(job.hparams, training_budget(job))
+        asked = job.state is None or job.room is not None
+        if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
+            raise TaskError(f"{job.unit.config} cannot be trained by {job.choice.label}: {refusal}")
+        self._model, optimizers = parts.model, [parts.optimizer]
+        self._built = Structure(parts.model, optimizers)
+        if job.state is not None and (changes := self._carried("structure")):
+            rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
+        self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
+        return parts
+
+    def _check_room(self, room: int) -> None:
+        parts = made(self._make, loaded=True)  # its values are of no interest, and may take long to compute
+        check_room(parts, self._parallelism, ranks()[1], self._device, room)
+
+    def _taken_up(self, state: State) -> Progress:
+        parts = self._parts
+        self._parallelism.load(parts, state["model"], state["optimizer"])
+        if parts.scheduler is not None:
+            # A copy, for a scheduler keeps the very lists and dicts that it is given.
+            parts.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
+        if self._job.inherits is not None:
+            schedulers = [parts.scheduler] if parts.scheduler is not None else []
+            set_anew(parts.optimizer, schedulers, state["options"], self._options)
+        first = not self._job.visited
+        return Progress(
+            step=state["step"],
+            rows=0 if first else state["rows"],
+            sums={} if first else dict(state["sums"]),
+            loss=self._begun(state) if self._job.skip else Mean(),
+        )
+
+    def _begun(self, state: State) -> Mean:
+        """What this rank has added to the loss of a unit that is begun."""
+        total, rows = state["begun"]
+        rank, size = ranks()
+        if rank == 0:
+            # Of ranks that there are no longer, it takes over.
+            return Mean(sum((other["loss"] for other in state["others"][size - 1 :]), total), rows)
+        others = state["others"][rank - 1 : rank]
+        return Mean(others[0]["loss"] if others else 0.0, rows)
+
+    def _place_generators(self, state: State | None) -> None:
+        rank, _ = ranks()
+        if rank == 0:
+            if state is not None:
+                rng.restore(state["rng"], self._device)
+        elif state is not None and self._job.skip and len(state["others"]) >= rank:
+            rng.restore(state["others"][rank - 1]["rng"], self._device)
+        else:
+            rng.seed_all(feed.rank_seed(self._job))
+
+    def _users_pass(self, train_fn: Callable[..., Any]) -> dict[str, float]:
+        self._parts.model.train()
+        stops: list[int] = []
+        batches = self._prepared(feed.training_batches(self._job, self._even_part))
+        context = self._context(_noting(batches, stops))
+        unit = self._user.call(train_fn, self._job.hparams, context)
+        if stops:  # and the user's code has caught it
+            raise Stopped(stops[0])
+        return _prefixed("train_", collectives.means(unit))
+
+    def _portion(self, rows: int) -> slice:
+        portion = self._parallelism.portion(rows)
+        return slice(portion.start, portion.stop)
+
+    def _even_part(self, rows: int) -> slice:
+        """For a step that averages over ranks and knows of no weights: of a batch that cannot be divided
+        evenly each rank takes all, which makes the same mean."""
+        return self._portion(rows) if rows % ranks()[1] == 0 else slice(0, rows)
+
+    def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield _on_device(self._user.prepare(batch, self._job.hparams), self._device)
+
+    def _context(self, batches: Iterator[Any]) -> dict[str, Any]:
+        """What a pass of the user's may ask for by name (``user_functions.FOR_PASS``)."""
+        return {
+            "model": self._parts.model,
+            "optimizer": self._parts.optimizer,
+            "scheduler": self._parts.scheduler,
+            "batches": batches,
+            "epoch": self._job.unit.epoch,
+            "device": self._device,
+        }
+
+    def _end_epoch(self, metrics: Mapping[str, float]) -> None:
+        scheduler = self._parts.scheduler
+        if scheduler is None or self._section.step_scheduler == "step":
+            return
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step()
+        elif "val_loss" in metrics:
+            scheduler.step(metrics["val_loss"])
+        else:
+            raise TaskError(
+                "ReduceLROnPlateau watches val_loss, which there is not at the end of an epoch: set "
+                "data.valid and validation: epoch, or take another scheduler"
+            )
+
+
+def training_budget(job: UnitJob) -> dict[str, int]:
+    """What ``model_fn`` may ask for beside hyper-parameters."""
+    return {"epochs": job.epochs, "steps": job.epochs * feed.epoch_batches(job)}
+
+
+def _rows(value: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor that may be divided among ranks."""
+    rows: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return rows
+
+
+def _noting(batches: Iterator[Any], stops: list[int]) -> Iterator[Any]:
+    """The batches; if ``Stopped`` ends them, ``stops`` knows."""
+    try:
+        yield from batches
+    except Stopped as stopped:
+        stops.append(stopped.batches)
+        raise
+
+
+def _prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {f"{prefix}{name}": value for name, value in metrics.items()}
+
+
+def _on_device(value: Any, device: torch.device) -> Any:
+    """A batch with its tensors on ``device``."""
+    if device.type == "cpu":
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: _on_device(item, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_on_device(item, device) for item in value)
+    return value

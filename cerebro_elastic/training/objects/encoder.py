@@ -1,0 +1,385 @@
+"""From objects to a tree that a checkpoint holds.
+
+*Plain* are numbers, strings, tensors, numpy arrays and lists, tuples, sets and dicts of these: they are their
+own tree. Everything else becomes a *tagged* tree, ``{TAG: kind, "value": content}``:
+
+- ``known``: an object that is carried elsewhere (a layer, a parameter, an optimizer), by name;
+- ``same``: an object that has been met before, by its path; ``view``: a tensor or array that looks at the
+  memory of one;
+- ``placed``: a plain value that was born somewhere else (``born``), or nowhere (``None``) though something
+  else was born in its place;
+- other containers, enums, random generators, iterators, functions (what they close over, their defaults and
+  attributes), objects with ``state_dict`` and ``load_state_dict``, objects of the user's classes with their
+  attributes and slots, and those of libraries all of whose attributes can be carried;
+- ``opaque``: all the rest, which stays what the constructor has made of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import queue
+import types
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from types import CellType, FunctionType, MethodType
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from cerebro_elastic.training.objects import kinds
+from cerebro_elastic.training.objects.kinds import (
+    KNOWN,
+    LEAF_TENSOR,
+    ON_ACCELERATOR,
+    OPAQUE,
+    PLACED,
+    SAME,
+    VIEW,
+    name_of,
+)
+from cerebro_elastic.training.objects.memory import Memory
+from cerebro_elastic.training.objects.opaque import fingerprint
+from cerebro_elastic.training.objects.survey import Survey
+
+Tree: TypeAlias = Any
+
+TAG = "cerebro.kind"
+MODULE_OWN = frozenset(vars(nn.Module())) - {"training"}
+
+
+class NotPlain(Exception):
+    """The value has no tree; its text names the type at fault."""
+
+
+class Carrier:
+    """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere; ``births``
+    is the survey of what was there when the unit had been set up. Attributes whose names are ``marks`` are
+    passed over; ``classes`` are those that instances can be made of, by their full names. If it is
+    ``strict``, what is opaque raises ``NotPlain``. ``lost`` is what would be met at another path in the next
+    unit, or not at all, and cannot be made by then."""
+
+    def __init__(
+        self,
+        known: Mapping[str, object] | None = None,
+        births: Survey | None = None,
+        marks: frozenset[str] = frozenset(),
+        classes: Mapping[str, type] | None = None,
+        *,
+        strict: bool = True,
+    ) -> None:
+        self.survey = Survey()
+        self.lost: list[tuple[str, Any]] = []
+        self._classes = classes or {}
+        self._births = births
+        self._known = {id(value): name for name, value in (known or {}).items()}
+        self._marks = marks
+        self._strict = strict
+        self._memory = Memory()
+        for name, value in (known or {}).items():
+            if isinstance(value, Tensor):
+                self._memory.add(value, f"{KNOWN}:{name}")
+
+    def tree(self, value: Any, path: str = "") -> Tree:
+        """Raises ``NotPlain``. Tensors are detached, not copied."""
+        kind = type(value)
+        if kind in kinds.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
+            return value
+        if kind is tuple:
+            return self._immutable(value, path, tuple(self._items(value, path)))
+        if kind is frozenset and all(map(_is_key, value)):
+            return value
+        if isinstance(value, Enum | torch.device) or kind in kinds.VALUE_TYPES:
+            return self._immutable(value, path, self._standard(value, path))
+        if isinstance(value, tuple) and kind is not tuple:
+            return self._immutable(value, path, self._container(value, path))
+        if isinstance(value, MethodType) and (tree := self._method(value, path)) is not None:
+            return tree
+        if (name := self._known.get(id(value))) is not None:
+            return {TAG: KNOWN, "value": name}
+        if (first := self.survey.paths.get(id(value))) is not None:
+            return {TAG: SAME, "value": first}
+        return self._object(value, path)
+
+    def attributes(self, own: Mapping[str, Any], path: str = "") -> Tree:
+        """``{"plain": {name: tree}, "other": [names of what is opaque as a whole]}`` of an object's ``own``
+        attributes."""
+        plain, other = {}, []
+        for name, value in own.items():
+            if name in self._marks:
+                continue
+            try:
+                with self._undone():
+                    tree = self.tree(value, f"{path}/{name}")
+            except NotPlain:
+                other.append(name)
+                continue
+            if type(tree) is dict and tree.get(TAG) == OPAQUE and "born" not in tree:
+                other.append(name)
+            else:
+                plain[name] = tree
+        return {"plain": plain, "other": other}
+
+    def module(self, module: nn.Module, own: Any, path: str = "", *, buffers: bool = True) -> Tree:
+        """All of a module but its state dict: which parameters are trained, ``buffers`` that are not
+        persistent, and the attributes that each part has of its ``own``."""
+        parts = dict(module.named_modules())
+        return {
+            "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
+            "buffers": {
+                at: {name: part._buffers[name] for name in part._non_persistent_buffers_set}
+                for at, part in parts.items()
+                if buffers and part._non_persistent_buffers_set
+            },
+            "attributes": {
+                at: self.attributes(own(part), f"{path}/{at}" if at else path) for at, part in parts.items()
+            },
+        }
+
+    def _object(self, value: Any, path: str) -> Tree:
+        self.survey.paths[id(value)] = path
+        self.survey.objects[path] = value
+        born = self._birth(value, path)
+        tree = self._content(value, path)
+        if self._births is not None and id(value) not in self._births.paths and not self._can_be_made(tree):
+            self.lost.append((path, value))
+        if not born:
+            return tree
+        if type(tree) is dict and TAG in tree:
+            return tree if tree[TAG] in (KNOWN, SAME, VIEW) else {**tree, **born}
+        return {TAG: PLACED, "value": tree, **born}
+
+    def _birth(self, value: Any, path: str) -> dict[str, str | None]:
+        """Nothing, if what has been born here is this."""
+        if self._births is None:
+            return {}
+        born = self._births.paths.get(id(value))
+        if born == path or (born is None and path not in self._births.objects):
+            return {}
+        return {"born": born}
+
+    def _can_be_made(self, tree: Tree) -> bool:
+        """Whether ``tree`` needs nothing that a constructor has made."""
+        if type(tree) is not dict or TAG not in tree:
+            return True
+        return kinds.can_be_made(tree[TAG], self._classes)
+
+    def _immutable(self, value: Any, path: str, tree: Tree) -> Tree:
+        self.survey.objects[path] = value
+        born = None if self._births is None else self._births.objects.get(path)
+        if self._births is not None and type(born) is not type(value) and not self._can_be_made(tree):
+            self.lost.append((path, value))
+        return tree
+
+    def _items(self, values: Iterable[Any], path: str) -> list[Tree]:
+        return [self.tree(item, f"{path}/{at}") for at, item in enumerate(values)]
+
+    def _content(self, value: Any, path: str) -> Tree:
+        kind = type(value)
+        if isinstance(value, Tensor):
+            return self._tensor(value, path)
+        if isinstance(value, np.ndarray):
+            if kind is not np.ndarray or value.dtype.kind not in "biufc":
+                return self._opaque(value, path)
+            return self._viewed(value, path) or value
+        if kind is list:
+            return self._items(value, path)
+        if kind in (set, frozenset):
+            return set(value) if all(map(_is_key, value)) else self._set(value, path)
+        if kind is dict:
+            if TAG not in value and all(map(_is_key, value)):
+                return {key: self.tree(item, f"{path}/{key}") for key, item in value.items()}
+            return self._tagged(kind, self._pairs(value, path))
+        for content in (self._standard, self._callable, self._instance):
+            tree = content(value, path)
+            if tree is not None:
+                return tree
+        return self._opaque(value, path)
+
+    def _tensor(self, value: Tensor, path: str) -> Tree:
+        if type(value) not in (Tensor, nn.Parameter, nn.Buffer):
+            return self._opaque(value, path)
+        if (view := self._viewed(value, path)) is not None:
+            return view
+        tensor = value.detach()
+        if isinstance(value, nn.Parameter):
+            return {**self._tagged(type(value), tensor), "trained": value.requires_grad}
+        if value.requires_grad and value.is_leaf:
+            return {TAG: LEAF_TENSOR, "value": tensor}
+        return tensor if tensor.device.type == "cpu" else {TAG: ON_ACCELERATOR, "value": tensor}
+
+    def _viewed(self, value: Any, path: str) -> Tree | None:
+        """``None`` if it is the first that looks at its memory."""
+        view = self._memory.view(value)
+        if view is None:
+            self._memory.add(value, f"{SAME}:{path}")
+            return None
+        return {TAG: VIEW, "value": view}
+
+    def _standard(self, value: Any, path: str) -> Tree | None:
+        """Enums, devices, and what the standard library and numpy have."""
+        kind = type(value)
+        if isinstance(value, Enum):
+            return self._tagged(kind, value.name)
+        if isinstance(value, torch.device):
+            return self._tagged(kind, str(value))
+        for generator, (_, get, _) in kinds.GENERATORS.items():
+            if isinstance(value, generator):
+                return self._tagged(kind, self.tree(get(value), f"{path}/state"))
+        if kind in kinds.BUFFERS:
+            return self._tagged(kind, kinds.BUFFERS[kind][0](value))
+        if isinstance(value, dict | list | set | frozenset | tuple | deque):
+            return self._container(value, path)
+        if isinstance(value, queue.Queue):
+            return self._tagged(kind, self.tree(value.queue, f"{path}/queue"))
+        if isinstance(value, WeakKeyDictionary) and all(id(key) in self._known for key in value):
+            return self._tagged(kind, self._pairs(value, path))
+        if (parts := kinds.reduced(value)) is not None:
+            name = f"{parts[0].__module__}.{parts[0].__qualname__}"
+            if name in kinds.ITERATORS or parts[0] is kind:
+                content = [name, *self._items(parts[1:], f"{path}/of")]
+                return {TAG: kinds.REDUCED, "value": content}
+        return None
+
+    def _container(self, value: Any, path: str) -> Tree:
+        if isinstance(value, set):
+            tree = self._set(value, path)
+        else:
+            items = self._pairs(value, path) if isinstance(value, dict) else self._items(value, path)
+            tree = self._tagged(type(value), items)
+        if isinstance(value, deque) and value.maxlen is not None:
+            tree["longest"] = value.maxlen
+        if isinstance(value, defaultdict) and (factory := kinds.factory_name(value)):
+            tree["factory"] = factory
+        if attributes := kinds.attributes_of(value):
+            tree["attributes"] = self._attributes(attributes, path)
+        return tree
+
+    def _callable(self, value: Any, path: str) -> Tree | None:
+        if isinstance(value, functools.partial):
+            parts = (value.func, value.args, value.keywords)
+            return self._tagged(type(value), self._items(parts, path))
+        if isinstance(value, FunctionType) and kinds.is_users(value) and kinds.has_state(value):
+            return {TAG: kinds.FUNCTION, "value": self.function(value, path)}
+        if isinstance(value, CellType):
+            return {TAG: kinds.CELL, "value": self._items(_in_cell(value), path)}
+        return None
+
+    def _method(self, value: MethodType, path: str) -> Tree | None:
+        """Bound anew each time that somebody asks for it: it has no identity."""
+        name = value.__func__.__name__
+        if inspect.getattr_static(type(value.__self__), name, None) is not value.__func__:
+            return None
+        tree = {TAG: kinds.METHOD, "name": name, "value": self.tree(value.__self__, f"{path}/self")}
+        return self._immutable(value, path, tree)
+
+    def function(self, function: FunctionType, path: str) -> Tree:
+        """What a function keeps."""
+        return {
+            "cells": self._items(_cells(function), f"{path}/closure"),
+            "defaults": self.tree(function.__defaults__, f"{path}/defaults"),
+            "keywords": self.tree(function.__kwdefaults__, f"{path}/keywords"),
+            "attributes": self._attributes(
+                {k: v for k, v in vars(function).items() if k != "__wrapped__"}, path
+            ),
+        }
+
+    def _instance(self, value: Any, path: str) -> Tree | None:
+        kind = type(value)
+        if isinstance(value, type | FunctionType):
+            return None
+        if isinstance(value, nn.Module):
+            state = {"state": dict(value.state_dict())}
+            return self._tagged(kind, state | self.module(value, own_attributes, path))
+        if kinds.carries_itself(value):
+            return self._tagged(kind, self._whole(dict(value.state_dict()), f"{path}/state"))
+        if not kinds.is_simple(kind) or kind.__module__ in kinds.CONSTANT:
+            return None
+        attributes = kinds.attributes_of(value)
+        if kinds.is_users(kind):
+            return self._tagged(kind, self._attributes(attributes, path))
+        if isinstance(value, LRScheduler):
+            return self._tagged(kind, self._attributes(attributes, path))
+        if not attributes and kind is not types.SimpleNamespace:
+            return None
+        try:
+            return self._tagged(kind, self._whole(attributes, path))
+        except NotPlain:
+            return None
+
+    def _whole(self, values: dict[str, Any], path: str) -> Tree:
+        """All of it, or ``NotPlain``: what a part of a library's object means is not ours to know."""
+        strict, self._strict = self._strict, True
+        try:
+            with self._undone():
+                return self._attributes(values, path)
+        finally:
+            self._strict = strict
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """What is not carried after all was not met."""
+        before = self.survey.size(), self._memory.size(), len(self.lost)
+        try:
+            yield
+        except NotPlain:
+            self.survey.forget(before[0])
+            self._memory.forget(before[1])
+            del self.lost[before[2] :]
+            raise
+
+    def _attributes(self, values: Mapping[str, Any], path: str) -> Tree:
+        return {name: self.tree(item, f"{path}/{name}") for name, item in values.items()}
+
+    def _pairs(self, value: Mapping[Any, Any], path: str) -> list[Tree]:
+        return [
+            [self._key(key, f"{path}/key {at}"), self.tree(item, f"{path}/{key if _is_key(key) else at}")]
+            for at, (key, item) in enumerate(value.items())
+        ]
+
+    def _set(self, value: Any, path: str) -> Tree:
+        """Sets have no order, and so their items no path: those are to be found by name or value."""
+        if not all(_is_key(item) or isinstance(item, Enum) or id(item) in self._known for item in value):
+            return self._opaque(value, path)
+        return self._tagged(type(value), self._items(sorted(value, key=str), path))
+
+    def _key(self, key: Any, path: str) -> Tree:
+        return key if _is_key(key) else self.tree(key, path)
+
+    def _tagged(self, kind: type, content: Tree) -> dict[str, Tree]:
+        return {TAG: name_of(kind), "value": content}
+
+    def _opaque(self, value: Any, path: str) -> Tree:
+        if self._strict:
+            raise NotPlain(name_of(type(value)))
+        self.survey.opaque[path] = fingerprint(value, self._known)
+        return {TAG: OPAQUE, "value": name_of(type(value))}
+
+
+def own_attributes(part: nn.Module) -> dict[str, Any]:
+    """The attributes that a user's code has set on a plain module."""
+    return {name: value for name, value in vars(part).items() if name not in MODULE_OWN}
+
+
+def _cells(function: FunctionType) -> list[Any]:
+    """Cells are objects: several functions may close over one variable."""
+    names = function.__code__.co_freevars
+    return [cell for name, cell in zip(names, function.__closure__ or (), strict=True) if name != "__class__"]
+
+
+def _in_cell(cell: CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # it is empty
+        return []
+
+
+def _is_key(key: Any) -> bool:
+    """Whether a dict's key or a set's item needs no tree."""
+    return type(key) in kinds.LEAVES or (type(key) is tuple and all(map(_is_key, key)))

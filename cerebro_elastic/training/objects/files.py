@@ -1,0 +1,229 @@
+"""What the user's files keep: global variables, attributes of classes, and what functions remember.
+
+All configs of a process share them, so they are borrowed for a unit: it begins with what the files had when
+they had been imported, or with what its config has carried, and afterwards they are put back."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cerebro_elastic.registry import is_library, is_own
+from cerebro_elastic.training.objects import kinds
+from cerebro_elastic.training.objects.encoder import TAG, Carrier, Tree
+from cerebro_elastic.training.objects.filler import Filler
+from cerebro_elastic.training.objects.kinds import KNOWN, OPAQUE, SAME, VIEW
+from cerebro_elastic.training.objects.survey import Survey
+from cerebro_elastic.training.objects.trees import cloned, size_in_bytes, trees_equal
+
+_LARGEST = 64 << 20
+"""In bytes: a variable that is larger is taken to be constant."""
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A file or a class: ``name`` is its path in the graph of objects. Members of an enum do not change."""
+
+    name: str
+    thing: Any
+
+    def own(self) -> dict[str, Any]:
+        """The variables that may change, by name."""
+        if isinstance(self.thing, type) and issubclass(self.thing, Enum):
+            return {}
+        return {name: value for name, value in vars(self.thing).items() if self._may_change(name, value)}
+
+    def _may_change(self, name: str, value: Any) -> bool:
+        if name.startswith(("__", "_abc_")):
+            return False
+        if isinstance(value, FunctionType):
+            return kinds.has_state(value) and value.__module__ == self._module
+        return not isinstance(value, type | ModuleType | property | classmethod | staticmethod)
+
+    @property
+    def _module(self) -> str:
+        return str(self.thing.__module__ if isinstance(self.thing, type) else self.thing.__name__)
+
+
+@dataclass(frozen=True)
+class _Pristine:
+    """What a file had when it had been imported."""
+
+    owners: Sequence[Owner]
+    trees: Mapping[str, Mapping[str, Tree]]
+    survey: Survey
+    arrays: Sequence[Any]
+
+
+_PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
+
+
+class Files:
+    """The user's files, below the folder ``root`` or called ``names``, that have been imported."""
+
+    def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
+        self._root = root.resolve()
+        self._names = frozenset(names)
+        self._imported = 0
+        self._files: list[_Pristine] = []
+        self.shared = False
+        """Whether something that the config keeps is an array of a file."""
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """A unit is inside. What it imports first is none of its files."""
+        self._look()
+        try:
+            yield
+        finally:
+            self._put_back()
+
+    @property
+    def classes(self) -> dict[str, type]:
+        """The classes that they define, by their full names."""
+        return {
+            kinds.name_of(owner.thing): owner.thing for owner in self.owners if isinstance(owner.thing, type)
+        }
+
+    @property
+    def owners(self) -> list[Owner]:
+        """Those that keep something."""
+        return [owner for file in self._files for owner in file.owners]
+
+    def changed(self, carrier: Carrier) -> dict[str, Tree]:
+        """By owner: the trees of what is no longer as it was imported, and the names that are gone."""
+        changed: dict[str, Tree] = {}
+        self.shared = any(
+            not carrier.survey.paths.get(id(value), "file ").startswith(("file ", "class "))
+            for file in self._files
+            for value in file.arrays
+        )
+        for file in self._files:
+            for owner in file.owners:
+                tree = _changes(carrier, owner, file)
+                if tree["plain"] or tree["gone"]:
+                    changed[owner.name] = cloned(tree)
+        return changed
+
+    def survey(self, carrier: Carrier) -> None:
+        """Have ``carrier`` meet all that they keep."""
+        for owner in self.owners:
+            _variables(carrier, owner, owner.own())
+
+    def restore(self, filler: Filler, changed: Mapping[str, Tree]) -> None:
+        """Give them what ``changed`` had. They are as they were imported."""
+        for owner in self.owners:
+            if owner.name in changed:
+                filler.variables(owner.thing, changed[owner.name], owner.name)
+
+    def _put_back(self) -> None:
+        carrier = Carrier(strict=False)
+        for file in self._files:
+            _put_back(file, carrier)
+
+    def _look(self) -> None:
+        """Look for files that have been imported since the last unit."""
+        if len(sys.modules) == self._imported:
+            return
+        self._imported = len(sys.modules)
+        modules = [
+            module
+            for name, module in sorted(sys.modules.items())
+            if isinstance(module, ModuleType)
+            and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
+        ]
+        carrier = Carrier(strict=False)
+        for module in modules:
+            if module not in _PRISTINE:
+                _PRISTINE[module] = _pristine(module, carrier)
+        self._files = [_PRISTINE[module] for module in modules]
+
+
+def _lies_below(root: Path, file: str) -> bool:
+    """There are thousands of modules, and a unit looks at all."""
+    return bool(file) and not is_library(file) and _is_own(file, root)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _is_own(file: str, root: Path) -> bool:
+    return is_own(Path(file), root)
+
+
+def _pristine(module: ModuleType, carrier: Carrier) -> _Pristine:
+    owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
+    trees = {owner.name: cloned(_variables(carrier, owner, owner.own())) for owner in owners}
+    known = carrier.survey.objects.values()
+    arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
+    return _Pristine(owners, trees, carrier.survey, arrays)
+
+
+def _classes(outer: Any, module: str) -> Iterator[Owner]:
+    """The classes that are defined in a file, or in a class of it."""
+    inside = f"{outer.__qualname__}." if isinstance(outer, type) else ""
+    for value in list(vars(outer).values()):
+        if not isinstance(value, type) or value.__module__ != module:
+            continue
+        if value.__qualname__.startswith(inside) and value is not outer:
+            yield Owner(f"class {kinds.name_of(value)}", value)
+            yield from _classes(value, module)
+
+
+def _variables(carrier: Carrier, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
+    tree = carrier.attributes(own, owner.name)
+    opaque = {name: {TAG: OPAQUE, "value": kinds.name_of(type(own[name]))} for name in tree["other"]}
+    return {**tree["plain"], **opaque}
+
+
+def _changes(carrier: Carrier, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
+    """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere,
+    too, has changed only if it is another object."""
+    own, before = owner.own(), pristine.trees[owner.name]
+    changed = {}
+    may_be = {name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))}
+    for name, tree in _variables(carrier, owner, may_be).items():
+        bound = pristine.survey.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
+        if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
+            continue
+        if not bound and isinstance(own[name], FunctionType):
+            continue  # it was patched, as torch does with the step of an optimizer's class
+        if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE)):
+            changed[name] = tree
+    return {"plain": changed, "gone": sorted(before.keys() - own.keys())}
+
+
+_NOWHERE = object()
+
+
+def _is_leaf(value: Any, before: Tree) -> bool:
+    """Whether it is the same number or text as before."""
+    return value is before and type(value) in kinds.LEAVES
+
+
+def _is_constant(tree: Tree) -> bool:
+    return (type(tree) is dict and tree.get(TAG) == OPAQUE) or size_in_bytes(tree) > _LARGEST
+
+
+def _put_back(pristine: _Pristine, carrier: Carrier) -> None:
+    filler = Filler(pristine.survey, _CPU)
+    for owner in pristine.owners:
+        before = pristine.trees[owner.name]
+        changed = _changes(carrier, owner, pristine)
+        names = [name for name in (*changed["plain"], *changed["gone"]) if name in before]
+        back = {
+            "plain": cloned({name: before[name] for name in names}),
+            "gone": [name for name in changed["plain"] if name not in before],
+        }
+        filler.variables(owner.thing, back, owner.name)

@@ -1,0 +1,190 @@
+"""What a model consists of, and what training has changed of that.
+
+Every unit builds its model anew, while in an ordinary fit one model lives on: lazy layers become real ones,
+buffers get another shape or type, parameters and layers come and go. What a unit's model consists of when it
+is built is compared with what it consists of in the end; the difference hops, and ``rebuilding`` makes it
+again in the next unit's model, before that gets its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.prune import BasePruningMethod
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.optimizer_state import group_names
+from cerebro_elastic.training import creating
+
+Spec: TypeAlias = tuple[Any, ...]
+"""A tensor: what it is (``parameter``, ``buffer``, or ``hidden`` for a buffer that no state dict has), and
+its dtype, shape, strides, layout and whether it has gradients; or only its name elsewhere in the model, if it
+is tied, or ``lazy``, or nothing if it is ``None``."""
+
+LAZY = "lazy"
+PRUNED = "pruned:"
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+class Part(NamedTuple):
+    """A module of a model: its class, the modules in it by name and by where they are first met, its tensors
+    by name, and its hooks."""
+
+    kind: str
+    modules: tuple[tuple[str, str | None], ...]
+    tensors: tuple[tuple[str, Spec], ...]
+    hooks: tuple[str, ...]
+
+
+Outline: TypeAlias = Mapping[str, Part]
+"""The parts by their paths, outer ones first."""
+
+Change: TypeAlias = Mapping[str, Any]
+"""Of a part: ``was`` and ``now``, a ``Part`` or ``None``; if it is new, how it is ``created``, too."""
+
+
+class Structure:
+    """What ``model`` and its ``optimizers`` are built as."""
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        self.outline = outline(model)
+        self.groups = [group_names(optimizer, model) for optimizer in optimizers]
+        self._kinds = [type(optimizer) for optimizer in optimizers]
+
+    def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
+        """What training has changed: nothing, as a rule. Raises ``TaskError`` for what cannot be built
+        again."""
+        if [type(optimizer) for optimizer in optimizers] != self._kinds:
+            raise TaskError(
+                f"{type(model).__name__} had the optimizers {_kinds(self._kinds)} and has "
+                f"{_kinds(map(type, optimizers))} now: keep them, and change their groups of parameters"
+            )
+        now, changed = outline(model), dict[str, Any]()
+        if now != self.outline:
+            changed["parts"] = self._parts(model, now)
+        groups = [group_names(optimizer, model) for optimizer in optimizers]
+        if groups != self.groups:
+            changed["groups"] = self.groups
+        return changed
+
+    def _parts(self, model: nn.Module, now: Outline) -> dict[str, Change]:
+        paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
+        kept = {path: part for path, part in self.outline.items() if path not in paths}
+        creator = creating.Creator(model, kept)
+        parts: dict[str, Change] = {}
+        for path in paths:
+            was, is_now = self.outline.get(path), now.get(path)
+            change: dict[str, Any] = {"was": was and tuple(was), "now": is_now and tuple(is_now)}
+            if is_now is not None:
+                if replaces(was, is_now):
+                    change["created"] = creator.recipe(path)
+                elif was is not None:
+                    _check_hooks(model, path, was, is_now)
+            parts[path] = change
+        return parts
+
+
+def outline(model: nn.Module) -> dict[str, Part]:
+    """What ``model`` consists of."""
+    parts: dict[str, Part] = {}
+    paths: dict[nn.Module, str] = {}
+    tensors: dict[int, str] = {}
+    for path, part in model.named_modules():
+        paths[part] = path
+        hidden = part._non_persistent_buffers_set
+        specs = [
+            (name, _spec("parameter", path, name, own, tensors)) for name, own in part._parameters.items()
+        ]
+        specs += [
+            (name, _spec("hidden" if name in hidden else "buffer", path, name, own, tensors))
+            for name, own in part._buffers.items()
+        ]
+        parts[path] = Part(creating.name_of(type(part)), (), tuple(specs), _hooks(part))
+    for part, path in paths.items():
+        if part._modules:
+            modules = tuple((name, None if m is None else paths[m]) for name, m in part._modules.items())
+            parts[path] = parts[path]._replace(modules=modules)
+    return parts
+
+
+def replaces(was: Part | None, now: Part) -> bool:
+    """Whether a part took the place of another class's, or of none."""
+    if was is None:
+        return True
+    return was.kind != now.kind and not becomes_real(was, now)
+
+
+def becomes_real(was: Part, now: Part) -> bool:
+    """Whether a lazy part has seen its first batch."""
+    return LAZY in was.hooks and LAZY not in now.hooks
+
+
+def dense(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state dict without the values that there are not yet."""
+    lazy = [name for name, value in state.items() if is_lazy(value)]
+    if not lazy:
+        return state
+    kept = type(state)()
+    for name, value in state.items():
+        if name not in lazy:
+            kept[name] = value  # type: ignore[index]
+    return kept
+
+
+def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int, str]) -> Spec:
+    if tensor is None:
+        return (kind,)
+    full = f"{path}.{name}" if path else name
+    if (first := seen.setdefault(id(tensor), full)) != full:
+        return kind, first
+    if is_lazy(tensor):
+        return kind, LAZY, tensor.requires_grad
+    shape, layout = tuple(tensor.shape), str(tensor.layout)
+    plain = tensor.layout is not torch.strided or tensor.is_contiguous()
+    strides = None if plain else tuple(tensor.stride())
+    return kind, tensor.dtype, shape, strides, layout, tensor.requires_grad
+
+
+def _hooks(part: nn.Module) -> tuple[str, ...]:
+    return tuple(
+        _label(hook)
+        for table in _HOOKS
+        for hook in (getattr(part, table) or {}).values()  # most have none
+    )
+
+
+def _label(hook: Any) -> str:
+    if isinstance(hook, BasePruningMethod):
+        return f"{PRUNED}{hook._tensor_name}"
+    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+    return LAZY if name.endswith("LazyModuleMixin._infer_parameters") else str(name)
+
+
+def _check_hooks(model: nn.Module, path: str, was: Part, now: Part) -> None:
+    before, after = ([hook for hook in part.hooks if not _is_known(hook)] for part in (was, now))
+    if before != after:
+        changed = ", ".join(
+            dict.fromkeys(hook for hook in [*before, *after] if hook not in before or hook not in after)
+        )
+        raise TaskError(
+            f"{where(model, path)} has got or lost a hook during training ({changed or 'their order'}), "
+            "which the next unit's would lack: register hooks in the constructor or in setup(), and keep them"
+        )
+
+
+def _is_known(hook: str) -> bool:
+    return hook == LAZY or hook.startswith(PRUNED)
+
+
+def where(model: nn.Module, path: str) -> str:
+    """A part as its user calls it."""
+    return f"{type(model).__name__}.{path}" if path else type(model).__name__
+
+
+def _kinds(kinds: Iterable[type]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds) or "none"

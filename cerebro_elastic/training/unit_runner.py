@@ -1,0 +1,141 @@
+"""A run's task and data, ready for units: what worker, replay and trainer share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cerebro_elastic.core.history.lineage import is_newborn
+from cerebro_elastic.core.model.values import Choice, Config, Phase, Spec, Unit
+from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.manifest import Split, check_unchanged
+from cerebro_elastic.data.partition import Partition, unopened
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.registry import import_object, load
+from cerebro_elastic.training.task import State, Task, UnitJob, UnitResult, never, nothing
+
+_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.TRIAL: "train", Phase.EVALUATE: "valid"}
+
+
+def make_task(recipe: Recipe) -> Task:
+    """The recipe's task; ``TaskError`` if its modules cannot be used."""
+    task: Task = load("cerebro.tasks", recipe.task.kind)(recipe.task, recipe.root)
+    return task
+
+
+class Bench:
+    """Makes jobs of units, and does them on ``device``; partitions come through the cache at ``cache``."""
+
+    def __init__(self, spec: Spec, cache: Path, device: str = "cpu") -> None:
+        self.recipe = load_recipe(spec.recipe, root=spec.root)
+        self._plan = spec.plan
+        self._task = make_task(self.recipe)
+        self._url = spec.data
+        self._manifest = check_unchanged(spec.data, spec.data_digest)
+        self.cache = PartitionCache(cache)
+        self.device = device
+        self._loader = loader_settings(self.recipe)
+
+    def use_threads(self) -> None:
+        """Give torch the recipe's number of threads: results depend on it in their last bits."""
+        torch.set_num_threads(self.recipe.node.threads)
+
+    def fetch(self, phase: Phase, index: int, beat: Callable[[], None]) -> Partition:
+        """A training or validation partition, from the cache or into it; ``beat`` is called again and
+        again."""
+        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat)
+
+    def holds(self, phase: Phase, index: int) -> bool:
+        """Whether a partition need not be fetched."""
+        return self.cache.holds(self._manifest, _SPLITS[phase], index)
+
+    def cached(self) -> tuple[int, ...]:
+        """The training partitions that need not be fetched."""
+        return self.cache.cached(self._manifest)
+
+    @property
+    def splits(self) -> bool:
+        """Whether the task may be stopped at a batch boundary of a unit and taken up again elsewhere."""
+        return self._task.splits
+
+    def job(
+        self,
+        config: Config,
+        unit: Unit,
+        state: State | None,
+        *,
+        choice: Choice = Choice(),
+        beat: Callable[[], None] = nothing,
+        stop: Callable[[int], bool] = never,
+        room: int | None = None,
+    ) -> UnitJob:
+        """The job that ``unit`` is for ``config`` as it stands: all of it, or the rest if it is begun."""
+        rows = self._manifest.rows
+        return UnitJob(
+            unit=unit,
+            hparams=config.hparams,
+            seed=self._plan.seed,
+            epochs=self._plan.epochs,
+            visited=config.visited,
+            rows=rows,
+            partition=self.fetch(unit.phase, unit.partition, beat),
+            validation=self._validation(config, unit, beat),
+            loader=self._loader,
+            state=state,
+            inherits=config.parent.hparams if config.parent and is_newborn(config) else None,
+            device=self.device,
+            skip=config.begun.batches if config.begun else 0,
+            choice=choice,
+            beat=beat,
+            stop=stop,
+            room=room,
+        )
+
+    def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
+        """Fetched for the unit that validates; the others know its size, and fetch what they look into."""
+        if unit.phase is Phase.EVALUATE or self._plan.evaluations:
+            return []
+        last = len(config.visited) + 1 == self._plan.partitions
+
+        def fetch(index: int) -> Partition:
+            return self.fetch(Phase.EVALUATE, index, beat)
+
+        return [
+            fetch(index)
+            if last and unit.phase is Phase.TRAIN
+            else unopened(index, rows, f"valid partition {index} of {self._url}", partial(fetch, index))
+            for index, rows in enumerate(files.rows for files in self._manifest.valid)
+        ]
+
+    def perform(self, job: UnitJob) -> UnitResult:
+        """Train, perhaps as a trial, or evaluate, as the unit says. Raises ``DamagedData`` if any of its data
+        were found damaged, whatever the user's code has made of that."""
+        done = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
+        try:
+            return done(job)
+        finally:
+            for partition in (job.partition, *job.validation):
+                if partition.damage:
+                    raise partition.damage[0]
+
+
+def loader_settings(recipe: Recipe) -> LoaderSettings:
+    """How the recipe makes batches; ``TaskError`` if a function that it names cannot be imported."""
+
+    def imported(reference: str | None) -> Any:
+        return import_object(reference, recipe.root) if reference else None
+
+    data = recipe.data
+    return LoaderSettings(
+        batch_size=data.batch_size,
+        layout=data.layout,
+        shuffle=data.shuffle,
+        transform=imported(data.transform),
+        collate=imported(data.collate),
+        workers=data.workers,
+    )

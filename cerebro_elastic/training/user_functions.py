@@ -1,0 +1,197 @@
+"""The functions of a ``torch`` recipe: imported, checked against hyper-parameters, called by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from cerebro_elastic import arguments
+from cerebro_elastic.core.model.values import HParams
+from cerebro_elastic.errors import TaskError, did_you_mean
+from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.registry import import_object, is_reference
+from cerebro_elastic.training.feed import check_batch_size
+from cerebro_elastic.training.objects.files import Files
+from cerebro_elastic.training.objects.kinds import is_users
+from cerebro_elastic.training.ready_made import BatchMean, accuracy
+
+FOR_MODEL = frozenset({"epochs", "steps"})
+"""What ``model_fn`` may ask for beside hyper-parameters: the budget of epochs, and all their steps."""
+FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
+"""What ``train_fn`` and ``eval_fn`` may ask for beside hyper-parameters."""
+
+_RETURNS = (
+    "expected a model, (model, optimizer) or (model, optimizer, scheduler), the latter of torch.optim and "
+    "torch.optim.lr_scheduler"
+)
+_MEASURES: Mapping[str, BatchMean] = {"accuracy": accuracy}
+
+
+class UserFunctions:
+    """The section's functions. Raises ``TaskError`` for what cannot be imported or found."""
+
+    def __init__(self, section: TorchSection, root: Path) -> None:
+        self._section = section
+        self._root = root
+        self._model_fn = self._function("model_fn", section.model_fn)
+        self._input_fn = section.input_fn and self._function("input_fn", section.input_fn)
+        self.train_fn = section.train_fn and self._function("train_fn", section.train_fn)
+        self.eval_fn = section.eval_fn and self._function("eval_fn", section.eval_fn)
+        self._optimizer = section.optimizer and _named(
+            "optimizer", section.optimizer, _optimizers(), "let model_fn return (model, optimizer)"
+        )
+        self.loss = self._loss(section.loss)
+        roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
+        self.files = Files(root, [role.__module__ for role in roles if role and is_users(role)])
+        self.measures = {name: self._measure(name, ref) for name, ref in section.metrics.items()}
+
+    def check(self, hparams: HParams) -> None:
+        """Raise ``TaskError`` unless every hyper-parameter has a taker, and every taker what it needs."""
+        check_batch_size(hparams)
+        given = {**self._section.args, **hparams}
+        if twice := sorted(self._section.args.keys() & hparams.keys()):
+            raise TaskError(f"{', '.join(twice)}: both in task.args and searched; remove it from one of them")
+        if ours := sorted(given.keys() & (FOR_MODEL | FOR_PASS)):
+            raise TaskError(f"{', '.join(ours)}: a name of the system's own; rename the hyper-parameter")
+        takers = self._takers()
+        known = _known(takers.values())
+        for name in given:
+            if known is not None and name not in known:
+                near = did_you_mean(name, known)
+                raise TaskError(f"none of {', '.join(takers)} takes a hyper-parameter {name!r}; {near}")
+        for role, (function, context) in takers.items():
+            if missing := sorted(arguments.required(function) - context - given.keys()):
+                raise TaskError(
+                    f"{role} needs {', '.join(missing)}: search over it, or give it in task.args or a default"
+                )
+
+    def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
+        """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
+        name = self._section.model_fn
+        made = self._model_fn(**self.model_arguments(hparams, context))
+        model, *rest = made if isinstance(made, tuple) else (made,)
+        optimizer, scheduler = (*rest, None, None)[:2]
+        right = (
+            isinstance(model, nn.Module)
+            and isinstance(optimizer, Optimizer | None)
+            and isinstance(scheduler, LRScheduler | None)
+        )
+        if not right or len(rest) > 2:
+            raise TaskError(f"{name} returned {_what(made)}: {_RETURNS}")
+        if optimizer is not None and self._optimizer:
+            raise TaskError(f"{name} returns an optimizer, and task.optimizer names another: keep one")
+        if optimizer is None and not self._optimizer:
+            raise TaskError(
+                f"{name} returns a model alone: name a class of torch.optim in task.optimizer, or return "
+                "(model, optimizer)"
+            )
+        return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
+
+    def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``model_fn`` gets."""
+        return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
+
+    def prepare(self, batch: Any, hparams: HParams) -> Any:
+        """``input_fn(batch, ...)``: a batch as the loader makes it to what the step takes."""
+        if not self._input_fn:
+            return batch
+        return self._input_fn(batch, **arguments.select(self._input_fn, {**self._section.args, **hparams}))
+
+    def call(
+        self, function: Callable[..., Any], hparams: HParams, context: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """A ``train_fn`` or ``eval_fn``; what it returns is metrics by name, or nothing."""
+        values = {**self._section.args, **hparams, **context}
+        metrics = function(**arguments.select(function, values))
+        if metrics is None:
+            return {}
+        if not isinstance(metrics, Mapping):
+            raise TaskError(
+                f"{function.__name__} returned {_what(metrics)}: expected metrics by name, or nothing"
+            )
+        return {name: float(value) for name, value in metrics.items()}
+
+    def at_end(self) -> None:
+        """Called when a unit is over, validation included."""
+
+    def _make_optimizer(self, model: nn.Module, hparams: HParams) -> Optimizer:
+        assert self._optimizer
+        values = {**self._section.args, **hparams}
+        optimizer: Optimizer = self._optimizer(
+            model.parameters(), **arguments.select(self._optimizer, values)
+        )
+        return optimizer
+
+    def _takers(self) -> dict[str, tuple[Callable[..., Any], frozenset[str]]]:
+        """By role: a function that gets hyper-parameters, and the names that the system gives it."""
+        takers: dict[str, tuple[Any, frozenset[str]]] = {"model_fn": (self._model_fn, FOR_MODEL)}
+        if self._optimizer:
+            takers["optimizer"] = (self._optimizer, frozenset({"params"}))
+        if self._input_fn:
+            takers["input_fn"] = (self._input_fn, frozenset({arguments.first(self._input_fn)}))
+        if self.train_fn:
+            takers["train_fn"] = (self.train_fn, FOR_PASS)
+        if self.eval_fn:
+            takers["eval_fn"] = (self.eval_fn, FOR_PASS)
+        return takers
+
+    def _function(self, role: str, reference: str) -> Callable[..., Any]:
+        found = import_object(reference, self._root)
+        if not callable(found):
+            raise TaskError(f"task.{role}: {reference} is {_what(found)}, expected a function")
+        function: Callable[..., Any] = found
+        return function
+
+    def _loss(self, name: str | None) -> BatchMean | None:
+        if name is None:
+            return None
+        if is_reference(name):
+            return self._function("loss", name)
+        losses = {key: value for key, value in vars(nn.functional).items() if _is_loss(key)}
+        return _named("loss", name, losses, "give 'module:name'")
+
+    def _measure(self, name: str, reference: str) -> BatchMean:
+        if is_reference(reference):
+            return self._function(f"metrics.{name}", reference)
+        return _named(f"metrics.{name}", reference, _MEASURES, "give 'module:name'")
+
+
+def _known(takers: Iterable[tuple[Callable[..., Any], frozenset[str]]]) -> set[str] | None:
+    """The hyper-parameters that somebody takes; ``None`` if somebody takes any."""
+    known = {"batch_size"}
+    for function, context in takers:
+        names = arguments.accepted(function)
+        if names is None:
+            return None
+        known |= names - context
+    return known
+
+
+def _named(
+    role: str, name: str, choices: Mapping[str, Callable[..., Any]], otherwise: str
+) -> Callable[..., Any]:
+    if name not in choices:
+        raise TaskError(f"task.{role} is {name!r}; {did_you_mean(name, choices)}; or {otherwise}")
+    return choices[name]
+
+
+def _optimizers() -> dict[str, type[Optimizer]]:
+    named = vars(torch.optim).items()
+    return {name: kind for name, kind in named if isinstance(kind, type) and kind is not Optimizer}
+
+
+def _is_loss(name: str) -> bool:
+    return not name.startswith("_") and ("loss" in name or "entropy" in name or name == "kl_div")
+
+
+def _what(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(type(item).__name__ for item in value)})"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,139 @@
+"""What a node's rank is told: its assignments, to leave, and the end of the run."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Self
+
+from cerebro_elastic.core.model.values import Attempt
+from cerebro_elastic.errors import Compacted
+from cerebro_elastic.store.client.base import KeyValue, Watch
+from cerebro_elastic.store.client.sealed import unsigned
+from cerebro_elastic.store.ledger.history import attempt_of, node_of, outcome_of
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.worker.leaving import Leaving
+
+
+class GoHome:
+    """The run has ended, or the rank was asked to leave."""
+
+
+Message = Attempt | GoHome | BaseException
+
+
+class Inbox:
+    """What is told to the node of this name and ``boot`` id: assignments each once, in order, whatever
+    happens to the connection. A drain of the node asks ``leaving``, and who asks ``leaving`` drains the node.
+    """
+
+    def __init__(self, ledger: Ledger, node: str, boot: str, leaving: Leaving) -> None:
+        self._ledger = ledger
+        self._node = node
+        self._boot = boot
+        self._leaving = leaving
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._last = 0
+        self._threads: list[threading.Thread] = []
+        self._watches: dict[str, Watch] = {}
+        self._closed = threading.Event()
+
+    def __enter__(self) -> Self:
+        keys = self._ledger.keys
+        readers = {
+            keys.assign(self._node): self._assigned,
+            keys.node(self._node): self._registered,
+            keys.outcome: self._ended,
+        }
+        for key, read in readers.items():
+            self._start(partial(self._follow, key, read), key)
+        self._start(self._drain, "leaving")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._leaving.close()
+        for watch in list(self._watches.values()):
+            watch.close()
+        for thread in self._threads:
+            thread.join(timeout=1.0)  # a request to a store that is away may take longer
+
+    def next(self) -> Attempt | None:
+        """The next assignment, ``None`` when the run has ended or the rank is to leave; raises what the
+        threads met."""
+        if self._leaving.asked:
+            return None
+        message = self._messages.get()
+        if isinstance(message, BaseException):
+            raise message
+        return message if isinstance(message, Attempt) else None
+
+    def alarm(self, error: BaseException) -> None:
+        """Let ``next`` raise what another thread has met."""
+        self._messages.put(error)
+
+    def _start(self, work: Callable[[], None], name: str) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # whatever it is, it belongs to who waits in next()
+                self._messages.put(error)
+
+        thread = threading.Thread(target=guarded, name=f"inbox {name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _follow(self, key: str, read: Callable[[KeyValue], None]) -> None:
+        while not self._closed.is_set():
+            try:
+                self._read_and_watch(key, read)
+            except Compacted:
+                continue
+
+    def _read_and_watch(self, key: str, read: Callable[[KeyValue], None]) -> None:
+        """The key as it is, then its changes; afresh if they were compacted away."""
+        snapshot = self._ledger.store.range(key)
+        items: list[KeyValue | None] = list(snapshot.items)
+        with self._ledger.store.watch(key, snapshot.revision + 1) as watch:
+            self._watches[key] = watch
+            while not self._closed.is_set():
+                for item in items:
+                    # ``node-1`` is a prefix of ``node-10``.
+                    if item is not None and item.key == key:
+                        self._hear(item, read)
+                batch = watch.next()
+                items = [change.item for change in batch.changes] if batch else []
+
+    def _hear(self, item: KeyValue, read: Callable[[KeyValue], None]) -> None:
+        """What is not signed says nothing. The node's registration stands as it was made all the same."""
+        if not unsigned(item):
+            read(item)
+        elif item.key != self._ledger.keys.node(self._node):
+            self._ledger.refuse(item)
+
+    def _assigned(self, item: KeyValue) -> None:
+        """A key may be read twice: pass on what is new."""
+        if item.mod_revision > self._last:
+            self._last = item.mod_revision
+            attempt = self._ledger.ours(item, attempt_of)
+            if attempt is not None:
+                self._messages.put(attempt)
+
+    def _registered(self, item: KeyValue) -> None:
+        node = self._ledger.ours(item, node_of)
+        if node is not None and node.boot == self._boot and node.drain is not None:
+            self._leaving.ask(node.drain)
+
+    def _ended(self, item: KeyValue) -> None:
+        if self._ledger.ours(item, outcome_of) is not None:
+            self._messages.put(GoHome())
+
+    def _drain(self) -> None:
+        """Let an idle rank go at once; tell the others that the node takes no more units."""
+        grace = self._leaving.wait()
+        if grace is None:
+            return
+        self._messages.put(GoHome())
+        self._ledger.drain(self._node, grace, self._boot)

@@ -1,0 +1,292 @@
+"""Lightning on several ranks, in the process group that the unit has, through any ``parallelism``.
+
+Lightning's own strategies start processes and form groups; this one takes both as they are. The module, whole
+as its constructor and ``configure_model`` make it, and its optimizer are given to the parallelism to spread;
+gradients, steps and what hops go through it. A loss weighs as much as the part of the batch's rows that it is
+of, so it is to be a mean over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.utilities.device_dtype_mixin import _DeviceDtypeModuleMixin
+from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
+from lightning.pytorch.core.optimizer import _MockOptimizer
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+from torchmetrics import Metric
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel import collectives
+from cerebro_elastic.parallel.base import Parts, Portion, Sharding, Stepwise
+from cerebro_elastic.parallel.data_parallel import averaged_gradients
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.training.task import State
+from cerebro_lightning import refusals
+from cerebro_lightning.optimizers import NamedStateStrategy
+from cerebro_lightning.precision import RanksPrecision
+from cerebro_lightning.root import Root
+
+_LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
+"""What DeepSpeed hangs on modules in the middle of a step."""
+
+
+class SeveralRanks(NamedStateStrategy):
+    """Every rank has the whole module, and the gradients are averaged: ddp.
+
+    ``state`` is what the unit begins with; it will be loaded later. ``now`` is to be set for each batch: this
+    rank's part of it.
+    """
+
+    by: Stepwise
+
+    def __init__(
+        self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
+    ) -> None:
+        super().__init__(device, room)
+        self.global_rank, self.world_size = ranks()
+        self.local_rank = self.global_rank
+        self.now = Portion(0, 1, 1.0)
+        self._name = name
+        self.by = by
+        self._state = state
+        self._parts: Parts
+        self._trained: tuple[Any, ...] = ()
+
+    def portion(self, rows: int) -> Portion:
+        """This rank's part of a batch with so many rows."""
+        return self.by.portion(rows)
+
+    def part(self, rows: int) -> slice:
+        """The same as a slice."""
+        portion = self.portion(rows)
+        return slice(portion.start, portion.stop)
+
+    def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], RanksPrecision]:
+        """The trainer's settings as they are to be on several ranks, and the precision that they ask for.
+        Raises ``TaskError`` for what cannot be honoured."""
+        refusals.refuse_settings(settings, self.by, self._name)
+        precision = RanksPrecision(refusals.precision_of(settings, self._name), self)
+        rest = {key: value for key, value in settings.items() if key != "precision"}
+        # Parameters that are gathered in inference mode could not be trained afterwards.
+        return {**rest, "inference_mode": False}, precision
+
+    def present(self) -> Portion:
+        """That of the present batch."""
+        return self.now
+
+    @property
+    def is_global_zero(self) -> bool:
+        return self.global_rank == 0
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        module = self.lightning_module
+        assert module is not None
+        assert self.accelerator is not None
+        self.accelerator.setup(trainer)
+        refusals.refuse_callbacks(vars(trainer)["callbacks"], self.by, self._name)
+        refusals.refuse_module(module, self.by, self._name)
+        self.setup_optimizers(trainer)
+        if any(isinstance(optimizer, _MockOptimizer) for optimizer in self.optimizers):
+            raise refusals.without_optimizer(module)
+        self.build(self._state)
+        refusals.refuse_lazy(module, self._name)
+        if self._state is not None:
+            self._take_up(module, self._state)
+        parts = Parts(Root(module, self.precision_plugin), self.optimizers[0])
+        if refusal := self.by.refusal(parts, self.world_size):
+            raise TaskError(f"{type(module).__name__} cannot be trained by {self._name}: {refusal}")
+        with self._marks_hidden(module):
+            self._parts = self.by.build(lambda: parts, self.root_device, loaded=self._loaded)
+        self.model = self._parts.model
+        _place(module, self.root_device)
+        self._trained = _flags(module)
+
+    @property
+    def _loaded(self) -> bool:
+        """Whether all ranks get a state later, so that their parameters need not agree before."""
+        return self._state is not None
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        module, model = self.lightning_module, self.model
+        assert module is not None
+        assert model is not None
+        if not module.automatic_optimization:
+            # Its backward passes are inside the step, where no wrapper is ready for them.
+            with self.precision_plugin.train_step_context():
+                return module.training_step(*args, **kwargs)
+        if _flags(module) != self._trained:
+            raise TaskError(
+                f"{type(module).__name__} has frozen, unfrozen, added or reshaped parameters during the "
+                "training, which on several ranks would have no effect until the next unit: train it with "
+                "`parallelism: single`"
+            )
+        return model("training_step", *args, **kwargs)
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.model is not None
+        return self.model("validation_step", *args, **kwargs)
+
+    def backward(
+        self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        # The mean over ranks of losses that weigh by their rows is the mean over rows.
+        return super().backward(closure_loss * (self.now.share * self.world_size), optimizer, *args, **kwargs)
+
+    def backward_through(self, loss: Tensor) -> None:
+        """What the precision does in place of ``loss.backward()``."""
+        self.by.backward(self._parts, loss)
+
+    def update(self, clip: float | None) -> None:
+        """What the precision does in place of ``optimizer.step()``."""
+        self.by.update(self._parts, clip)
+
+    def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        return _sync_ddp_if_available(tensor, group, reduce_op) if isinstance(tensor, Tensor) else tensor
+
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        return _all_gather_ddp_if_available(tensor, group=group, sync_grads=sync_grads)
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        held = [obj]
+        if self.world_size > 1:
+            torch.distributed.broadcast_object_list(held, src)
+        return held[0]
+
+    def barrier(self, *_: Any, **__: Any) -> None:
+        if self.world_size > 1:
+            torch.distributed.barrier()
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        return not collectives.any_of(not decision) if all else collectives.any_of(decision)
+
+    def gradients(self) -> dict[str, Tensor]:
+        module = self.lightning_module
+        assert module is not None
+        if not module.automatic_optimization:  # they are averaged only before a step
+            averaged_gradients(list(module.parameters()))
+        return super().gradients()
+
+    def teardown(self) -> None:
+        """What the unit leaves is looked at after this: nothing is moved."""
+
+    def close(self) -> None:
+        """Let go of what the parallelism took."""
+        self.by.close()
+
+    def _take_up(self, module: pl.LightningModule, state: State) -> None:
+        """What is trained, before it is spread."""
+        trained = set(state["cerebro"]["attributes"][0]["trained"])
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
+
+    @contextmanager
+    def _marks_hidden(self, module: pl.LightningModule) -> Iterator[None]:
+        """What is hung on the module's parts inside is no state of theirs."""
+        before = {name for part in module.modules() for name in vars(part)}
+        yield
+        after = {name for part in module.modules() for name in vars(part)}
+        self.marks = frozenset({*(after - before), *_LATER}) if after - before else frozenset()
+
+
+class Sharded(SeveralRanks):
+    """No rank has all of the module, or of the optimizer: what hops is put together by the parallelism."""
+
+    whole = False
+
+    def __init__(
+        self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
+    ) -> None:
+        super().__init__(device, name, by, state, room)
+        self._whole_buffers: list[tuple[str, torch.Size, torch.dtype]] = []
+        self._model_state: Mapping[str, Any] = {}
+        self._optimizer_state: dict[str, Any] = {}
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        super().setup(trainer)
+        assert self.lightning_module is not None
+        self._whole_buffers = _buffers(self.lightning_module)
+
+    @property
+    def _loaded(self) -> bool:
+        """Hooks may look at parameters before their state comes, so there have to be some."""
+        return False
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """On every rank its shards, if the next unit may want just these; else of use on rank 0 alone."""
+        if isinstance(self.by, Sharding) and self.world_size > 1:
+            model, self._optimizer_state = self.by.export_shards(self._parts)
+        else:
+            model, self._optimizer_state = self.by.export(self._parts)
+        return model
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:  # noqa: ARG002
+        return self._optimizer_state
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:  # noqa: ARG002
+        self._model_state = checkpoint["state_dict"]
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        (named,) = checkpoint["optimizer_states"]
+        self.by.load(self._parts, self._model_state, named)
+        self._model_state = {}
+
+    def changes(self, *, allowed: bool) -> dict[str, Any]:
+        """None: neither the parallelism nor who loads its state knows of any."""
+        assert self.lightning_module is not None
+        if not allowed and _buffers(self.lightning_module) != self._whole_buffers:
+            raise TaskError(
+                f"{type(self.lightning_module).__name__} has buffers that got another shape or type during "
+                f"the training, which {self._name} cannot hand on: choose single or ddp"
+            )
+        return {} if self._state is None else dict(self._state["cerebro"].get("structure", {}))
+
+    def gradients(self) -> dict[str, Tensor]:
+        return {
+            name: grad.full_tensor() if isinstance(grad, DTensor) else grad
+            for name, grad in super().gradients().items()
+        }
+
+    def parameters_in(self, state_dict: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        assert self.lightning_module is not None
+        trained = [name for name, p in self.lightning_module.named_parameters() if p.requires_grad]
+        return [(name, nn.Parameter(_rows(state_dict[name]))) for name in trained if name in state_dict]
+
+    def put_gradients(self, gradients: Mapping[str, Tensor]) -> None:
+        assert self.lightning_module is not None
+        parameters = dict(self.lightning_module.named_parameters())
+        for name, full in gradients.items():
+            like = parameters[name]
+            if isinstance(like, DTensor):
+                like.grad = distribute_tensor(full.to(self.root_device), like.device_mesh, like.placements)
+            else:
+                like.grad = full
+
+
+def _rows(value: Tensor) -> Tensor:
+    """What this rank has of a tensor that may be divided among ranks."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def _flags(module: nn.Module) -> tuple[Any, ...]:
+    """A parameter that DeepSpeed divides is empty between two steps; it says what shape it has when whole."""
+    return tuple((each.requires_grad, getattr(each, "ds_shape", each.shape)) for each in module.parameters())
+
+
+def _buffers(module: nn.Module) -> list[tuple[str, torch.Size, torch.dtype]]:
+    return [(name, buffer.shape, buffer.dtype) for name, buffer in module.named_buffers()]
+
+
+def _place(module: nn.Module, device: torch.device) -> None:
+    """What the parallelism has not moved: states of metrics, and the modules' knowledge of where they are."""
+    for part in module.modules():
+        if isinstance(part, Metric):
+            part.to(device)
+        if isinstance(part, _DeviceDtypeModuleMixin):
+            part._device = device

@@ -1,0 +1,53 @@
+"""What a config sets anew in a state that another has left: what its hyper-parameters make of the module's
+plain attributes, and of its optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from cerebro_elastic.training.inheriting import Options, set_anew
+from cerebro_elastic.training.objects.encoder import Carrier, Tree
+from cerebro_elastic.training.objects.graph import known_of_model
+from cerebro_elastic.training.task import State
+from cerebro_lightning.attributes import MODULE, own_attributes
+
+
+def with_own_attributes(state: State, key: str, parent: pl.LightningModule, own: pl.LightningModule) -> State:
+    """``state``, which has the attributes under ``key``, with those that the constructor has made differently
+    in ``own`` than in ``parent``, both fresh, as ``own`` has them."""
+    trees = [
+        Carrier(known_of_model(module, ()), strict=False).module(module, own_attributes, MODULE)["attributes"]
+        for module in (parent, own)
+    ]
+    carried = state[key]
+    module, *callbacks = carried["attributes"]
+    module = {**module, "attributes": _own(module["attributes"], *trees)}
+    return {**state, key: {**carried, "attributes": [module, *callbacks]}}
+
+
+def set_options_anew(trainer: pl.Trainer, theirs: Sequence[Options], own: Sequence[Options]) -> None:
+    """Give the optimizers, which have loaded another config's state, their own options."""
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+    for optimizer, *built in zip(trainer.optimizers, theirs, own, strict=True):
+        moved_by = [s for s in schedulers if getattr(s, "optimizer", None) is optimizer]
+        set_anew(optimizer, moved_by, *built)
+
+
+def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:
+    if isinstance(saved, Mapping) and isinstance(parent, Mapping) and isinstance(own, Mapping):
+        return {
+            key: _own(value, parent[key], own[key]) if key in parent and key in own else value
+            for key, value in saved.items()
+        }
+    return saved if _same(parent, own) else own
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    return type(one) is type(other) and bool(one == other)

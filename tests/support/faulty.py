@@ -1,0 +1,145 @@
+"""The product's own processes, with faults at their points: nothing in the product knows of it.
+
+``python -m support.faulty`` is a rank (what torchrun starts for a node of a storm);
+with arguments it is the command ``cerebro``, which may lead.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from support.faults import inject
+from support.faults.inject import FOLDER, FaultFolder, reach
+from support.faults.plan import Point
+
+from cerebro_elastic.core.model.values import Attempt
+
+Around = Callable[..., Any]
+SLOW_SAVE = 0.2
+"""Seconds."""
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        from cerebro_elastic.cli import main as cerebro
+
+        wrap_controller()
+        cerebro()
+        return 0
+    from cerebro_elastic.worker import __main__ as rank
+
+    # Behind the first that a rank does, and before it imports what takes seconds.
+    _wrap(rank, "_leave_when_asked", _wrap_rank_behind)
+    return rank.main()
+
+
+def _wrap_rank_behind(leave_when_asked: Around, *args: Any) -> Any:
+    leaving = leave_when_asked(*args)
+    wrap_rank()
+    return leaving
+
+
+def wrap_rank() -> None:
+    """Put the points of a rank into this process (imports torch)."""
+    from cerebro_elastic import checkpoint
+    from cerebro_elastic.checkpoint import storage
+    from cerebro_elastic.data import entry
+    from cerebro_elastic.store.client.etcd import EtcdStore
+    from cerebro_elastic.store.ledger.ledger import Ledger
+    from cerebro_elastic.worker.attempts import Attempts
+
+    _wrap(checkpoint.Staged, "save", _at_first(Point.BEFORE_SAVE))
+    _wrap(storage, "write", _half_written)
+    _wrap(
+        entry, "_referred", _never
+    )  # as if the dataset were elsewhere: there is something to fetch again from
+    _wrap(Ledger, "commit", _at_first(Point.BEFORE_COMMIT))
+    _wrap(EtcdStore, "txn", _sent_and_heard)
+    _wrap(Ledger, "drain", _at_last(Point.DRAIN))
+    _wrap(Attempts, "__enter__", _ready)
+    _wrap(Attempts, "perform", _in_attempt)
+    _wrap(Attempts, "_watched", _saving)
+    _wrap(Attempts, "_end", _in_attempt)
+
+
+def wrap_controller() -> None:
+    """Put the point of a controller into this process."""
+    from cerebro_elastic.controller.controller import Controller
+
+    _wrap(Controller, "__enter__", _at_last(Point.TAKEOVER))
+
+
+def _wrap(owner: Any, name: str, around: Around) -> None:
+    """Have ``around(call, ...)`` in the place of ``owner``'s ``call(...)``."""
+    call = getattr(owner, name)
+    setattr(owner, name, functools.wraps(call)(lambda *args, **kwargs: around(call, *args, **kwargs)))
+
+
+def _at_first(point: Point) -> Around:
+    def around(call: Around, *args: Any, **kwargs: Any) -> Any:
+        reach(point)
+        return call(*args, **kwargs)
+
+    return around
+
+
+def _at_last(point: Point) -> Around:
+    def around(call: Around, *args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        reach(point)
+        return result
+
+    return around
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+def _half_written(write: Around, place: Any, data: Iterable[Any]) -> Any:
+    """A file of more than one piece is begun, and then perhaps not ended."""
+    return write(place, _interrupted(data))
+
+
+def _interrupted(data: Iterable[Any]) -> Iterator[Any]:
+    for number, piece in enumerate(data):
+        if number == 1:
+            reach(Point.MIDDLE_OF_SAVE)
+        yield piece
+
+
+def _sent_and_heard(txn: Around, *args: Any) -> Any:
+    reach(Point.REQUEST)
+    result = txn(*args)
+    reach(Point.ANSWER)
+    return result
+
+
+def _in_attempt(call: Around, attempts: Any, attempt: Attempt, *args: Any) -> None:
+    with inject.entered(attempt.token):
+        call(attempts, attempt, *args)
+
+
+def _saving(save: Around, attempts: Any, trained: Any, *args: Any) -> Any:
+    """Every other state is saved slowly, so that its node does its next unit meanwhile."""
+    token = trained.attempt.token
+    with inject.entered(token):
+        time.sleep(SLOW_SAVE if token % 2 else 0.0)
+        return save(attempts, trained, *args)
+
+
+def _ready(enter: Around, attempts: Any) -> Any:
+    """The rank has loaded all that it needs, and waits for its first unit."""
+    FaultFolder(Path(os.environ[FOLDER])).rank_started(os.environ["CEREBRO_NODE"])
+    reach(Point.JOIN)
+    return enter(attempts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""The verdict on a storm: what the run's record, the processes' logs and the disk say afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from support.cluster import Cluster
+from support.faults.plan import Point, What, Whom
+from support.lead import record_of
+from support.storm import Strike
+
+from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.model.events import (
+    Event,
+    LeaderChanged,
+    NodeJoined,
+    UnitCommitted,
+    UnitFailed,
+    UnitTrained,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.model.values import Status, Visit
+from cerebro_elastic.runs.results.replay import replay
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.results.verify import verify
+
+
+def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
+    """A sentence for each thing that is not as it should be; none if the run has survived."""
+    results = {name: RunResult(record_of(cluster.folder, name)) for name in cluster.candidates}
+    broken = {name: verify(result) for name, result in results.items()}
+    for name, violations in broken.items():
+        for violation in violations:
+            yield f"{name} has on record: {violation.invariant}: {violation.story}"
+    if any(violation.invariant == "history" for found in broken.values() for violation in found):
+        return  # a history that cannot be leads nowhere
+    first, result = next(iter(results.items()))
+    for name, other in results.items():
+        if _visits(other) != _visits(result):
+            yield f"{name} and {first} have different visits on record"
+    yield from _unlike_their_replay(result)
+    yield from _restarted_unharmed(cluster, result.events, strikes)
+    yield from _wasted(cluster, result.events, strikes)
+    yield from _left_behind(cluster.folder.path, result)
+
+
+def missed(strikes: Sequence[Strike]) -> Iterator[str]:
+    """A sentence for each fault that did not strike: the storm was weaker than planned."""
+    for strike in strikes:
+        if not strike.revision:
+            why = "nobody came to its point" if strike.target else "the run ended before it could"
+            yield f"did not strike, as {why}: {strike.fault}"
+
+
+def fate(strike: Strike, events: Sequence[Event]) -> str:
+    """What became of the unit that the fault hit, or of the lead."""
+    if not strike.revision:
+        return "did not strike"
+    if strike.fault.whom is Whom.ETCD:
+        return "ridden out"
+    if strike.fault.whom is Whom.CONTROLLER:
+        later = [e.leader for e in events if isinstance(e, LeaderChanged) and e.revision > strike.revision]
+        return "another led" if later else "led on"
+    if not strike.attempt:
+        return "between units"
+    match next((e for e in events if _token(e) == strike.attempt), None):
+        case UnitCommitted(visit=visit):
+            return "unit committed" if visit.whole else "part committed"
+        case UnitFailed(failure=failure):
+            return f"unit failed: {failure.kind}"
+        case UnitWithdrawn():
+            return "unit withdrawn"
+    return "unit never ended"
+
+
+def hits(strikes: Sequence[Strike], nodes: Iterable[str]) -> Counter[str]:
+    """How often each of the ``nodes`` was hit. Who is sent on the way to a fault was hit before it. All share
+    one cache."""
+    found: Counter[str] = Counter()
+    for strike in strikes:
+        if not strike.target or not strike.fault.of_node:
+            continue
+        if strike.fault.what is What.FLIP:
+            found.update(list(nodes))
+        else:
+            found[strike.target] += 2 if strike.fault.point in (Point.JOIN, Point.DRAIN) else 1
+    return found
+
+
+def wasted(cluster: Cluster, events: Sequence[Event]) -> Counter[str]:
+    """Attempts that a node's ranks began and that became no visit, by node."""
+    committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
+    lost: Counter[str] = Counter()
+    for node in cluster.nodes:
+        began = {line["attempt"] for line in _log(cluster.log_of(node)) if line["event"] == "began"}
+        lost[node] = len(began - committed)
+    return lost
+
+
+def _visits(result: RunResult) -> Mapping[str, Sequence[Visit]]:
+    return {config: row.visits for config, row in result.configs.items()}
+
+
+def _unlike_their_replay(result: RunResult) -> Iterator[str]:
+    for config, row in result.configs.items():
+        if row.status != Status.FINISHED:
+            yield f"config {config} is {row.status}: {row.reason}"
+        different = [visit.visit for visit in replay(result, config) if not visit.same]
+        if different:
+            yield f"config {config}: {len(different)} visits differ from their replay, first {different[0]}"
+
+
+def _restarted_unharmed(
+    cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]
+) -> Iterator[str]:
+    """Each restart or new registration of a node has a fault on that very node for its cause."""
+    hit = hits(strikes, cluster.nodes)
+    joined = Counter(e.node.name for e in events if isinstance(e, NodeJoined))
+    for name, process in cluster.nodes.items():
+        counts = {
+            "was started": process.starts,
+            "had ranks started": len(cluster.faults.ranks(name)),
+            "registered": joined[name],
+        }
+        for what, count in counts.items():
+            if count > 1 + hit[name]:
+                yield f"{name} {what} {count} times, but was hit {hit[name]} times"
+
+
+def _wasted(cluster: Cluster, events: Sequence[Event], strikes: Sequence[Strike]) -> Iterator[str]:
+    """A hit costs at most the unit in training and the one that is being saved behind it."""
+    hit = hits(strikes, cluster.nodes)
+    committed = {e.visit.attempt for e in events if isinstance(e, UnitCommitted)}
+    trained = {e.token: e.node for e in events if isinstance(e, UnitTrained)}
+    unsaved = Counter(node for token, node in trained.items() if token not in committed)
+    for node, units in wasted(cluster, events).items():
+        if max(units - unsaved[node], unsaved[node]) > hit[node]:
+            yield f"{node} began {units} units that it did not commit, but was hit {hit[node]} times"
+
+
+def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:
+    for command in processes_below(folder):
+        yield f"a process is left: {command}"
+    objective, plan = result.recipe.objective, result.spec.plan
+    kept = set()
+    for row in result.leaderboard:
+        superfluous = collectable(row.visits, plan, objective.metric, objective.mode)
+        kept |= {visit.output.url for visit in row.visits} - {ref.url for ref in superfluous}
+    for checkpoint in Path(result.spec.storage, "checkpoints").glob("*/*"):
+        if str(checkpoint) not in kept:
+            yield f"an orphaned checkpoint is left: {checkpoint}"
+    for file in folder.rglob("*.tmp"):
+        yield f"a temporary file is left: {file}"
+    for left in (folder / "logs" / "scratch").glob("*"):
+        yield f"a folder of a process is left: {left}"
+
+
+def processes_below(folder: Path) -> list[str]:
+    """Command lines of the agents and ranks whose run lies below ``folder``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            environment = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
+            command = (entry / "cmdline").read_bytes() if environment else b""
+        except OSError:
+            continue
+        if f"CEREBRO_CACHE={folder}".encode() in environment:
+            found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+def _token(event: Event) -> int | None:
+    match event:
+        case UnitCommitted(visit=visit):
+            return visit.attempt
+        case UnitFailed(failure=failure):
+            return failure.attempt
+        case UnitWithdrawn(token=token):
+            return token
+    return None
+
+
+def _log(path: Path) -> Iterator[dict[str, object]]:
+    """The lines that are ours: one JSON object each."""
+    for line in path.read_text(errors="replace").splitlines():
+        if line.startswith('{"time"'):
+            yield json.loads(line)
