@@ -14,12 +14,11 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from support.world import FixedSearch
-
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.values import Node, Plan, Progress
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Times, Toy, simulate
+from support.world import FixedSearch
 
 
 @dataclass(frozen=True)

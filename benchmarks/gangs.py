@@ -14,11 +14,10 @@ import random
 from dataclasses import dataclass
 from statistics import mean
 
-from support.world import FixedSearch
-
 from cerebro_elastic.core.model.values import Attempt, Choice, Node, Plan
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Times, Toy, simulate
+from support.world import FixedSearch
 
 SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
 CHOICES = {"single": (SINGLE,), "pairs": (PAIR,), "by forecast": (SINGLE, PAIR)}

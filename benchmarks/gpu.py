@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.same import assert_same
 from torch import Tensor
 
 from cerebro_elastic import checkpoint
@@ -31,6 +30,7 @@ from cerebro_elastic.core.model.values import Attempt, FailureKind, Unit
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.parallel.base import Parallelism, Parts
 from cerebro_elastic.worker.failure import failure_of
+from support.same import assert_same
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
 import tiny_gpt

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from schedulers import HARD, durations
-from support.world import FixedSearch
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.model.events import UnitCommitted
@@ -28,6 +27,7 @@ from cerebro_elastic.core.model.state import Spent, State
 from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
 from cerebro_elastic.registry import load
 from cerebro_elastic.simulation import Times, Toy, simulate
+from support.world import FixedSearch
 
 
 def ratio(

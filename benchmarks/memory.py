@@ -13,10 +13,10 @@ import argparse
 from typing import Any
 
 import torch
-from support.hops import unit
 
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import held
+from support.hops import unit
 
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "single": ("single", {}, 1),

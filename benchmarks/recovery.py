@@ -25,9 +25,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from support.chaos import recipe
-from support.cluster import Cluster
-
 from cerebro_elastic.controller.candidate import LEASE_SECONDS
 from cerebro_elastic.core.model.events import (
     Event,
@@ -41,6 +38,8 @@ from cerebro_elastic.core.model.values import Attempt
 from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.record import EventStream
+from support.chaos import recipe
+from support.cluster import Cluster
 
 DEADLINE = 120.0
 

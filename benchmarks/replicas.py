@@ -17,12 +17,11 @@ import random
 from collections.abc import Sequence
 from statistics import mean
 
-from support.world import FixedSearch
-
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.values import Node, Plan
 from cerebro_elastic.registry import load
 from cerebro_elastic.simulation import Fault, Simulation, Times, Toy, simulate
+from support.world import FixedSearch
 
 GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
 

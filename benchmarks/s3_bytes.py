@@ -22,13 +22,13 @@ from pathlib import Path
 
 import numpy as np
 import requests
-from support.proxy import BadProxy
 
 from cerebro_elastic.core.model.events import Event, Placed
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, Split
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.files import chunks, locate
 from cerebro_elastic.store.ledger.journal import read_journal
+from support.proxy import BadProxy
 
 MACHINES, PARTITIONS = 2, 4
 URL = "s3://bucket/data"

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import requests
 from moto.server import ThreadedMotoServer
-from support.proxy import BadProxy
 
 import cerebro_elastic
+from support.proxy import BadProxy
 
 PARTITIONS, BATCHES = 4, 4
 FUNCTIONS = """

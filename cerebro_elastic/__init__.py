@@ -9,8 +9,9 @@ rendezvous backends.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from cerebro_elastic.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from cerebro_elastic.recipes import Recipe, load_recipe
@@ -30,8 +31,6 @@ __all__ = [
     "run",
     "stop",
 ]
-
-__version__ = version("cerebro-elastic")
 
 _HOMES = {
     "Recipe": "cerebro_elastic.recipes",

@@ -18,13 +18,13 @@ import pytest
 import requests
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
-from support.proxy import BadProxy
 
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
 from cerebro_elastic.runs.start.beside import VARIABLE as CHECK
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from support.proxy import BadProxy
 
 _SECONDS_TO_END = 5.0
 # Started once by multiprocessing for the life of the process.

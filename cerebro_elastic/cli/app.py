@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cerebro_elastic import __version__
 from cerebro_elastic.cli.options import echo
+from cerebro_elastic.version import __version__
 
 _HOMES = {
     "run": "run",

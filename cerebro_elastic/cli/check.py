@@ -14,9 +14,9 @@ from cerebro_elastic.core.model.values import Choice
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.exactness.check import check as begin
 from cerebro_elastic.runs.exactness.outcome import Checked, unlogged, untrainable
-from cerebro_elastic.runs.start.choices import choices
+from cerebro_elastic.runs.from_recipe import choices
+from cerebro_elastic.runs.start.check import check as begin
 from cerebro_elastic.words import counted
 
 

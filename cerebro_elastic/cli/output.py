@@ -16,8 +16,8 @@ from cerebro_elastic.reporting.failures import failures_told
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.tables import leaderboard_table, unit_text
 from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.exactness.outcome import known
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.beside import known
 
 
 def json_text(value: Any) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.data.check import columns_of
-from cerebro_elastic.data.layout import column_path, npy_header
 from cerebro_elastic.data.manifest import Column, Split
+from cerebro_elastic.data.partition import column_path, npy_header
 from cerebro_elastic.data.rows import RowFunction, Rows, make_rows
 from cerebro_elastic.data.share import Record, record_of
 from cerebro_elastic.errors import DataError

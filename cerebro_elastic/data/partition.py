@@ -3,6 +3,7 @@ rows are taken out."""
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +12,12 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeGuard
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.words import counted
@@ -138,3 +141,29 @@ def _received(index: int, rows: int, columns: Any, sums: Any, name: str) -> Part
 def _opened(arrays: Mapping[str, MappedArray | Array]) -> Iterator[tuple[str, Any]]:
     for name, array in arrays.items():
         yield name, array.open() if isinstance(array, MappedArray) else array
+
+
+def sample_order(seed: int, epoch: int, partition: int, rows: int, shuffle: bool = True) -> NDArray[np.int64]:
+    """The order in which ``epoch``'s pass over ``partition`` takes its ``rows``: a permutation.
+
+    A function of the arguments alone, stable between releases (tests hold stored values); without
+    ``shuffle``, and so for validation, the natural order. ``seed`` is the run's, not negative.
+    """
+    if not shuffle:
+        return np.arange(rows, dtype=np.int64)
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch, partition])))
+    return generator.permutation(rows)
+
+
+def column_path(split: Split, index: int, column: str) -> str:
+    """The file of a partition's column, under the dataset's URL."""
+    return f"{split}/{index:05d}/{quote(column, safe='')}.npy"
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What a ``.npy`` file begins with; the array's bytes follow."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue()

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.check import check_columns, check_finite, columns_of
-from cerebro_elastic.data.layout import column_path, npy_header
 from cerebro_elastic.data.manifest import (
     NAME,
     ColumnFile,
@@ -20,6 +19,7 @@ from cerebro_elastic.data.manifest import (
     is_prepared,
     read_manifest,
 )
+from cerebro_elastic.data.partition import column_path, npy_header
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
 from cerebro_elastic.data.splits import Deal, Held, Index, deal_rows, read_splits

@@ -26,9 +26,10 @@ import tenacity
 from fsspec.implementations.local import LocalFileSystem
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, digest, fill, pour
+from cerebro_elastic.files.diagnosis import trouble_of
 from cerebro_elastic.files.modes import as_its_folder, make_folder
 from cerebro_elastic.files.multipart import Upload
-from cerebro_elastic.files.trouble import Trouble, presentable, redacted, storage_error, trouble_of
+from cerebro_elastic.files.trouble import Trouble, presentable, redacted, storage_error
 
 PATIENCE = 60.0
 """Seconds after which a verb in trouble is not tried again."""

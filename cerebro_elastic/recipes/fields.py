@@ -1,4 +1,4 @@
-"""The values of a recipe's fields that have a rule of their own."""
+"""The base of all sections of a recipe."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple, TypeAlias
 
-from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
 
 from cerebro_elastic import registry
 from cerebro_elastic.config import host_port
 from cerebro_elastic.errors import StoreError, did_you_mean
+
+
+class Section(BaseModel):
+    """Frozen, no unknown keys, no silent conversion between types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """Pattern of the name of a run: of a folder, and of keys in etcd."""

@@ -9,8 +9,7 @@ from pydantic import ConfigDict, ValidationInfo, WrapValidator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
-from cerebro_elastic.recipes.fields import NodeRange, Positive
-from cerebro_elastic.recipes.section import Section
+from cerebro_elastic.recipes.fields import NodeRange, Positive, Section
 from cerebro_elastic.words import counted
 
 GROUP = "cerebro.parallel"

@@ -36,6 +36,7 @@ from cerebro_elastic.recipes.fields import (
     Reference,
     Scheduler,
     Seconds,
+    Section,
     Url,
     ValidationData,
 )
@@ -51,7 +52,6 @@ from cerebro_elastic.recipes.search import (
     search_section,
     search_type,
 )
-from cerebro_elastic.recipes.section import Section
 from cerebro_elastic.recipes.source import Source
 from cerebro_elastic.words import counted
 

@@ -17,10 +17,10 @@ from cerebro_elastic.recipes.fields import (
     Positive,
     Reference,
     Seconds,
+    Section,
     Url,
     registered,
 )
-from cerebro_elastic.recipes.section import Section
 
 Fraction: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 Sampler: TypeAlias = Annotated[str, registered("cerebro.samplers")]

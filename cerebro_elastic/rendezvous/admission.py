@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from cerebro_elastic import __version__
 from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.version import __version__
 
 
 def check_admission(spec: Spec) -> None:

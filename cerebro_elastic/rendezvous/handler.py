@@ -28,7 +28,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
-from cerebro_elastic import __version__, logs
+from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.values import Node
@@ -42,6 +42,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE
 from cerebro_elastic.store.ledger.foreign import told_once
 from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.version import __version__
 
 LEASE_SECONDS = 5.0
 _BOOT = "CEREBRO_BOOT"

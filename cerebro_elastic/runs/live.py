@@ -1,8 +1,10 @@
-"""The live view of a run: a table that moves in a terminal, plain lines everywhere else."""
+"""What a run tells people while it goes on."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Self
 
@@ -35,9 +37,18 @@ from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.control.drain import A_DAY
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.stories import short
 from cerebro_elastic.words import counted, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """What a run tells while it goes on: steps on the way, and the state about twice a second and after
+    each event."""
+
+    say: Callable[[str], None] = lambda _text: None
+    show: Callable[[list[Event], State], None] = lambda _events, _state: None
+
 
 _LINE = 400
 """Characters of a line about a failure."""

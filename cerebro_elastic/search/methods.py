@@ -6,10 +6,8 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import AshaSearch, MedianSearch, SampledSearch
 from cerebro_elastic.registry import load
-from cerebro_elastic.search.grid import GridSampler
 from cerebro_elastic.search.procedure import Procedure
-from cerebro_elastic.search.sampler import Sampler
-from cerebro_elastic.search.sampling import RandomSampler
+from cerebro_elastic.search.sampling import GridSampler, RandomSampler, Sampler
 
 
 def grid(recipe: Recipe) -> Procedure:

@@ -32,7 +32,7 @@ from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
-from cerebro_elastic.search.sampler import Sample
+from cerebro_elastic.search.sampling import Sample
 from cerebro_elastic.search.space import key, values
 
 _TRIES = 20

@@ -9,7 +9,7 @@ from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.budget import exhausted
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
-from cerebro_elastic.search.sampler import Sample, Sampler
+from cerebro_elastic.search.sampling import Sample, Sampler
 from cerebro_elastic.search.warm import standing_of
 
 

@@ -14,7 +14,7 @@ from optuna.storages.journal._storage import JournalOperation
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.decisions.searching import observe
+from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event

@@ -6,8 +6,7 @@ from cerebro_elastic.simulation.learning import Learning, Recorded, Toy
 from cerebro_elastic.simulation.measured import measured
 from cerebro_elastic.simulation.redecide import Redecided, divergence, redecide
 from cerebro_elastic.simulation.simulate import Simulation, simulate
-from cerebro_elastic.simulation.sizes import Sizes
-from cerebro_elastic.simulation.times import Times, read_times
+from cerebro_elastic.simulation.times import Sizes, Times, read_times
 
 __all__ = [
     "Fault",

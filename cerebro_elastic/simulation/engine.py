@@ -16,9 +16,9 @@ from functools import partial
 from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.history.holdings import holdings
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
+from cerebro_elastic.core.history.tallies import holdings
 from cerebro_elastic.core.model.actions import Assign, SetAside
 from cerebro_elastic.core.model.events import (
     Event,
@@ -38,8 +38,7 @@ from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.effects import effect
 from cerebro_elastic.simulation.learning import Learning, Logged
 from cerebro_elastic.simulation.planning import Planning
-from cerebro_elastic.simulation.sizes import Sizes
-from cerebro_elastic.simulation.times import Times, ends_epoch, noise
+from cerebro_elastic.simulation.times import Sizes, Times, ends_epoch, noise
 
 LEASE = 5.0
 """Seconds after which it is noticed that a node, or who leads, has died: their leases'."""

@@ -16,8 +16,7 @@ from cerebro_elastic.simulation.engine import LEASE, Course
 from cerebro_elastic.simulation.fault_injection import arrange
 from cerebro_elastic.simulation.faults import Fault
 from cerebro_elastic.simulation.learning import Learning
-from cerebro_elastic.simulation.sizes import Sizes
-from cerebro_elastic.simulation.times import Times
+from cerebro_elastic.simulation.times import Sizes, Times
 
 _SIZES = Sizes()
 WIDEST = 3.0

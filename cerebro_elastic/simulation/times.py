@@ -146,3 +146,17 @@ def _mean(values: list[float], path: Path) -> float:
 def ends_epoch(config: Config, partitions: int) -> bool:
     """Whether the config's next training unit is its epoch's last."""
     return len(config.visited) + 1 == partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A config's state has so many bytes at rest (``states``, ``usual`` for one that is not in it); a unit
+    has so many ``batches`` and ``samples``."""
+
+    states: Mapping[str, int] = field(default_factory=dict)
+    usual: int = 0
+    batches: int = 100
+    samples: int = 100
+
+    def state(self, config: str) -> int:
+        return self.states.get(config, self.usual)

@@ -12,7 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from cerebro_elastic.core.decisions.searching import observe
+from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
 from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Resume, Search, Standing, Stop

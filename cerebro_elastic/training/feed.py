@@ -12,8 +12,7 @@ import numpy as np
 
 from cerebro_elastic.core.model.values import HParams, Phase
 from cerebro_elastic.data.batches import LoaderSettings, Part, batch_count, batches, whole
-from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.training.task import Stopped, UnitJob

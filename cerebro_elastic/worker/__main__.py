@@ -10,8 +10,7 @@ from pathlib import Path
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.process import die_with_parent
 from cerebro_elastic.rendezvous.pulses import Pulse
-from cerebro_elastic.worker.leaving import Leaving, grace_of
-from cerebro_elastic.worker.siblings import Siblings
+from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
 
 _ASKING = (signal.SIGTERM, signal.SIGINT)
 

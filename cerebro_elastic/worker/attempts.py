@@ -31,10 +31,10 @@ from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.profiles import Trials
 from cerebro_elastic.worker.rank_assignment import Identity, Seat, seat_of, stale
 from cerebro_elastic.worker.repair import Repairs
+from cerebro_elastic.worker.saving import Writer
 from cerebro_elastic.worker.state_fetcher import Hopper
 from cerebro_elastic.worker.units import Saved, Trained, Units
 from cerebro_elastic.worker.watchdog import Watchdog
-from cerebro_elastic.worker.writer import Writer
 
 _VERDICT = 0.25
 """The part of the time after which a rank counts as hanging that the lead waits, when its group has broken,

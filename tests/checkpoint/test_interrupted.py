@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.proxy import Bad, BadProxy
 
 from cerebro_elastic.checkpoint import load, remove, restore, save, verify
 from cerebro_elastic.core.model.values import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate, places
+from support.proxy import Bad, BadProxy
 
 STATE: dict[str, Any] = {"weight": torch.arange(2000.0), "step": 7}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.etcd_cluster import compact
 
 from cerebro_elastic import __version__, open_run
 from cerebro_elastic.core.model.events import RunOpened, StateRead, UnitCommitted
@@ -22,6 +21,7 @@ from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.etcd_cluster import compact
 
 Cerebro = Callable[..., Any]
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.hashing import BATCHES, Worker
 
 from cerebro_elastic.core.model.values import (
     Attempt,
@@ -25,6 +24,7 @@ from cerebro_elastic.core.model.values import (
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.hashing import BATCHES, Worker
 
 Cerebro = Callable[..., Any]
 SINGLE, DDP, FSDP = Choice(), Choice("ddp", 2), Choice("fsdp", 2, options={"offload": True})

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.clocks import HandClock
-from support.world import World
 
 from cerebro_elastic.controller.candidate import PATIENCE, Candidate, Host
 from cerebro_elastic.core.history.machine import fold
@@ -38,6 +36,8 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.clocks import HandClock
+from support.world import World
 
 UNITS = 8
 At = dict[int, Callable[[], object]]

@@ -10,8 +10,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from support.faults import Lost, losing
-from support.world import World
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
@@ -30,6 +28,8 @@ from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
+from support.faults import Lost, losing
+from support.world import World
 
 
 def world(plan: Plan, configs: int = 2, **kwargs: object) -> World:

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.world import World
 
 from cerebro_elastic.controller import candidate as candidates
 from cerebro_elastic.controller.candidate import Candidate, Host
@@ -26,6 +25,7 @@ from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.world import World
 
 DEEP = "[" * 5000 + "]" * 5000
 UNITS = 12

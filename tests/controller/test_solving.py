@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.world import World
 
 from cerebro_elastic.core.model.events import Ordered
 from cerebro_elastic.core.model.interfaces import Remainder
 from cerebro_elastic.core.model.values import Order, Plan
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.world import World
 
 ORDER: Order = (("a", "c0001", 0, 1),)
 MODULES = {

@@ -8,14 +8,8 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.next_steps import Turn, turns
-from cerebro_elastic.core.decisions.strategies import (
-    Trials,
-    expected_seconds,
-    refined,
-    refusals,
-    tried,
-    verdict,
-)
+from cerebro_elastic.core.decisions.strategies import expected_seconds, refusals, verdict
+from cerebro_elastic.core.history.profiles import Trials, refined, tried
 from cerebro_elastic.core.model.actions import Assign, EndConfig
 from cerebro_elastic.core.model.interfaces import Outlook, Proposal
 from cerebro_elastic.core.model.state import Estimate, State

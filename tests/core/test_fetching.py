@@ -8,11 +8,10 @@ from functools import reduce
 from math import inf
 
 import pytest
-from support.world import FixedSearch
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.estimates import MEMORY, fetch_seconds, waited
-from cerebro_elastic.core.history.holdings import with_visit
+from cerebro_elastic.core.history.tallies import with_visit
 from cerebro_elastic.core.model.actions import Action, Assign, Place
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.interfaces import Instance, Policy
@@ -33,6 +32,7 @@ from cerebro_elastic.core.model.values import (
 )
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, Target
+from support.world import FixedSearch
 
 REF = CheckpointRef("u", "d", 1)
 PLAN = Plan("r", partitions=2, epochs=1, max_nodes=2, on_demand=True)

@@ -11,8 +11,6 @@ from itertools import product
 from typing import Any, cast
 
 import pytest
-from support.hashing import BATCHES, digest
-from support.world import World
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.values import CheckpointRef, Choice, FailureKind, Phase, Plan, Status
@@ -21,6 +19,8 @@ from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
+from support.hashing import BATCHES, digest
+from support.world import World
 
 VERBS = ("get", "range", "txn", "grant", "keep", "revoke", "watch")
 

@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from support import hashing, world
-from support.hashing import Worker
-from support.world import RestlessSearch, World
 
 from cerebro_elastic.controller import follower
 from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
@@ -31,6 +28,9 @@ from cerebro_elastic.core.model.values import (
     Visit,
 )
 from cerebro_elastic.store.ledger.ledger import leader, ledger, worker
+from support import hashing, world
+from support.hashing import Worker
+from support.world import RestlessSearch, World
 
 Patch = pytest.MonkeyPatch
 PLAN = Plan("r", 2, 2, min_nodes=1, max_nodes=2, tries=2)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.history.curves import retell
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, history, in_order
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.tallies import retell
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.values import (

@@ -9,13 +9,13 @@ from itertools import chain, product
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.hashing import BATCHES, digest
-from support.world import FixedSearch, RestlessSearch, World
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import skipped
 from cerebro_elastic.core.model.interfaces import Instance
 from cerebro_elastic.core.model.values import CheckpointRef, Choice, FailureKind, Plan, Unit
+from support.hashing import BATCHES, digest
+from support.world import FixedSearch, RestlessSearch, World
 
 NAMES = ["a", "b", "c"]
 names = st.sampled_from(NAMES)

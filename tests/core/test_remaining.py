@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from support.world import FixedSearch
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.model.interfaces import Instance, Remainder
 from cerebro_elastic.core.model.state import Estimate, Pace, Spent, State
 from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Status, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.world import FixedSearch
 
 REF = CheckpointRef("u", "d", 1)
 NODES = {name: Node(name, "h", registration=at + 1) for at, name in enumerate("ab")}

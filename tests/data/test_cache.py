@@ -20,7 +20,6 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from support.proxy import Bad, BadProxy
 
 from cerebro_elastic.data import cache as cache_module
 from cerebro_elastic.data import entry as entry_module
@@ -30,6 +29,7 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DataError, DiskFull, StorageError
 from cerebro_elastic.files import places
+from support.proxy import Bad, BadProxy
 
 
 def columns() -> dict[str, Any]:

@@ -38,8 +38,8 @@ from cerebro_elastic.recipes.search import (
     SampledSearch,
     Start,
 )
+from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.agents import agent_command
-from cerebro_elastic.runs.start.participate import make_search
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.training.unit_runner import Bench
 

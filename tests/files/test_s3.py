@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from s3fs import S3FileSystem
-from support.proxy import Bad, BadProxy, Request
 
 from cerebro_elastic.data.sources import read_source
 from cerebro_elastic.errors import CerebroError, DiskFull, StorageError
@@ -29,6 +28,7 @@ from cerebro_elastic.files import (
     sizes,
     write,
 )
+from support.proxy import Bad, BadProxy, Request
 
 VERBS: dict[str, Callable[[Place], object]] = {
     "read": lambda place: read(place) == b"here",

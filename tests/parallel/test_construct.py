@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.same import assert_same
 from torch import Tensor, nn
 
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.single import Single
+from support.same import assert_same
 
 
 class Plain(nn.Module):

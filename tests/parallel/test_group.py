@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.ranks import end_in_a_collective, held, left_alone, see_forever, seen, split_up
 
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from support.ranks import end_in_a_collective, held, left_alone, see_forever, seen, split_up
 
 CPU = torch.device("cpu")
 

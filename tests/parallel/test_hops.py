@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.hops import OPTIMIZERS, shards_go_on, unit, unpacked
-from support.same import assert_same
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from support.hops import OPTIMIZERS, shards_go_on, unit, unpacked
+from support.same import assert_same
 
 pytestmark = pytest.mark.cluster
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.hops import unit
-from support.ranks import tensors
 
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.worker.memory import held
+from support.hops import unit
+from support.ranks import tensors
 
 CPU = torch.device("cpu")
 KINDS = [("single", {}), ("ddp", {}), ("fsdp", {}), ("deepspeed", {"stage": 1}), ("deepspeed", {"stage": 3})]

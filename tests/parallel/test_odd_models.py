@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from support.hops import unpacked
-from support.odd_models import make, sent, trained
-from support.ranks import loops
 from torch import Tensor, nn
 
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.choose import make as make_parallelism
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from cerebro_elastic.parallel.single import Single
+from support.hops import unpacked
+from support.odd_models import make, sent, trained
+from support.ranks import loops
 
 ZERO: tuple[str, dict[str, Any]] = ("deepspeed", {"config": {"zero_optimization": {"stage": 2}}})
 

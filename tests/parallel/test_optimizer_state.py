@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support.same import assert_same
 from torch import nn
 
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.parallel.optimizer_state import take, to_names
+from support.same import assert_same
 
 
 class Tied(nn.Module):

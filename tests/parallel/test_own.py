@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.hops import unit, unpacked
 
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.parallel.rank_pool import Ranks
+from support.hops import unit, unpacked
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "parallelism.md"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.hops import evaluated, failing, unit, unpacked
 from torch import Tensor, nn
 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.choose import make
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from support.hops import evaluated, failing, unit, unpacked
 
 STEPS = range(6)
 

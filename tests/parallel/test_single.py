@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 
 import torch
-from support.same import assert_same
 from torch import nn
 
 from cerebro_elastic.parallel.base import Parallelism, Parts
 from cerebro_elastic.parallel.single import Single
+from support.same import assert_same
 
 
 def make() -> Parts:

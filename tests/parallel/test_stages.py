@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from cerebro_pipeline.stages import BATCH, split, takes_batch
 from torch import Tensor, nn
 
 from cerebro_elastic.errors import TaskError
+from cerebro_pipeline.stages import BATCH, split, takes_batch
 
 
 class Gpt(nn.Module):

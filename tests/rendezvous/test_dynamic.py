@@ -15,8 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.clocks import HandClock
-from support.etcd_cluster import EtcdCluster
 from torch.distributed import DistStoreError, PrefixStore
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
@@ -27,6 +25,8 @@ from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
+from support.clocks import HandClock
+from support.etcd_cluster import EtcdCluster
 
 SOON = 30.0
 

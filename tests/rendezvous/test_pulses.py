@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.clocks import HandClock
 
 from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, NodeStalled, UnitFailed
 from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Stall, Unit
@@ -22,6 +21,7 @@ from cerebro_elastic.rendezvous.pulses import START_SECONDS, Ranks
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.clocks import HandClock
 
 SOON = 20.0
 LIMIT = 60.0

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from support.clocks import HandClock
 
 from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
@@ -18,6 +17,7 @@ from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.clocks import HandClock
 
 SOON = 10.0
 GONE = Death(FailureKind.CRASH, "gone")

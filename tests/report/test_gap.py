@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.world import FixedSearch
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event, UnitCommitted
@@ -18,6 +17,7 @@ from cerebro_elastic.reporting.progress import summary_line
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import Simulation, Times, Toy, read_faults, simulate
+from support.world import FixedSearch
 
 PLAN = Plan("a-run", partitions=4, epochs=2, min_nodes=4, max_nodes=5)
 UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(7)})

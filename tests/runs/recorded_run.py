@@ -17,10 +17,10 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.participate import make_search
-from cerebro_elastic.runs.start.prepare_run import keep_spec, plan_of
+from cerebro_elastic.runs.start.prepare_run import keep_spec
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal

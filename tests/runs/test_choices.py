@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_elastic import registry
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.start.choices import choices
+from cerebro_elastic.runs.from_recipe import choices
 
 MINIMAL: dict[str, Any] = {
     "task": {"kind": "torch", "model_fn": "m:f", "loss": "mse_loss"},

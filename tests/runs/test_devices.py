@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.runs.start.devices import share_devices, visible_devices
+from cerebro_elastic.runs.start.agents import share_devices, visible_devices
 
 
 def test_devices_are_counted_by_their_files(tmp_path: Path) -> None:

@@ -11,19 +11,19 @@ import lightning as L
 import numpy as np
 import pytest
 import torch
-from support.same import assert_same
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.data.batches import batches
-from cerebro_elastic.data.order import sample_order
+from cerebro_elastic.data.partition import sample_order
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.training.objects.encoder import Carrier
 from cerebro_elastic.training.task import UnitJob
 from cerebro_elastic.training.unit_runner import Bench
+from support.same import assert_same
 
 pytestmark = pytest.mark.cluster
 

@@ -27,9 +27,9 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.participate import make_search
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import divergence
 from cerebro_elastic.store.ledger.journal import read_journal

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.proxy import Bad, BadProxy
 
 import cerebro_elastic
 from cerebro_elastic.core.model.events import (
@@ -34,6 +33,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.proxy import Bad, BadProxy
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 120.0

@@ -13,8 +13,7 @@ from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.values import FailureKind, Node
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.agents import LocalAgents
-from cerebro_elastic.runs.start.judge import Judge
+from cerebro_elastic.runs.start.agents import Judge, LocalAgents
 
 
 @pytest.fixture

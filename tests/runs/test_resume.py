@@ -12,7 +12,7 @@ import cerebro_elastic
 from cerebro_elastic.core.model.events import Event, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.runs.live import Watcher
 
 pytestmark = pytest.mark.cluster
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.world import FixedSearch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cerebro_elastic.controller.candidate import Candidate, Host
@@ -28,6 +27,7 @@ from cerebro_elastic.store.client.base import KeyValue, Store
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.world import FixedSearch
 
 HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}
 

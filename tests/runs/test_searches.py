@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chaos import recipe as storm_recipe
-from support.cluster import Cluster
-from support.faults import Kind, What, Whom, random_plan
-from support.lead import record_of
-from support.storm import Storm
 
 import cerebro_elastic
 from cerebro_elastic import RunResult, checkpoint
@@ -31,11 +26,16 @@ from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.from_recipe import make_search
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
-from cerebro_elastic.runs.start.participate import make_search
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.testing.search_contract import unexplained
+from support.chaos import recipe as storm_recipe
+from support.cluster import Cluster
+from support.faults import Kind, What, Whom, random_plan
+from support.lead import record_of
+from support.storm import Storm
 
 pytestmark = pytest.mark.cluster
 

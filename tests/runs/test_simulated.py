@@ -10,8 +10,8 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.results import leaderboard
 from cerebro_elastic.runs.forecast.simulate import forecast
+from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.verify import decided_again
-from cerebro_elastic.runs.start.participate import make_search
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.scheduling.randomized import Randomized
 from cerebro_elastic.simulation import Redecided, divergence

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from s3fs import S3FileSystem
-from support.proxy import Bad, BadProxy
 
 from cerebro_elastic.data.manifest import is_prepared, read_manifest
 from cerebro_elastic.errors import CerebroError, DataError, RecipeError, StorageError
 from cerebro_elastic.files import locate, places, sizes
 from cerebro_elastic.runs.start.preflight import check_writable
+from support.proxy import Bad, BadProxy
 
 USES = {
     "data": lambda url: read_manifest(f"{url}/data"),

@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from support.world import World
 from typer.testing import CliRunner
 
 from cerebro_elastic import checkpoint
@@ -32,6 +31,7 @@ from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.ledger.journal import read_journal
+from support.world import World
 
 RECIPE = {
     "name": "recorded",

@@ -7,8 +7,6 @@ from math import inf
 
 import numpy as np
 import pytest
-from support.schedules import judge, judge_joint
-from support.world import FixedSearch
 
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Ordered
@@ -18,6 +16,8 @@ from cerebro_elastic.openshop import Outage, Surprises, instance, joint, schedul
 from cerebro_elastic.registry import load
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, read_faults, simulate
+from support.schedules import judge, judge_joint
+from support.world import FixedSearch
 
 installed = find_spec("ortools") is not None
 

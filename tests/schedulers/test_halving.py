@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.schedules import judge
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop import Halving, Instance, Outage, Schedule, Surprises, instance, schedule
 from cerebro_elastic.openshop.halving import RULES
 from cerebro_elastic.openshop.planner import POLICIES
+from support.schedules import judge
 
 
 def trained(problem: Instance, found: Schedule) -> list[int]:

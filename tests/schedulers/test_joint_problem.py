@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.schedules import judge_joint
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop import joint
+from support.schedules import judge_joint
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from support.world import FixedSearch
 
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import TrialDone, UnitCommitted
@@ -17,6 +16,7 @@ from cerebro_elastic.scheduling import look_ahead
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, read_faults, simulate
+from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3)
 CONFIGS = 7

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.schedules import judge, judge_joint
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop import (
@@ -26,6 +25,7 @@ from cerebro_elastic.openshop import (
 )
 from cerebro_elastic.openshop.instances import Instance
 from cerebro_elastic.openshop.planner import POLICIES
+from support.schedules import judge, judge_joint
 
 ODD: list[Any] = [
     *(None, True, False, "1", "", b"1", [], {}, {1}, object(), 1j, nan, inf, -inf, -1, -0.0, 0, 1, 2.0, 0.5),

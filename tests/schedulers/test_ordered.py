@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.world import FixedSearch, World
 
 from cerebro_elastic.core.model.events import Ordered, UnitAssigned, UnitCommitted
 from cerebro_elastic.core.model.interfaces import Instance, Remainder
@@ -14,6 +13,7 @@ from cerebro_elastic.core.model.values import Order, Plan, Unit
 from cerebro_elastic.scheduling import exact, orders
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.simulation import divergence
+from support.world import FixedSearch, World
 
 LEFT = Remainder(
     nodes={"a": 0.0, "b": 0.0},

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support.schedules import judge
 
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop import Instance, Outage, Schedule, Surprises, instance, schedule
 from cerebro_elastic.openshop.planner import POLICIES
+from support.schedules import judge
 
 CHEAP = sorted(POLICIES.keys() - {"exact"})
 

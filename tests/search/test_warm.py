@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.decisions.searching import observe
+from cerebro_elastic.core.decisions.decide import decide, observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.actions import CreateConfig
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
@@ -17,8 +16,7 @@ from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.start.participate import make_search
-from cerebro_elastic.runs.start.warm_start import start_of
+from cerebro_elastic.runs.from_recipe import make_search, start_of
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.testing.search_contract import check_search
 

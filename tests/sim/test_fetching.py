@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from support.world import FixedSearch
 
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.values import Node, Plan, Visit
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, measured, read_faults, simulate
+from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=4, epochs=2, min_nodes=4, max_nodes=4)
 NAMES = [f"n{k}" for k in range(4)]

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.world import FixedSearch, RestlessSearch
 
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import (
@@ -36,6 +35,7 @@ from cerebro_elastic.simulation import (
     read_faults,
     simulate,
 )
+from support.world import FixedSearch, RestlessSearch
 
 PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
 NODES = [Node(f"node-{i}", "host") for i in range(4)]

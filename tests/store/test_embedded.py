@@ -14,12 +14,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.etcd_cluster import etcd_version
 
 from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd, find_etcd, packaged_etcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, put
+from support.etcd_cluster import etcd_version
 
 
 def program(path: Path, script: str) -> Path:

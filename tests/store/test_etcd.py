@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
-from support.etcd_cluster import compact
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import StoreContract
+from support.etcd_cluster import compact
 
 
 @pytest.fixture(scope="module")

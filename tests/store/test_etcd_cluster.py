@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.etcd_cluster import EtcdCluster, compact, etcd_version
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import Rewound, TxnUnknown
@@ -18,6 +17,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.versions import may_diverge
 from cerebro_elastic.testing.store_contract import SOON, StoreContract, expect
+from support.etcd_cluster import EtcdCluster, compact, etcd_version
 
 pytestmark = pytest.mark.filterwarnings("ignore:etcd at .* may make the members:UserWarning")
 

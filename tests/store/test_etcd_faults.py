@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import requests
-from support.etcd_cluster import EtcdCluster
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError, StoreRefused, StoreUnavailable, TxnUnknown
@@ -24,6 +23,7 @@ from cerebro_elastic.store.client.base import Put, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, expect, put
+from support.etcd_cluster import EtcdCluster
 
 MakeProxy = Callable[..., Any]
 Connect = Callable[[StoreSettings], EtcdStore]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import requests
-from support.etcd_cluster import EtcdCluster
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreRefused
@@ -20,6 +19,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.wire import Json, range_json
 from cerebro_elastic.testing.store_contract import expect, put
+from support.etcd_cluster import EtcdCluster
 
 PASSWORD = "s3cret-pw"
 Connect = Callable[[StoreSettings], EtcdStore]

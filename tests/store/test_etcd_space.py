@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import requests
-from support.etcd_cluster import EtcdCluster, make_room
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreFull, TxnUnknown
@@ -19,6 +18,7 @@ from cerebro_elastic.store.client.base import Delete, Put, Store, absent
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.testing.store_contract import SOON, expect, put
+from support.etcd_cluster import EtcdCluster, make_room
 
 Connect = Callable[[StoreSettings], EtcdStore]
 QUOTA = 2 << 20

@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.world import World
 
 from cerebro_elastic.controller.controller import Controller
 from cerebro_elastic.controller.follower import Follower
@@ -23,6 +22,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.world import World
 
 
 class FirstUnit:

@@ -9,8 +9,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from support.clocks import HandClock
-from support.faults import Lost, losing
 
 from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.history.machine import fold
@@ -62,6 +60,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.clocks import HandClock
+from support.faults import Lost, losing
 
 GANG = Choice("ddp", 2, 2)
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))

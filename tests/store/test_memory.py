@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.clocks import HandClock
 
 from cerebro_elastic.store.client.base import ChangeBatch, Put, Store, Watch, absent
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.testing.store_contract import StoreContract, expect, put
+from support.clocks import HandClock
 
 
 class TestMemoryStore(StoreContract):

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.clocks import HandClock
 
 from cerebro_elastic.errors import StoreFull, StoreUnavailable, TxnUnknown
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import Compare, Op, Put, TxnResult, Watch
 from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.store.client.retrying import PatientStore
+from support.clocks import HandClock
 
 SOON = 10.0
 LONG = 600.0

@@ -22,6 +22,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from cerebro_elastic.errors import StoreError
+from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.results.result import RunResult
 from support.cluster import Cluster
 from support.etcd_cluster import check_etcd
 from support.faults import FaultPlan, Kind, plan_from_json, plan_to_json, random_plan, shrink
@@ -29,10 +33,6 @@ from support.lead import record_of
 from support.storm import Storm
 from support.storm_task import BATCH, PARTITIONS
 from support.verdict import fate, judge, missed, wasted
-
-from cerebro_elastic.errors import StoreError
-from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.results.result import RunResult
 
 NODES, CANDIDATES = 3, 2
 CONFIGS, EPOCHS = 12, 3

@@ -13,18 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from support.etcd_cluster import EtcdCluster
-from support.faults.inject import FOLDER, FaultFolder
-
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.start.prepare_run import new_spec
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.scratch import SCRATCH
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.etcd_cluster import EtcdCluster
+from support.faults.inject import FOLDER, FaultFolder
 
 FAULTY = "support.faulty"
 GRACE = 0.7

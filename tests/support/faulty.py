@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.core.model.values import Attempt
 from support.faults import inject
 from support.faults.inject import FOLDER, FaultFolder, reach
 from support.faults.plan import Point
-
-from cerebro_elastic.core.model.values import Attempt
 
 Around = Callable[..., Any]
 SLOW_SAVE = 0.2

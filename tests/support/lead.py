@@ -9,19 +9,18 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from support.faulty import wrap_controller
-
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.process import watch_parent
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support.faulty import wrap_controller
 
 
 def record_of(folder: RunFolder, candidate: str) -> RunFolder:

@@ -14,11 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from support.cluster import GRACE, Cluster, Process
-from support.faults.inject import CONTROLLER, FaultFolder
-from support.faults.plan import Fault, FaultPlan, Point, What, Whom
-from support.storm_task import slow_down
-
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -34,6 +29,10 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.values import Failure
+from support.cluster import GRACE, Cluster, Process
+from support.faults.inject import CONTROLLER, FaultFolder
+from support.faults.plan import Fault, FaultPlan, Point, What, Whom
+from support.storm_task import slow_down
 
 _LATE = 1
 """So many faults may be due before the units are slowed down."""

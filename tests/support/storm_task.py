@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+
 from support.faults.inject import FOLDER, reach
 from support.faults.plan import Point
-from torch import Tensor, nn
 
 ROWS, FEATURES, CLASSES = 64, 8, 4
 """Rows of a partition, and their shape."""

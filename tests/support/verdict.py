@@ -7,11 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from support.cluster import Cluster
-from support.faults.plan import Point, What, Whom
-from support.lead import record_of
-from support.storm import Strike
-
 from cerebro_elastic.checkpoint.retention import collectable
 from cerebro_elastic.core.model.events import (
     Event,
@@ -26,6 +21,10 @@ from cerebro_elastic.core.model.values import Status, Visit
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
+from support.cluster import Cluster
+from support.faults.plan import Point, What, Whom
+from support.lead import record_of
+from support.storm import Strike
 
 
 def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:

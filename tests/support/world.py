@@ -13,10 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
-from support import hashing
-from support.clocks import HandClock
-from support.hashing import BATCHES, Worker
-
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.history.machine import fold
@@ -41,6 +37,9 @@ from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
+from support import hashing
+from support.clocks import HandClock
+from support.hashing import BATCHES, Worker
 
 TTL = 10.0
 FETCH = 2.0

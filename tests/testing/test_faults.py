@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cerebro_elastic.core.model.codec import UnreadableValue
+from cerebro_elastic.errors import TxnUnknown
 from support.faults import (
     KINDS,
     Fault,
@@ -22,9 +25,6 @@ from support.faults import (
     shrink,
 )
 from support.faults.inject import FaultFolder, reach
-
-from cerebro_elastic.core.model.codec import UnreadableValue
-from cerebro_elastic.errors import TxnUnknown
 
 
 def test_a_plan_is_its_seeds() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from cerebro_elastic.runs.folder import RunFolder
 from support.chaos import recipe
 from support.cluster import Cluster
 from support.faults import Fault, Kind, Point, What, Whom, random_plan
@@ -12,8 +14,6 @@ from support.faults.inject import FaultFolder
 from support.lead import record_of
 from support.storm import Storm, Strike, call_off
 from support.verdict import fate, hits, judge, missed
-
-from cerebro_elastic.runs.folder import RunFolder
 
 KINDS = (
     Kind(What.KILL, Whom.RANK, Point.MIDDLE_OF_SAVE),

@@ -14,19 +14,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.same import assert_same
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.values import Phase, Unit
 from cerebro_elastic.data.batches import LoaderSettings
-from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import State, UnitJob, UnitResult
+from support.same import assert_same
 
 SEED, EPOCHS, BATCH = 5, 3, 4
 ROWS = (10, 7, 8)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.hops import unpacked
-from support.same import assert_same
 from units_on_ranks import units
 
 from cerebro_elastic.core.model.values import Choice
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from support.hops import unpacked
+from support.same import assert_same
 
 pytestmark = pytest.mark.cluster
 

@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.same import assert_same
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batches
-from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import State, UnitJob
+from support.same import assert_same
 
 SEED, BATCH, ROWS = 5, 4, (10, 7)
 ORDERS = ((1, 0), (0, 1))

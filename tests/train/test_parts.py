@@ -15,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.parts import in_parts
 from torch import nn
 
 from cerebro_elastic import checkpoint
@@ -26,6 +25,7 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import State, Stopped, UnitJob, UnitResult
+from support.parts import in_parts
 
 pytestmark = pytest.mark.usefixtures("imports_as_found")
 

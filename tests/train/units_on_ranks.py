@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from support.hops import packed
-from support.parts import in_parts
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
@@ -21,6 +19,8 @@ from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import State, UnitJob, UnitResult
+from support.hops import packed
+from support.parts import in_parts
 
 ROWS, BATCH = (14, 9), 3
 """Five and three batches; the last of the first has two rows, of which each rank takes one."""

@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.values import Attempt, Choice, Config, Node, Pha
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.start.prepare_run import plan_of
+from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.unit_runner import Bench

@@ -8,11 +8,11 @@ import signal
 from collections.abc import Mapping
 
 import pytest
-from support.clocks import HandClock
 
 from cerebro_elastic.core.history.estimates import fits
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.worker.leaving import Leaving, grace_of
+from support.clocks import HandClock
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
-from support.clocks import HandClock
 
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.worker.metrics import VARIABLE, exposed
+from support.clocks import HandClock
 
 LABELS = {"run": "r", "node": "n"}
 

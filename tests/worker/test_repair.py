@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.proxy import Bad, BadProxy
-from support.same import assert_same
 
 from cerebro_elastic import checkpoint, files
 from cerebro_elastic.core.history.progress import next_units, position
@@ -36,6 +34,8 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.unit_runner import Bench
 from cerebro_elastic.worker.repair import Repairs
 from cerebro_elastic.worker.state_fetcher import Hopper
+from support.proxy import Bad, BadProxy
+from support.same import assert_same
 
 pytestmark = pytest.mark.usefixtures("s3")
 

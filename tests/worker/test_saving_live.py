@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from stage import Stage, ranks_of, wait_for
-from support.proxy import Bad, BadProxy, Request
 
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
@@ -20,6 +19,7 @@ from cerebro_elastic.core.model.events import UnitAssigned, UnitCommitted, UnitF
 from cerebro_elastic.core.model.values import Choice, FailureKind
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.worker.visit_replayer import Again
+from support.proxy import Bad, BadProxy, Request
 
 pytestmark = pytest.mark.cluster
 

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cerebro_elastic.worker.siblings import Siblings
+from cerebro_elastic.worker.leaving import Siblings
 
 COME = """
 import sys
 from pathlib import Path
-from cerebro_elastic.worker.siblings import Siblings
+from cerebro_elastic.worker.leaving import Siblings
 Siblings(Path(sys.argv[1]), 1).come()
 """
 

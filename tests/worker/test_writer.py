@@ -23,7 +23,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
 )
 from cerebro_elastic.core.model.values import Choice, FailureKind, Visit
-from cerebro_elastic.worker.writer import Writer
+from cerebro_elastic.worker.saving import Writer
 
 SOON = 30.0
 Make = Callable[..., Scene]

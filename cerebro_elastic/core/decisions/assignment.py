@@ -14,8 +14,8 @@ from cerebro_elastic.core.decisions.placements import Offer, Offers, at_hand, el
 from cerebro_elastic.core.decisions.remaining_work import remainder
 from cerebro_elastic.core.decisions.strategies import expected_seconds
 from cerebro_elastic.core.history.estimates import all_unit_seconds, pace, unit_seconds
-from cerebro_elastic.core.history.holdings import holdings
 from cerebro_elastic.core.history.progress import skipped, units_left
+from cerebro_elastic.core.history.tallies import holdings
 from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.interfaces import Instance, Policy, Remainder
 from cerebro_elastic.core.model.state import State

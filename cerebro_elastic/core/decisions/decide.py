@@ -3,14 +3,30 @@ the next decision, so nothing here needs to remember what was asked for."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
 from cerebro_elastic.core.decisions.assignment import assignments
-from cerebro_elastic.core.decisions.membership import set_asides
-from cerebro_elastic.core.decisions.repairs import failures, placements, withdrawals
-from cerebro_elastic.core.decisions.searching import searches
-from cerebro_elastic.core.model.actions import Action, EndRun
-from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.decisions.homes import Homes, rebalance
+from cerebro_elastic.core.decisions.membership import set_asides, used_nodes, waiting
+from cerebro_elastic.core.decisions.strategies import counts, verdict
+from cerebro_elastic.core.history.estimates import pace
+from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order
+from cerebro_elastic.core.history.progress import next_units, units_done
+from cerebro_elastic.core.history.tallies import holdings, repeated
+from cerebro_elastic.core.model.actions import (
+    Action,
+    CreateConfig,
+    EndConfig,
+    EndRun,
+    Place,
+    ResumeConfig,
+    Withdraw,
+)
+from cerebro_elastic.core.model.interfaces import Outlook, Policy, Proposal, Resume, Search, Standing, Stop
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.core.model.values import Config, Failure, Node, Plan, Status
+from cerebro_elastic.words import counted
 
 
 def decide(state: State, policy: Policy, search: Search) -> list[Action]:
@@ -33,3 +49,133 @@ def decide(state: State, policy: Policy, search: Search) -> list[Action]:
     if not any(c.status is Status.LIVE for c in state.configs.values()):
         return [EndRun("finished", state.asked)]
     return list(assignments(state, plan, policy))
+
+
+WORTH_MOVING = 0.75
+"""Partitions move for speed alone if the busiest node's share gets at least a quarter shorter."""
+
+
+def withdrawals(state: State) -> Iterator[Withdraw]:
+    """Assignments whose node or config is gone."""
+    for attempt in state.underway():
+        if not state.stands(attempt):
+            config = state.configs[attempt.unit.config]
+            gone = config.status is Status.LIVE
+            yield Withdraw(attempt, "a node is gone" if gone else f"the config is {config.status.value}")
+
+
+def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
+    """Configs that have a unit which was tried often enough, or for which another try is in vain, and those
+    for which no choice is feasible."""
+    hardware = {node.hardware for node in used_nodes(state, plan)}
+    for config in state.configs.values():
+        if config.status is Status.LIVE and not state.running(config.id):
+            story = _hopeless(config, plan) or verdict(config, hardware, state.trials, plan)
+            if story is not None:
+                yield EndConfig(config, Status.FAILED, story)
+
+
+def placements(state: State, plan: Plan) -> Iterator[Place]:
+    """New homes, if a partition has one on a node that is not in use, if a node has come that should be
+    home to some, or if the nodes' speeds make it worth while."""
+    nodes = _hosting(state, plan)
+    if not nodes or waiting(state, plan):
+        return
+    paces = {n.name: pace(state, n.name) for n in nodes}
+    balanced = rebalance(state.homes, nodes, holdings(nodes), plan.partitions, paces, plan.replicas)
+    before, after = set(_count(state.homes)), set(_count(balanced))
+    homeless = before - set(paces) or len(state.homes) < plan.partitions
+    newcomer = after - before and len(after) > len(before)
+    worth = homeless or newcomer or _longest(balanced, paces) <= WORTH_MOVING * _longest(state.homes, paces)
+    if worth and balanced != state.homes:
+        yield Place(balanced)
+
+
+def _hosting(state: State, plan: Plan) -> list[Node]:
+    """The nodes that partitions may be at home on. One that comes to others is given some when it is ready:
+    until then they would wait there."""
+    nodes, homes = used_nodes(state, plan), _count(state.homes)
+    return [node for node in nodes if not node.starting or node.name in homes] or nodes
+
+
+def _hopeless(config: Config, plan: Plan) -> str | None:
+    """Why the config is to be given up, if it is."""
+    for unit in next_units(config, plan) if config.failures else ():
+        tries = [f for f in config.failures if f.unit == unit and counts(f, plan)]
+        where = f"epoch {unit.epoch + 1}, partition {unit.partition}"
+        vain = next((f for f in tries if f.kind.of_config), None)
+        if vain is not None:
+            return f"{where} failed on {vain.node} with {_told(vain)}"
+        alike = [f.node for f in tries if repeated(f, config)]
+        if alike:
+            return f"{where} failed alike on {', '.join(alike)}: {_told(tries[-1])}"
+        if len(tries) >= plan.tries:
+            nodes = ", ".join(f.node for f in tries)
+            times = counted(len(tries), "time")
+            return f"{where} failed {times} (on {nodes}), at last with {_told(tries[-1])}"
+    return None
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.kind.value}: {failure.story}"
+
+
+def _longest(homes: Homes, paces: Mapping[str, float]) -> float:
+    """The busiest node's share: how long it takes for one visit of all its partitions."""
+    return max(count * paces[name] for name, count in _count(homes).items())
+
+
+def _count(homes: Homes) -> Counter[str]:
+    """To how many partitions each node is a home."""
+    return Counter(name for names in homes.values() for name in names)
+
+
+def observe(state: State, plan: Plan) -> Outlook:
+    """The run as a search sees it."""
+    busy = {attempt.unit.config for attempt in state.underway()}
+    standings = [
+        Standing(
+            config=config.id,
+            hparams=config.hparams,
+            status=config.status,
+            epochs=config.epoch,
+            units=units_done(config, plan),
+            curve=state.curves.get(config.id, ()),
+            idle=config.id not in busy,
+            parent=(config.parent.config or None) if config.parent else None,
+            origin=config.origin,
+            by_hand=config.by_hand,
+        )
+        for config in in_order(state.configs.values())
+    ]
+    return Outlook(
+        standings=standings,
+        partitions=plan.partitions,
+        epochs=plan.epochs,
+        nodes=max(len(used_nodes(state, plan)), plan.min_nodes),
+        spent=state.spent,
+    )
+
+
+def searches(state: State, plan: Plan, search: Search) -> Iterator[CreateConfig | EndConfig | ResumeConfig]:
+    """What the search wants to be done next."""
+    outlook = observe(state, plan)
+    verdicts = search.decide(outlook)
+    for verdict in verdicts:
+        config = state.configs[verdict.config]
+        match verdict:
+            case Stop(reason=reason):
+                yield EndConfig(config, Status.STOPPED, reason)
+            case Resume(reason=reason):
+                yield ResumeConfig(config, reason)
+    if not verdicts:
+        for name, proposal in zip(fresh_names(state.configs), search.propose(outlook), strict=False):
+            yield _created(state, plan, name, proposal)
+
+
+def _created(state: State, plan: Plan, name: str, proposal: Proposal) -> CreateConfig:
+    if proposal.parent is None:
+        new = Config(name, proposal.hparams, parent=plan.start, origin=proposal.origin)
+        return CreateConfig(born(new))
+    parent = state.configs[proposal.parent]
+    return CreateConfig(child(parent, name, proposal.hparams, proposal.origin), parent.revision)

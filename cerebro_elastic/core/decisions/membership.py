@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cerebro_elastic.core.history.streaks import suspicious
+from cerebro_elastic.core.history.tallies import suspicious
 from cerebro_elastic.core.model.actions import SetAside
 from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.values import Node, Plan

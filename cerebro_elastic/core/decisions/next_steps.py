@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.gang_sizes import Job, Kind, gang_sizes
-from cerebro_elastic.core.decisions.strategies import chooses, estimates_of, refusals
+from cerebro_elastic.core.decisions.strategies import chooses, refusals
 from cerebro_elastic.core.history.estimates import all_unit_seconds
+from cerebro_elastic.core.history.profiles import estimates_of
 from cerebro_elastic.core.history.progress import next_units, units_left
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Choice, Config, Node, Phase, Plan

@@ -11,11 +11,10 @@ nothing is tried, and nothing refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import TypeAlias
+from collections.abc import Iterable
 
-from cerebro_elastic.core.model.state import Estimate, State
+from cerebro_elastic.core.history.profiles import Trials, estimates_of
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import (
     Choice,
     Config,
@@ -23,25 +22,8 @@ from cerebro_elastic.core.model.values import (
     FailureKind,
     Phase,
     Plan,
-    TrialResult,
-    Visit,
 )
 from cerebro_elastic.words import counted
-
-Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
-"""By config: what is known of the choices that were tried."""
-
-
-def estimates_of(config: Config, state: State) -> list[Estimate]:
-    """What is known of the choices for a config: from its own trials, and of what it has not tried itself
-    from its nearest ancestor's that found it feasible."""
-    found = {(e.choice, e.hardware): e for e in state.trials.get(config.id, ())}
-    while config.parent is not None and config.parent.config in state.configs:
-        config = state.configs[config.parent.config]
-        for estimate in state.trials.get(config.id, ()):
-            if estimate.refusal is None:
-                found.setdefault((estimate.choice, estimate.hardware), estimate)
-    return list(found.values())
 
 
 def refusals(config: Config, hardware: str, trials: Trials, plan: Plan) -> dict[Choice, str]:
@@ -96,31 +78,6 @@ def expected_seconds(state: State, config: str, choice: Choice, hardware: str) -
     known = estimates_of(state.configs[config], state)
     found = (e for e in known if (e.choice, e.hardware) == (choice, hardware))
     return next((estimate.seconds for estimate in found if estimate.refusal is None), None)
-
-
-def tried(trials: Trials, trial: TrialResult) -> Trials:
-    """``trials`` after one more."""
-    estimate = Estimate(trial.choice, trial.hardware, trial.seconds, trial.bytes, trial.refusal)
-    others = [e for e in trials.get(trial.unit.config, ()) if not _same(e, trial)]
-    return {**trials, trial.unit.config: (*others, estimate)}
-
-
-def refined(trials: Trials, visit: Visit) -> Trials:
-    """``trials`` after a visit: it counts as much as all that was known of its choice before. Only a whole
-    training unit teaches something."""
-    config = visit.unit.config
-    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in trials:
-        return trials
-    return {**trials, config: tuple(_refine(e, visit) if _same(e, visit) else e for e in trials[config])}
-
-
-def _refine(estimate: Estimate, visit: Visit) -> Estimate:
-    seconds = (estimate.seconds + visit.seconds) / 2
-    return replace(estimate, seconds=seconds, units=estimate.units + 1)
-
-
-def _same(estimate: Estimate, other: TrialResult | Visit) -> bool:
-    return (estimate.choice, estimate.hardware) == (other.choice, other.hardware)
 
 
 def _of_trial(failure: Failure) -> bool:

@@ -80,13 +80,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cerebro_elastic.core.decisions.strategies import refined, tried
-from cerebro_elastic.core.history.curves import extend, spend
 from cerebro_elastic.core.history.estimates import learn, waited
-from cerebro_elastic.core.history.holdings import when_ready, with_visit
 from cerebro_elastic.core.history.lineage import born, changed, edge_from, may_end
+from cerebro_elastic.core.history.profiles import refined, tried
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
-from cerebro_elastic.core.history.streaks import lengthen, streaks_of
+from cerebro_elastic.core.history.tallies import extend, lengthen, spend, streaks_of, when_ready, with_visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -11,6 +12,7 @@ from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.tables import hparams_text
+from cerebro_elastic.runs.folder import RunFolder
 
 
 class Outcome(StrEnum):
@@ -110,3 +112,10 @@ def _validates_soon(recipe: Recipe) -> bool:
     """Whether the check has come to a validation: it trains two epochs, and evaluates no units."""
     every = getattr(recipe.task, "trainer", {}).get("check_val_every_n_epoch", 1)
     return recipe.validation == "epoch" and every <= 2
+
+
+def known(folder: RunFolder) -> list[Checked]:
+    """What was found out about a run."""
+    if not folder.check.exists():
+        return []
+    return [Checked.of_json(each) for each in json.loads(folder.check.read_text())]

@@ -11,19 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic import __version__
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.values import Config, HParams, Plan, Spec
 from cerebro_elastic.data.manifest import PartitionFiles, read_manifest
 from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.start.choices import choices
+from cerebro_elastic.runs.from_recipe import choices, start_of
 from cerebro_elastic.runs.start.preflight import check
-from cerebro_elastic.runs.start.warm_start import start_of
 from cerebro_elastic.runs.subprocess_call import ask, serve
 from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.version import __version__
 
 
 @dataclass(frozen=True, slots=True)

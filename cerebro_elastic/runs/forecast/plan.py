@@ -22,9 +22,7 @@ from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.forecast.candidates import Candidate, Option, best, dominated, useless
 from cerebro_elastic.runs.forecast.measuring import Measured, measure
 from cerebro_elastic.runs.forecast.simulate import partitions_of, simulated, toy
-from cerebro_elastic.runs.start.choices import choices
-from cerebro_elastic.runs.start.participate import make_search
-from cerebro_elastic.runs.start.prepare_run import plan_of
+from cerebro_elastic.runs.from_recipe import choices, make_search, plan_of
 from cerebro_elastic.runs.start.warm_start import written_out
 from cerebro_elastic.simulation import Simulation, Sizes, Times
 from cerebro_elastic.simulation.times import EVALUATION

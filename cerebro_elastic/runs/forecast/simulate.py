@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cerebro_elastic import __version__
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.values import Node, Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
@@ -16,9 +15,8 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import nodes_of
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
+from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.participate import make_search
-from cerebro_elastic.runs.start.prepare_run import plan_of
 from cerebro_elastic.runs.start.warm_start import written_out
 from cerebro_elastic.simulation import (
     Learning,
@@ -31,6 +29,7 @@ from cerebro_elastic.simulation import (
     read_faults,
     simulate,
 )
+from cerebro_elastic.version import __version__
 
 MOST_NODES = 10_000
 

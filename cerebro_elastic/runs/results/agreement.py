@@ -35,7 +35,7 @@ from cerebro_elastic.files import content, locate
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.reporting.results import gather
-from cerebro_elastic.runs.start.prepare_run import plan_of
+from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.words import counted
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from cerebro_elastic import __version__
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.events import RunEnded
 from cerebro_elastic.core.model.values import RecordHead
@@ -18,6 +17,7 @@ from cerebro_elastic.runs.results.agreement import Note
 from cerebro_elastic.runs.results.heads import bears_heads
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.version import __version__
 
 
 def curves_agree(result: RunResult) -> Iterator[Violation | Note]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cerebro_elastic import __version__
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.values import RecordHead, Spec
 from cerebro_elastic.data.manifest import Manifest, read_manifest
@@ -17,9 +16,10 @@ from cerebro_elastic.reporting.page.page import Colophon, Subject, render
 from cerebro_elastic.reporting.picture import picture
 from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.timeline import timeline
+from cerebro_elastic.runs.exactness.outcome import known
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.beside import known
 from cerebro_elastic.runs.versions import TRAINING, installed
+from cerebro_elastic.version import __version__
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:

@@ -25,11 +25,11 @@ from cerebro_elastic.errors import (
 from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.reporting.results import gather
+from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import agreement, derived, heads
 from cerebro_elastic.runs.results.agreement import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here
-from cerebro_elastic.runs.start.participate import make_search
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.simulation import Redecided, redecide
 from cerebro_elastic.words import counted

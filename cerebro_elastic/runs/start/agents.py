@@ -10,17 +10,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, UnitCommitted
+from cerebro_elastic.core.model.events import (
+    Event,
+    NodeDraining,
+    NodeForgiven,
+    NodeJoined,
+    NodeSetAside,
+    UnitCommitted,
+)
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import as_its_folder, make_folder
 from cerebro_elastic.process import MARK, end_marked
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.devices import VISIBLE, share_devices, visible_devices
 from cerebro_elastic.scratch import SCRATCH
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
@@ -254,3 +262,49 @@ def _wait(agents: Sequence[subprocess.Popen[bytes]], timeout: float) -> None:
             agent.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return
+
+
+class Judge:
+    """Ends a run in which no node can work any more, by a ``RunError``: all are set aside, since this
+    process began, for trouble of their own (a full disk); or ours have ended, and there is no other."""
+
+    def __init__(self, agents: LocalAgents) -> None:
+        self._agents = agents
+        self._aside: dict[str, str] = {}
+
+    def __call__(self, events: list[Event], state: State) -> None:
+        for event in events:
+            match event:
+                case NodeSetAside(node=name) if name in state.streaks and state.streaks[name].kind.of_node:
+                    self._aside[name] = state.streaks[name].story
+                case NodeForgiven(node=name):
+                    self._aside.pop(name, None)
+        if state.nodes and state.nodes.keys() <= self._aside.keys():
+            told = "\n".join(f"  {name}: {self._aside[name]}" for name in sorted(state.nodes))
+            raise RunError(
+                f"no node can work:\n{told}\n"
+                "what was committed is safe: mend this, then the same command goes on"
+            )
+        if self._agents.gone and not state.nodes.keys() - self._agents.names:
+            raise RunError(f"all nodes have ended: {self._agents.last_words()}")
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def visible_devices(env: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> tuple[str, ...]:
+    """This machine's GPUs, as CUDA numbers those that this process may use; none on a machine without."""
+    named = env.get(VISIBLE)
+    if named is not None:
+        return tuple(name.strip() for name in named.split(",") if name.strip())
+    # In a container only those that were given to it have such a file.
+    return tuple(str(index) for index, _ in enumerate(files.glob("nvidia[0-9]*")))
+
+
+def share_devices(devices: Sequence[str], nodes: int) -> list[tuple[str, ...]]:
+    """The devices of each of ``nodes`` nodes: equally many, all different; where there are fewer devices than
+    nodes, one for each, in turn."""
+    each = len(devices) // nodes
+    if each:
+        return [tuple(devices[i * each : (i + 1) * each]) for i in range(nodes)]
+    return [(devices[i % len(devices)],) if devices else () for i in range(nodes)]

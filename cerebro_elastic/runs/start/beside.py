@@ -15,7 +15,7 @@ from cerebro_elastic.errors import RunError, TaskError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.outcome import Checked, Outcome, unlogged, untrainable
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.devices import visible_devices
+from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import Findings, preflight, preflight_and_check
 from cerebro_elastic.runs.subprocess_call import Asked
 
@@ -114,13 +114,6 @@ class Beside:
         if (why := untrainable(self._found)) and not any(c.epoch or c.visited for c in configs):
             return why
         return unlogged(recipe, self._found, {name for config in configs for name in config.metrics})
-
-
-def known(folder: RunFolder) -> list[Checked]:
-    """What was found out about a run."""
-    if not folder.check.exists():
-        return []
-    return [Checked.of_json(each) for each in json.loads(folder.check.read_text())]
 
 
 def _policy(recipe: Recipe) -> str:

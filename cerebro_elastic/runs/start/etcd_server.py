@@ -12,7 +12,7 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.run_key import VARIABLE, RunKey
 from cerebro_elastic.runs.folder import check_id, etcd_folder, refuse_recipe
-from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.ledger import Ledger

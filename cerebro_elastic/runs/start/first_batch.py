@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerebro_elastic import __version__
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import next_units
 from cerebro_elastic.core.model.values import Config, HParams, Plan, Spec
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.start.warm_start import start_of
+from cerebro_elastic.runs.from_recipe import start_of
 from cerebro_elastic.scratch import Scratch
+from cerebro_elastic.version import __version__
 
 
 def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:

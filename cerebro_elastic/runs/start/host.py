@@ -24,11 +24,11 @@ from cerebro_elastic.recipes.fields import NodeRange
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import known_spec, store_at, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.join import join
 from cerebro_elastic.runs.start.prepare_run import ended_in, new_spec
 from cerebro_elastic.runs.start.warm_start import changes
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper

@@ -20,13 +20,13 @@ from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.participate import published, take_part
 from cerebro_elastic.runs.start.prepare_run import keep_spec
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.ledger import Ledger
 

@@ -8,28 +8,23 @@ from contextlib import contextmanager, suppress
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.files import write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.runs.folder import RunFolder
+from cerebro_elastic.runs.from_recipe import make_search
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.ledger import Ledger
 
 _END_SECONDS = 20.0
 """Ranks take seconds to end: they have torch to unload."""
-
-
-def make_search(recipe: Recipe) -> Search:
-    """The recipe's search procedure."""
-    search: Search = load("cerebro.search", recipe.search.method)(recipe)
-    return search
 
 
 def take_part(

@@ -23,7 +23,7 @@ from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translat
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.admission import content_digest
-from cerebro_elastic.runs.start.choices import choices
+from cerebro_elastic.runs.from_recipe import choices
 from cerebro_elastic.runs.start.datasets import import_sources, prepare_recipe
 from cerebro_elastic.runs.start.first_batch import check_start
 from cerebro_elastic.runs.subprocess_call import Asked, ask, serve

@@ -8,25 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from cerebro_elastic import __version__
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.model.interfaces import Outlook
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Plan, Progress, Spec, Status
+from cerebro_elastic.core.model.values import Spec, Status
 from cerebro_elastic.errors import DataError, RunError
 from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.choices import choices
-from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.from_recipe import make_search, plan_of
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.start.preflight import Findings, preflight
-from cerebro_elastic.runs.start.warm_start import changes, start_of, written_out
-from cerebro_elastic.runs.watcher import Watcher
+from cerebro_elastic.runs.start.warm_start import changes, written_out
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.version import __version__
 
 
 class Preflight(Protocol):
@@ -96,34 +95,6 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
     if (place := locate(storage)).local:  # machines that join look for it
         private_folder(Path(place.path))
     return storage
-
-
-def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:
-    """The plan of a run of ``recipe``, whose warm start is written out, on data of so many partitions to
-    train on and to validate on."""
-    return Plan(
-        run=run,
-        partitions=partitions,
-        epochs=recipe.epochs,
-        evaluations=validations if recipe.validation == "evaluate" else 0,
-        min_nodes=recipe.nodes.min,
-        max_nodes=recipe.nodes.max,
-        tries=recipe.limits.tries,
-        seed=recipe.seed,
-        choices=choices(recipe),
-        start=start_of(recipe),
-        replicas=recipe.replicas,
-        on_demand=recipe.fetch == "on-demand",
-        progress=_progress(recipe),
-    )
-
-
-def _progress(recipe: Recipe) -> Progress:
-    """Who looks ahead knows what evenness costs; with rungs who does well is to run ahead."""
-    if recipe.progress is not None:
-        return Progress(recipe.progress)
-    affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs
-    return Progress.AFFORDABLE if affordable else Progress.FREE
 
 
 def keep_spec(folder: RunFolder, spec: Spec) -> None:

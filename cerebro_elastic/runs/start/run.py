@@ -20,12 +20,12 @@ from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.start.agents import Judge, LocalAgents
 from cerebro_elastic.runs.start.beside import Beside
-from cerebro_elastic.runs.start.judge import Judge
 from cerebro_elastic.runs.start.participate import published, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_again,
@@ -35,7 +35,6 @@ from cerebro_elastic.runs.start.prepare_run import (
     new_spec,
     old_spec,
 )
-from cerebro_elastic.runs.watcher import Watcher
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import in_order
-from cerebro_elastic.core.model.values import CheckpointRef, Config, HParams, Parent, Spec, Status
+from cerebro_elastic.core.model.values import Config, HParams, Spec, Status
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.recipes.search import KnownTrial, Start
@@ -33,15 +33,6 @@ def written_out(recipe: Recipe, home: Path) -> Recipe:
     if search.known:
         values["known"] = [trial for known in search.known for trial in _trials(recipe, known, home)]
     return load_recipe(recipe, root=recipe.root, search=values) if values else recipe
-
-
-def start_of(recipe: Recipe) -> Parent | None:
-    """Where the search's configs begin, if not at the beginning."""
-    start = recipe.search.start
-    if start is None or start.checkpoint is None or start.digest is None:
-        return None
-    ref = CheckpointRef(start.checkpoint, start.digest, start.bytes or 0)
-    return Parent("", ref, start.epoch or 0, "", hparams=start.hparams or {})
 
 
 def changes(spec: Spec, recipe: Recipe) -> list[str]:

@@ -13,11 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
-from cerebro_elastic.core.decisions.strategies import Trials, refined, tried
-from cerebro_elastic.core.history.curves import retell
 from cerebro_elastic.core.history.estimates import learn, waited
-from cerebro_elastic.core.history.holdings import with_visit
-from cerebro_elastic.core.history.streaks import streaks_of
+from cerebro_elastic.core.history.profiles import Trials, refined, tried
+from cerebro_elastic.core.history.tallies import retell, streaks_of, with_visit
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt, kind_of
 from cerebro_elastic.core.model.events import (
     KINDS,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from cerebro_elastic.core.history.holdings import when_ready
+from cerebro_elastic.core.history.tallies import when_ready
 from cerebro_elastic.core.model.events import (
     NodeDraining,
     NodeJoined,

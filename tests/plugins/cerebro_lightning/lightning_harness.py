@@ -16,13 +16,11 @@ import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
-from support.parts import in_parts
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.core.model.values import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
-from cerebro_elastic.data.order import sample_order
-from cerebro_elastic.data.partition import Partition, unopened
+from cerebro_elastic.data.partition import Partition, sample_order, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import rng
@@ -30,6 +28,7 @@ from cerebro_elastic.training.objects.encoder import Carrier
 from cerebro_elastic.training.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section, make_callbacks
+from support.parts import in_parts
 
 FOLDER = Path(__file__).parent
 SEED = 7

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch.distributed as dist
 from lightning_harness import FOLDER, Case, job
-from support.parts import in_parts
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
@@ -20,6 +19,7 @@ from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.training.task import State, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
+from support.parts import in_parts
 
 CHOICES = {
     "single": Choice(),

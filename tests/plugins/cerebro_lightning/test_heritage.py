@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from lightning_harness import FOLDER, Case, hop, job
-from support.same import assert_same
 
 from cerebro_elastic.training.task import State
 from cerebro_lightning import LightningTask
+from support.same import assert_same
 
 
 def parents_state(case: Case) -> State:

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from support.faults.plan import Fault, Point, What, Whom
-
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.errors import TxnUnknown
+from support.faults.plan import Fault, Point, What, Whom
 
 FOLDER = "CEREBRO_FAULTS"
 CONTROLLER = "controller"

@@ -1,4 +1,4 @@
-"""What a recipe allows units to be trained by."""
+"""What a recipe asks of a run: its plan, by what its units may be trained, its search."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic import registry
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.interfaces import Search
+from cerebro_elastic.core.model.values import CheckpointRef, Choice, Parent, Plan, Progress
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, GROUP, ParallelismSection, nodes_of, ranks_of
+from cerebro_elastic.registry import load
 
 _OPTIONS = {"deepspeed": {"stage": 2}}
 """What ``auto`` gives to those that need options. (What ZeRO's stage 3 saves, fsdp saves as well.)"""
@@ -53,3 +55,46 @@ def _installed() -> list[str]:
     others = [name for name in registry.names(GROUP) if name not in built_in]
     usable = [name for name in built_in if not registry.missing(GROUP, name)]
     return [name for name in [*usable, *others] if name != "single"]
+
+
+def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:
+    """The plan of a run of ``recipe``, whose warm start is written out, on data of so many partitions to
+    train on and to validate on."""
+    return Plan(
+        run=run,
+        partitions=partitions,
+        epochs=recipe.epochs,
+        evaluations=validations if recipe.validation == "evaluate" else 0,
+        min_nodes=recipe.nodes.min,
+        max_nodes=recipe.nodes.max,
+        tries=recipe.limits.tries,
+        seed=recipe.seed,
+        choices=choices(recipe),
+        start=start_of(recipe),
+        replicas=recipe.replicas,
+        on_demand=recipe.fetch == "on-demand",
+        progress=_progress(recipe),
+    )
+
+
+def _progress(recipe: Recipe) -> Progress:
+    """Who looks ahead knows what evenness costs; with rungs who does well is to run ahead."""
+    if recipe.progress is not None:
+        return Progress(recipe.progress)
+    affordable = recipe.scheduler == "auto" and not recipe.search.has_rungs
+    return Progress.AFFORDABLE if affordable else Progress.FREE
+
+
+def start_of(recipe: Recipe) -> Parent | None:
+    """Where the search's configs begin, if not at the beginning."""
+    start = recipe.search.start
+    if start is None or start.checkpoint is None or start.digest is None:
+        return None
+    ref = CheckpointRef(start.checkpoint, start.digest, start.bytes or 0)
+    return Parent("", ref, start.epoch or 0, "", hparams=start.hparams or {})
+
+
+def make_search(recipe: Recipe) -> Search:
+    """The recipe's search procedure."""
+    search: Search = load("cerebro.search", recipe.search.method)(recipe)
+    return search

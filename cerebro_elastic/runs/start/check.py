@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.outcome import Checked
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.start.participate import make_search
+from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.preflight import preflight_and_check
 from cerebro_elastic.runs.start.warm_start import written_out
 
