@@ -14,12 +14,12 @@ import random
 from dataclasses import dataclass
 from statistics import mean
 
-from cerebro_elastic.core.model.values import Attempt, Choice, Node, Plan
+from cerebro_elastic.core.model.values import Attempt, Node, Plan, Strategy
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import Times, Toy, simulate
 from support.world import FixedSearch
 
-SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
+SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
 CHOICES = {"single": (SINGLE,), "pairs": (PAIR,), "by forecast": (SINGLE, PAIR)}
 
 
@@ -31,7 +31,7 @@ class SubLinear(Times):
 
     def training(self, attempt: Attempt, *, ends_epoch: bool) -> float:
         evenly = Times.training(self, attempt, ends_epoch=ends_epoch)
-        return float(evenly * attempt.choice.ranks ** (1 - self.speed_up))
+        return float(evenly * attempt.strategy.ranks ** (1 - self.speed_up))
 
 
 def main() -> None:
@@ -47,14 +47,14 @@ def main() -> None:
         print(" | ".join(["mixed" if mixed else "equal", *CHOICES]))
         for configs in asked.configs:
             took = [
-                mean(makespan(asked, choices, configs, mixed, seed) for seed in range(asked.seeds))
-                for choices in CHOICES.values()
+                mean(makespan(asked, strategies, configs, mixed, seed) for seed in range(asked.seeds))
+                for strategies in CHOICES.values()
             ]
             print(" | ".join([str(configs), *(f"{seconds:.0f}" for seconds in took)]), flush=True)
 
 
 def makespan(
-    asked: argparse.Namespace, choices: tuple[Choice, ...], configs: int, mixed: bool, seed: int
+    asked: argparse.Namespace, strategies: tuple[Strategy, ...], configs: int, mixed: bool, seed: int
 ) -> float:
     """Of one run."""
     rng = random.Random(seed)
@@ -67,7 +67,7 @@ def makespan(
         min_nodes=asked.nodes,
         max_nodes=asked.nodes,
         seed=seed,
-        choices=choices,
+        strategies=strategies,
     )
     nodes = [Node(f"node-{i}", f"host-{i // 2}") for i in range(asked.nodes)]
     times, search = (

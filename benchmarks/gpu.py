@@ -53,7 +53,7 @@ GPU_ONLY = {
 }
 
 
-class Bench:
+class UnitRunner:
     """Units of a model of this size on this device."""
 
     def __init__(self, device: torch.device, width: int, depth: int, rows: int) -> None:
@@ -94,7 +94,7 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
 
-def trained(bench: Bench, path: str, steps: int) -> tuple[float, float]:
+def trained(bench: UnitRunner, path: str, steps: int) -> tuple[float, float]:
     """Print a line; seconds a step, and the last loss."""
     cuda = bench.device.type == "cuda"
     if cuda:
@@ -129,7 +129,7 @@ def named(parallelism: Parallelism, parts: Parts) -> dict[str, Any]:
     return {"model": dict(model), "optimizer": optimizer}
 
 
-def out_of_memory(bench: Bench, path: str, loss: float, steps: int) -> None:
+def out_of_memory(bench: UnitRunner, path: str, loss: float, steps: int) -> None:
     """Run out of memory in one unit, and train the next as if nothing had been."""
     rows = bench.rows
     try:
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20 if cuda else 5)
     options = parser.parse_args()
     device = torch.device("cuda:0" if cuda else "cpu")
-    bench = Bench(device, options.width, options.depth, options.rows)
+    bench = UnitRunner(device, options.width, options.depth, options.rows)
     parameters = sum(p.numel() for p in bench.make(False).model.parameters())
     print(f"{torch.cuda.get_device_name(device) if cuda else 'CPU'}, torch {torch.__version__}, ", end="")
     print(f"{parameters / 1e6:.1f} M parameters, {options.rows} rows of {tiny_gpt.LENGTH} bytes a batch\n")

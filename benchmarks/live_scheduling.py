@@ -23,7 +23,7 @@ from schedulers import HARD, durations
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.interfaces import Policy
-from cerebro_elastic.core.model.state import Spent, State
+from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
 from cerebro_elastic.registry import load
 from cerebro_elastic.simulation import Times, Toy, simulate
@@ -94,7 +94,7 @@ def milliseconds(name: str, configs: int, nodes: int, moments: int) -> list[floa
                 if k
             },
             timings=seconds,
-            spent=Spent(1, 1.0, 0.0, 0.1),
+            usage=Usage(1, 1.0, 0.0, 0.1),
             revision=100 + revision,
         )
         begun = time.process_time()

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import requests
 
-from cerebro_elastic.core.model.events import Event, Placed
+from cerebro_elastic.core.model.events import Event, HomesAssigned
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, Split
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.files import chunks, locate
@@ -71,7 +71,7 @@ def main() -> None:
         (folder / "recipe.yaml").write_text(recipe)
         (folder / "functions.py").write_text(FUNCTIONS)
         hop = counted(proxy, lambda: run(folder))
-        placed = [event for event in history(folder) if isinstance(event, Placed)]
+        placed = [event for event in history(folder) if isinstance(event, HomesAssigned)]
         places = {(j, name) for event in placed for j, names in event.homes.items() for name in names}
         due = sum(bytes_of(manifest.train[partition]) for partition, _ in places)
         print(f"the run had {len(places)} (partition, machine) pairs, of {due} bytes")

@@ -20,10 +20,10 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, hstack
 
 from cerebro_elastic.openshop import (
-    Halving,
+    Disturbances,
     Instance,
     Outage,
-    Surprises,
+    Rungs,
     instance,
     joint,
     lower_bound,
@@ -118,7 +118,7 @@ def noise(seeds: int, seconds: float) -> Iterator[Row]:
     def ratio(seed: int, configs: int, nodes: int, spread: float) -> float:
         expected = durations(configs, nodes, seed, mixed_nodes=False)
         actual = expected * np.random.default_rng(seed).lognormal(0, spread, expected.shape)
-        return 1 + schedule(expected, seconds=seconds, surprises=Surprises(actual)).gap
+        return 1 + schedule(expected, seconds=seconds, surprises=Disturbances(actual)).gap
 
     for configs, nodes in HARD:
         for spread in (0.1, 0.3):
@@ -158,7 +158,7 @@ def deaths(seeds: int, seconds: float) -> Iterator[Row]:
 
     def ratio(seed: int, *shape: int) -> float:
         problem, outages = setting(seed, *shape)
-        found = schedule(problem, seconds=seconds, surprises=Surprises(outages=outages))
+        found = schedule(problem, seconds=seconds, surprises=Disturbances(outages=outages))
         return found.makespan / lower_bound(instance(problem.durations))
 
     def bound(seed: int, *shape: int) -> float:
@@ -210,7 +210,7 @@ def halving(seeds: int, _seconds: float) -> Iterator[Row]:
     def ratio(seed: int, rung: tuple[int, int, tuple[int, ...], int], policy: str, rule: str) -> float:
         configs, nodes, rungs, factor = rung
         losses = np.random.default_rng(seed + 1000).random(configs)
-        survivors = Surprises(halving=Halving(rungs, losses, factor, rule))
+        survivors = Disturbances(halving=Rungs(rungs, losses, factor, rule))
         return 1 + schedule(durations(configs, nodes, seed), policy, seed, surprises=survivors).gap
 
     def barrier(seed: int, rung: tuple[int, int, tuple[int, ...], int]) -> float:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.model.interfaces import Search, Standing
+from cerebro_elastic.core.model.interfaces import ConfigView, Search
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.testing.tryout import Tryout
@@ -56,23 +56,23 @@ class Curves:
         self._found: dict[str, Any] = {}
         self._factors: dict[str, float] = {}
 
-    def nearest(self, standing: Standing) -> Mapping[str, Any]:
-        if standing.config not in self._found:
-            here = self._place(standing.hparams)
+    def nearest(self, view: ConfigView) -> Mapping[str, Any]:
+        if view.config not in self._found:
+            here = self._place(view.hparams)
             best = min(range(len(self.rows)), key=lambda row: math.dist(here, self._places[row]))
-            self._found[standing.config] = self.rows[best]
-        return self._found[standing.config]  # type: ignore[no-any-return]
+            self._found[view.config] = self.rows[best]
+        return self._found[view.config]  # type: ignore[no-any-return]
 
-    def born(self, standing: Standing, parent: Standing | None) -> None:
+    def born(self, view: ConfigView, parent: ConfigView | None) -> None:
         """From here on the config's errors are so many times those of the curve."""
-        self._factors[standing.config] = 1.0
-        if parent is not None and standing.epochs:
-            there = self.error(parent, standing.epochs)
-            self._factors[standing.config] = there / max(self.error(standing, standing.epochs), 1e-9)
+        self._factors[view.config] = 1.0
+        if parent is not None and view.epochs:
+            there = self.error(parent, view.epochs)
+            self._factors[view.config] = there / max(self.error(view, view.epochs), 1e-9)
 
-    def error(self, standing: Standing, epochs: int) -> float:
-        recorded: float = self.nearest(standing)["error"][epochs - 1]
-        return min(1.0, recorded * self._factors[standing.config])
+    def error(self, view: ConfigView, epochs: int) -> float:
+        recorded: float = self.nearest(view)["error"][epochs - 1]
+        return min(1.0, recorded * self._factors[view.config])
 
     def _place(self, hparams: Mapping[str, Any]) -> list[float]:
         """The point in the unit cube."""
@@ -117,11 +117,11 @@ class Course:
 
     def _settle(self) -> None:
         self.tryout.settle()
-        for name, standing in self.tryout.configs.items():
+        for name, view in self.tryout.configs.items():
             if name not in self.visited:
-                parent = self.tryout.configs[standing.parent] if standing.parent else None
+                parent = self.tryout.configs[view.parent] if view.parent else None
                 self.visited[name] = set(self.visited[parent.config]) if parent else set()
-                self.curves.born(standing, parent)
+                self.curves.born(view, parent)
         for node in sorted(self.idle):
             self._begin(node)
 
@@ -141,10 +141,10 @@ class Course:
         self.busy += seconds
         heapq.heappush(self.ends, (self.tryout.now + seconds, node, chosen.config, partition))
 
-    def _due(self, standing: Standing, node: int) -> int | None:
+    def _due(self, view: ConfigView, node: int) -> int | None:
         """A partition that the node may do for the config: of its own, or any."""
         held = range(self.partitions) if not self.hops else range(node, self.partitions, self.tryout.nodes)
-        return next((j for j in held if j not in self.visited[standing.config]), None)
+        return next((j for j in held if j not in self.visited[view.config]), None)
 
     def _end(self, config: str, partition: int) -> None:
         visited = self.visited[config]
@@ -153,14 +153,14 @@ class Course:
             self.tryout.end(config)
         if len(visited) == self.partitions:
             visited.clear()
-            standing = self.tryout.configs[config]
-            error = self.curves.error(standing, standing.epochs)
+            view = self.tryout.configs[config]
+            error = self.curves.error(view, view.epochs)
             if not self.best or error < self.best[-1][1]:
                 self.best.append((self.tryout.now, error))
 
-    def _learn(self, standing: Standing, units: int, ends: bool) -> Mapping[str, float]:
-        logged = {"train_loss": self.curves.nearest(standing)["train_loss"][units - 1]}
-        return {**logged, "error": self.curves.error(standing, units // self.partitions)} if ends else logged
+    def _learn(self, view: ConfigView, units: int, ends: bool) -> Mapping[str, float]:
+        logged = {"train_loss": self.curves.nearest(view)["train_loss"][units - 1]}
+        return {**logged, "error": self.curves.error(view, units // self.partitions)} if ends else logged
 
 
 def recipe(table: Mapping[str, Any], space: Any, seed: int, search: Mapping[str, Any]) -> Recipe:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.model.interfaces import Outlook, Search
+from cerebro_elastic.core.model.interfaces import Search, SearchContext
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.training.task import Task
@@ -29,8 +29,8 @@ def imports_as_found() -> Iterator[None]:
     sys.path[:] = path
 
 
-def _start(recipe: Recipe) -> Outlook:
-    return Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
+def _start(recipe: Recipe) -> SearchContext:
+    return SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.exactness.outcome import Checked, unlogged, untrainable
-from cerebro_elastic.runs.from_recipe import choices
+from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.check import check as begin
 from cerebro_elastic.words import counted
 
@@ -56,7 +56,7 @@ def _show(recipe: Recipe, configs: int, all_of: list[Checked], wrong: str | None
         "model. Two tiny epochs were trained as units, and as one ordinary fit over the same batches"
     )
     console.print(f"\n{told}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
-    if any(choice != Choice() for choice in choices(recipe)):
+    if any(strategy != Strategy() for strategy in strategies(recipe)):
         console.print("on one rank: on several, sums are added up in another order (docs/exactness.md)")
 
 

@@ -49,7 +49,7 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
-        "aside": dict(state.aside),
+        "aside": dict(state.quarantined),
         "configs": {name: _config_json(c) for name, c in state.configs.items()},
         "gap": _gap(state),
         "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},

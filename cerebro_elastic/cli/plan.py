@@ -12,12 +12,12 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, echo
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.forecast.candidates import Candidate, Option
+from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate
 from cerebro_elastic.runs.forecast.plan import Forecasts
 from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.words import counted
@@ -74,14 +74,14 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
     def say(text: str) -> None:
         console.print(text, soft_wrap=True)
 
-    tried = {trial.config for trial in found.measured.trials}
+    tried = {profile.config for profile in found.measured.profiles}
     say(
         f"{recipe.name}: {counted(found.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
         f"{counted(found.measured.rows, 'row')} ({bytes_text(found.measured.bytes)}); {len(tried)} tried "
         "here, about a second each\n"
     )
     console.print(_options_table(found, price))
-    memory = ", ".join(f"{choice} {bytes_text(most)}" for choice, most in found.memory.items())
+    memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in found.memory.items())
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if found.left_out:
         say("\nLeft out (docs/scheduling.md says by which rules):")
@@ -115,7 +115,7 @@ def _options_table(found: Forecasts, price: float | None) -> Table:
         table.add_row(
             str(option.candidate.nodes),
             str(option.candidate.partitions),
-            option.candidate.choice.label,
+            option.candidate.strategy.label,
             clock_text(option.seconds) if option.seconds >= 60 else f"{option.seconds:.1f} s",
             f"{option.hours:.3g}",
             *([] if price is None else [f"{price * option.hours:.3g}"]),
@@ -128,7 +128,7 @@ def _options_table(found: Forecasts, price: float | None) -> Table:
 
 def _left_out(found: Forecasts) -> Iterator[str]:
     """A line for each reason."""
-    reasons: dict[str, list[Candidate]] = {}
+    reasons: dict[str, list[PlanCandidate]] = {}
     for candidate, why in found.left_out.items():
         reasons.setdefault(why, []).append(candidate)
     for why, candidates in reasons.items():
@@ -152,13 +152,13 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _as_recipe(recipe: Recipe, candidate: Candidate) -> str:
+def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
     """What to write into the recipe."""
     told = [f"nodes: {candidate.nodes}"]
     if recipe.data.url is None:
         told.append(f"data: {{partitions: {candidate.partitions}}}")
-    if candidate.choice != Choice():
-        told.append(f"parallelism: [{candidate.choice.parallelism}] ({candidate.choice})")
+    if candidate.strategy != Strategy():
+        told.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")
     return ", ".join(told)
 
 
@@ -172,18 +172,18 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
         "left_out": [{**_candidate(candidate), "why": why} for candidate, why in found.left_out.items()],
         "trials": [
             {
-                "config": trial.config,
-                "choice": trial.choice.label,
-                "beside": trial.beside,
-                "batch": trial.batch,
-                "fixed": trial.fixed,
-                "hop": trial.hop,
-                "saving": trial.saving,
-                "bytes": trial.bytes,
-                "state": trial.state,
-                "refusal": trial.refusal,
+                "config": profile.config,
+                "choice": profile.strategy.label,
+                "beside": profile.beside,
+                "batch": profile.batch,
+                "fixed": profile.fixed,
+                "hop": profile.hop,
+                "saving": profile.saving,
+                "bytes": profile.bytes,
+                "state": profile.state,
+                "refusal": profile.refusal,
             }
-            for trial in found.measured.trials
+            for profile in found.measured.profiles
         ],
         "evenness": found.evenness,
         "traffic": {way.name: way.bytes for way in found.ways},
@@ -198,14 +198,14 @@ def _option(found: Forecasts, option: Option, price: float | None) -> dict[str, 
         "cost": None if price is None else price * option.hours,
         "gap": option.gap,
         "idle": option.idle,
-        "memory": found.memory[option.candidate.choice],
+        "memory": found.memory[option.candidate.strategy],
     }
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: PlanCandidate) -> dict[str, Any]:
     return {
         "nodes": candidate.nodes,
         "partitions": candidate.partitions,
-        "choice": candidate.choice.label,
-        "ranks": candidate.choice.ranks,
+        "choice": candidate.strategy.label,
+        "ranks": candidate.strategy.ranks,
     }

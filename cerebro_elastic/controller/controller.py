@@ -19,12 +19,12 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.model.actions import (
     Action,
     Assign,
+    AssignHomes,
     CreateConfig,
     EndConfig,
     EndRun,
-    Place,
+    Quarantine,
     ResumeConfig,
-    SetAside,
     Withdraw,
 )
 from cerebro_elastic.core.model.codec import excerpt
@@ -172,13 +172,13 @@ class Controller:
                 return ledger.end_config(config, status, reason, leader)
             case ResumeConfig(config, reason):
                 return ledger.resume_config(config, reason, leader)
-            case Place(homes):
+            case AssignHomes(homes):
                 return ledger.place(homes, leader)
             case Assign(attempt):
                 return ledger.assign(replace(attempt, record=self._record()), leader)
             case Withdraw(attempt):
                 return ledger.withdraw(attempt, leader)
-            case SetAside(node, why, failure, seconds):
+            case Quarantine(node, why, failure, seconds):
                 return ledger.set_aside(node, why, failure, seconds, leader)
             case EndRun(outcome, asked):
                 return ledger.end_run(outcome, leader, asked)

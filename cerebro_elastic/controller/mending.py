@@ -15,12 +15,12 @@ from dataclasses import replace
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import (
     Event,
-    NodeSetAside,
+    HomesAssigned,
+    NodeQuarantined,
     Ordered,
-    Placed,
+    ProfileDone,
     RunEnded,
     StateRead,
-    TrialDone,
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
@@ -132,14 +132,16 @@ class Mending:
                 edge = state.configs[child].parent if child in state.configs else None
                 value = edge if edge is not None and edge.config and edge.owner == owner else None
             case "homes" if state.homes:
-                value = Placed(0, state.homes)
+                value = HomesAssigned(0, state.homes)
             case "order" if state.order:
                 value = Ordered(0, state.order)
             case "outcome" if state.outcome is not None:
                 value = RunEnded(0, state.outcome)
-            case "judged" if name in state.judged:
-                value = NodeSetAside(0, name, state.aside.get(name, ""), state.judged[name], 0.0)
-            case "visits" | "trials":
+            case "quarantined_for" if name in state.quarantined_for:
+                value = NodeQuarantined(
+                    0, name, state.quarantined.get(name, ""), state.quarantined_for[name], 0.0
+                )
+            case "visits" | "profiles":
                 value = _recorded(self._history(), self._keys).get(key)
         return [Delete(key) if value is None else Put(key, value_of(value))]
 
@@ -181,8 +183,8 @@ def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
         match event:
             case UnitCommitted(revision=revision, visit=visit):
                 visited(visit, revision)
-            case TrialDone(trial=trial):
-                found[keys.trial(trial.unit.config, trial.attempt)] = trial
+            case ProfileDone(profile=profile):
+                found[keys.profile(profile.unit.config, profile.attempt)] = profile
             case StateRead(visits=visits):
                 found.clear()
                 before = 0

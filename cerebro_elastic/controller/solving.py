@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from cerebro_elastic.core.decisions.assignment import whats_left
-from cerebro_elastic.core.model.interfaces import Planner, Remainder
+from cerebro_elastic.core.decisions.assignment import remaining_work
+from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Order
 
@@ -34,7 +34,7 @@ class Solving:
 
     def __init__(self, policy: Planner, seed: int, say: Callable[[str], None]) -> None:
         self._policy, self._seed, self._say = policy, seed, say
-        self._before: Remainder | None = None
+        self._before: RemainingWork | None = None
         self._asked: Mapping[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._files: list[IO[bytes]] = []
@@ -44,7 +44,7 @@ class Solving:
         """The answer, if there is one now; else ask, if that is due."""
         if self._process is not None:
             return self._answer() if self._process.poll() is not None else None
-        left = None if self._failed else whats_left(state)
+        left = None if self._failed else remaining_work(state)
         if left is not None and self._policy.due(self._before, left):
             self._before = left
             question = self._policy.question(left, self._seed)

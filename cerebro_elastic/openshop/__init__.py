@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cerebro_elastic.openshop.bounds import lower_bound
-    from cerebro_elastic.openshop.halving import Halving
+    from cerebro_elastic.openshop.halving import Rungs
     from cerebro_elastic.openshop.instances import Instance, instance
-    from cerebro_elastic.openshop.joint.problem import JointSchedule, joint
-    from cerebro_elastic.openshop.online import Outage, Surprises
+    from cerebro_elastic.openshop.joint_problem.schedule import JointSchedule, joint
+    from cerebro_elastic.openshop.online import Disturbances, Outage
     from cerebro_elastic.openshop.planner import Schedule, schedule
 
 __all__ = [
-    "Halving",
+    "Disturbances",
     "Instance",
     "JointSchedule",
     "Outage",
+    "Rungs",
     "Schedule",
-    "Surprises",
     "instance",
     "joint",
     "lower_bound",
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Halving": "halving",
+    "Rungs": "halving",
     "Instance": "instances",
-    "JointSchedule": "joint_problem",
+    "JointSchedule": "joint_problem.schedule",
     "Outage": "online",
-    "Schedule": "scheduling",
-    "Surprises": "online",
+    "Schedule": "planner",
+    "Disturbances": "online",
     "instance": "instances",
-    "joint": "joint_problem",
+    "joint": "joint_problem.schedule",
     "lower_bound": "bounds",
-    "schedule": "scheduling",
+    "schedule": "planner",
 }
 
 

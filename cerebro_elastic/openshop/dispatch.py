@@ -37,7 +37,7 @@ Seconds = list[list[list[float]]]
 class Rule(Protocol):
     """Which free node is served first, and which idle config it takes. The rule keeps the idle configs."""
 
-    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
         """The configs that are idle now; what is left to do may be read from ``shop`` at any time."""
 
     def arrange(self, nodes: list[int]) -> None:
@@ -54,7 +54,7 @@ class Rule(Protocol):
 
 
 @dataclass(slots=True)
-class Visit:
+class ScheduledUnit:
     """A unit on a node, from ``start`` to ``end``."""
 
     config: int
@@ -82,7 +82,7 @@ class Tables:
         self.spare = instance.replicated
 
 
-class Shop:
+class DispatchState:
     """The state at ``time``. ``load`` and ``rest`` are the seconds before each node and each config, and
     ``fastest`` those that a config needs if it always gets the fastest node."""
 
@@ -108,7 +108,7 @@ class Shop:
         self.rest = [0.0] * configs
         self.fastest = [sum(row) * int(e) for row, e in zip(tables.least, problem.epochs, strict=True)]
         self.away: set[int] = set()
-        self.running: dict[int, Visit] = {}
+        self.running: dict[int, ScheduledUnit] = {}
         self.taken = 0
         self.resting = 0
         self.events: list[tuple[float, int, int]] = [
@@ -206,9 +206,9 @@ class Shop:
         """Whether nothing is left to do."""
         return not self.running and not any(self.undone)
 
-    def fork(self) -> Shop:
+    def fork(self) -> DispatchState:
         """A copy to try something out on: what runs will end as expected."""
-        twin = object.__new__(Shop)
+        twin = object.__new__(DispatchState)
         twin.tables, twin.time, twin.horizon, twin.shared = (
             self.tables,
             self.time,
@@ -229,11 +229,11 @@ class Shop:
         heapify(twin.events)
         return twin
 
-    def due(self, visit: Visit) -> float:
+    def due(self, visit: ScheduledUnit) -> float:
         """When a visit that runs is expected to end: not before now."""
         return max(self.time, visit.start + self.tables.seconds[visit.config][visit.partition][visit.node])
 
-    def lose(self, node: int) -> Visit | None:
+    def lose(self, node: int) -> ScheduledUnit | None:
         """The node is away from now on; the unit that it was in is undone, and returned."""
         self.away.add(node)
         lost = self.running.pop(node, None)
@@ -284,7 +284,7 @@ class Shop:
         actual: Seconds | None = None,
         until: float = inf,
         cutoff: float = inf,
-        record: Callable[[Visit], None] | None = None,
+        record: Callable[[ScheduledUnit], None] | None = None,
         arrived: list[int] | None = None,
     ) -> float:
         """Dispatch by ``rule`` up to and including what happens at ``until``; the time of the last event.
@@ -319,7 +319,9 @@ class Shop:
                     continue
                 self.taken += 1
                 self.resting &= ~(1 << i)
-                visit = Visit(i, self.epoch[i], j, n, self.time, self.time + self._begin(n, i, j, seconds))
+                visit = ScheduledUnit(
+                    i, self.epoch[i], j, n, self.time, self.time + self._begin(n, i, j, seconds)
+                )
                 fastest[i] -= least[i][j]
                 if visit.end + fastest[i] >= cutoff or visit.end + load[n] >= cutoff:
                     return inf

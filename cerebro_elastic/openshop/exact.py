@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cerebro_elastic.errors import MissingExtra, ScheduleError
-from cerebro_elastic.openshop.dispatch import Visit
+from cerebro_elastic.openshop.dispatch import ScheduledUnit
 from cerebro_elastic.openshop.instances import Instance
 
 if TYPE_CHECKING:
-    from cerebro_elastic.openshop.planner import Visits
+    from cerebro_elastic.openshop.planner import ScheduledUnits
 
 TICKS = 1_000_000
 """CP-SAT counts in integers: the makespan of the start is so many of them. Durations are rounded up."""
@@ -30,7 +30,9 @@ UNITS = 2000
 """More are refused: the model would not get anywhere."""
 
 
-def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: float) -> list[Visit]:
+def exact(
+    problem: Instance, start: Callable[[], ScheduledUnits], seed: int, seconds: float
+) -> list[ScheduledUnit]:
     """The best schedule found in ``seconds``, at least as good as ``start``."""
     if problem.units > UNITS or (problem.epochs > 1).any():
         raise ScheduleError(
@@ -40,7 +42,7 @@ def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: fl
     if problem.hop.any() or np.isfinite(problem.fetch).any():
         raise ScheduleError("the policy exact knows no costs of hops and fetches: take auto")
     hint = start()
-    known = [Visit(*values) for values in zip(*(_column(c) for c in _columns(hint)), strict=True)]
+    known = [ScheduledUnit(*values) for values in zip(*(_column(c) for c in _columns(hint)), strict=True)]
     length = max((v.end for v in known), default=0.0)
     if not length:
         return known
@@ -64,7 +66,7 @@ def exact(problem: Instance, start: Callable[[], Visits], seed: int, seconds: fl
     return min(known, found, key=lambda visits: max(v.end for v in visits))
 
 
-def _columns(visits: Visits) -> tuple[Any, ...]:
+def _columns(visits: ScheduledUnits) -> tuple[Any, ...]:
     return visits.config, visits.epoch, visits.partition, visits.node, visits.start, visits.end
 
 
@@ -73,7 +75,7 @@ def _column(values: Any) -> list[Any]:
     return listed
 
 
-def _takers(problem: Instance, visit: Visit, tick: float) -> dict[int, int]:
+def _takers(problem: Instance, visit: ScheduledUnit, tick: float) -> dict[int, int]:
     """Who may do the unit, and in how many ticks."""
     ticks = np.ceil(problem.seconds()[visit.config, visit.partition] / tick).astype(int).tolist()
     return {n: ticks[n] for n in np.flatnonzero(problem.availability[:, visit.partition]).tolist()}
@@ -85,7 +87,7 @@ def by_start(question: Mapping[str, Any], answer: list[tuple[int, int]]) -> list
     return [(at, n) for _, _, at, n in starts]
 
 
-def _left_shifted(problem: Instance, units: list[tuple[Visit, int]]) -> list[Visit]:
+def _left_shifted(problem: Instance, units: list[tuple[ScheduledUnit, int]]) -> list[ScheduledUnit]:
     """The units in their order, each as early as its config and its node allow: without the rounding."""
     nodes, configs = problem.node_ready.tolist(), problem.config_ready.tolist()
     seconds, visits = problem.seconds(), []
@@ -93,7 +95,7 @@ def _left_shifted(problem: Instance, units: list[tuple[Visit, int]]) -> list[Vis
         i, j = unit.config, unit.partition
         begin = max(nodes[n], configs[i])
         nodes[n] = configs[i] = begin + float(seconds[i, j, n])
-        visits.append(Visit(i, 0, j, n, begin, nodes[n]))
+        visits.append(ScheduledUnit(i, 0, j, n, begin, nodes[n]))
     return visits
 
 

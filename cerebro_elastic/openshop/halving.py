@@ -20,7 +20,7 @@ RULES = ("each", "asynchronous", "synchronous")
 
 
 @dataclass(frozen=True, slots=True)
-class Halving:
+class Rungs:
     """Of the configs that come to one of the ``rungs`` (epochs in all, rising), the best
     ``1 / reduction_factor`` go on to the next. ``losses`` (``[C]``, or ``[C, rungs]``; less is better) are
     told when a config arrives. ``rule`` says when it is decided who goes on:
@@ -37,10 +37,10 @@ class Halving:
 
 
 class Ladder:
-    """Who has come how far; checks the ``Halving`` (``ScheduleError``)."""
+    """Who has come how far; checks the ``Rungs`` (``ScheduleError``)."""
 
-    def __init__(self, halving: Halving, problem: Instance) -> None:
-        if not isinstance(halving, Halving):
+    def __init__(self, halving: Rungs, problem: Instance) -> None:
+        if not isinstance(halving, Rungs):
             raise ScheduleError(f"surprises.halving is {halving!r}; it must be a Halving(rungs, losses)")
         self._rungs = _rungs(halving, problem)
         self._losses = _losses(halving, problem)
@@ -80,7 +80,7 @@ class Ladder:
         return sorted(configs, key=lambda i: (self._losses[i, rung], i))
 
 
-def _rungs(halving: Halving, problem: Instance) -> list[int]:
+def _rungs(halving: Rungs, problem: Instance) -> list[int]:
     given, most = floats(halving.rungs, "rungs"), MOST_UNITS // (problem.configs * problem.partitions)
     whole_numbers = given.ndim == 1 and given.size > 0 and ((given >= 1) & (given == np.round(given))).all()
     if not whole_numbers or (np.diff(given) <= 0).any():
@@ -100,7 +100,7 @@ def _rungs(halving: Halving, problem: Instance) -> list[int]:
     return rungs
 
 
-def _losses(halving: Halving, problem: Instance) -> NDArray[np.float64]:
+def _losses(halving: Rungs, problem: Instance) -> NDArray[np.float64]:
     losses = floats(halving.losses, "losses")
     shape = (problem.configs, len(halving.rungs))
     if losses.shape not in (shape, shape[:1]) or np.isnan(losses).any():

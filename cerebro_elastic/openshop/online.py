@@ -16,17 +16,17 @@ from numpy.typing import ArrayLike
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop.bounds import lower_bound
 from cerebro_elastic.openshop.checks import number, numbers, whole
-from cerebro_elastic.openshop.dispatch import Seconds, Shop, Tables, Visit
-from cerebro_elastic.openshop.halving import Halving, Ladder
+from cerebro_elastic.openshop.dispatch import DispatchState, ScheduledUnit, Seconds, Tables
+from cerebro_elastic.openshop.halving import Ladder, Rungs
 from cerebro_elastic.openshop.instances import Instance
-from cerebro_elastic.openshop.rollouts import Manner, adopt, plan, rehearse
+from cerebro_elastic.openshop.rollouts import DispatchSettings, adopt, plan, rollout
 from cerebro_elastic.openshop.rules import Longest
 
 REPLANS = 60
 """How often a run with unit times that differ from the expected ones is rehearsed again."""
 TOLERANCE = 0.01
 """How far off, as a share, a unit's seconds may be without being a surprise."""
-STEADY = Manner(Longest(), horizon=1.0, guard=0.005)
+STEADY = DispatchSettings(Longest(), horizon=1.0, guard=0.005)
 """What is followed once units take other seconds than expected. Weights that were best in dry runs are only
 so if all goes as in them; that a node is kept free for the longest config helps whatever happens."""
 REPLANS_WITH_REPLICAS = 5
@@ -45,13 +45,13 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Surprises:
+class Disturbances:
     """What a scheduler learns only as it happens. ``durations``: the seconds that units really take, in the
     shape of the instance's. ``halving``: who is trained on after the instance's epochs."""
 
     durations: ArrayLike | None = None
     outages: Sequence[Outage] = ()
-    halving: Halving | None = None
+    halving: Rungs | None = None
 
     @property
     def none(self) -> bool:
@@ -60,21 +60,21 @@ class Surprises:
 
 
 @dataclass(slots=True)
-class Story:
+class DispatchTrace:
     """What happened: the visits in the order of their starts, and those that were lost with a node."""
 
-    visits: list[Visit] = field(default_factory=list)
-    lost: list[Visit] = field(default_factory=list)
+    visits: list[ScheduledUnit] = field(default_factory=list)
+    lost: list[ScheduledUnit] = field(default_factory=list)
 
 
 def follow(
     instance: Instance,
-    surprises: Surprises,
-    manners: Sequence[Manner],
+    surprises: Disturbances,
+    manners: Sequence[DispatchSettings],
     seed: int,
     decisions: int,
     shared: bool,
-) -> Story:
+) -> DispatchTrace:
     """Dispatch ``instance`` while ``surprises`` happen. With ``shared``, the first of ``manners`` is followed
     throughout, with no owners; else the best is looked for again and again."""
     return _Run(instance, surprises, manners, seed, decisions, shared).play()
@@ -84,13 +84,13 @@ class _Run:
     def __init__(
         self,
         instance: Instance,
-        surprises: Surprises,
-        manners: Sequence[Manner],
+        surprises: Disturbances,
+        manners: Sequence[DispatchSettings],
         seed: int,
         decisions: int,
         shared: bool,
     ) -> None:
-        self._shop = Shop(Tables(instance))
+        self._shop = DispatchState(Tables(instance))
         self._manners, self._seed, self._shared = manners, seed, shared
         self._actual = _actual(instance, surprises)
         self._happenings = _happenings(instance, surprises)
@@ -98,11 +98,11 @@ class _Run:
         noisy = self._actual is not None and not (shared and len(manners) == 1)
         self._replans = (REPLANS_WITH_REPLICAS if instance.replicated else REPLANS) if noisy else 1
         self._decisions = decisions // (self._replans + len(self._happenings) + 1)
-        self._story = Story()
+        self._story = DispatchTrace()
         self._bound = 0.0
         self._manner = manners[0]
 
-    def play(self) -> Story:
+    def play(self) -> DispatchTrace:
         shop = self._shop
         if self._shared:
             shop.share()
@@ -163,7 +163,7 @@ class _Run:
             self._manner = STEADY
         elif self._decisions or len(self._manners) > 1:
             manners = [self._manner, *self._manners]
-            self._manner = rehearse(shop, manners, self._bound, self._seed, self._decisions).manner
+            self._manner = rollout(shop, manners, self._bound, self._seed, self._decisions).manner
         if not self._shared:
             adopt(shop, self._manner, self._bound)
 
@@ -178,7 +178,7 @@ class _Run:
         )
 
 
-def _actual(instance: Instance, surprises: Surprises) -> Seconds | None:
+def _actual(instance: Instance, surprises: Disturbances) -> Seconds | None:
     if surprises.durations is None:
         return None
     times = numbers(surprises.durations, "surprises.durations")
@@ -191,7 +191,7 @@ def _actual(instance: Instance, surprises: Surprises) -> Seconds | None:
     return seconds
 
 
-def _happenings(instance: Instance, surprises: Surprises) -> list[tuple[float, int, bool]]:
+def _happenings(instance: Instance, surprises: Disturbances) -> list[tuple[float, int, bool]]:
     """When which node goes (True) or comes back (False), as a heap."""
     changes = []
     for node, start, end in _apart(_checked(surprises.outages, instance.nodes)):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cerebro_elastic.openshop.bounds import Fractions
-from cerebro_elastic.openshop.dispatch import Shop
+from cerebro_elastic.openshop.dispatch import DispatchState
 
 STEPS = 20_000
 STEPS_PER_UNIT = 200
@@ -24,7 +24,7 @@ Owners = list[list[int]]
 """By config and partition: the node."""
 
 
-def only_holders(shop: Shop) -> Owners:
+def only_holders(shop: DispatchState) -> Owners:
     """The first holder of each partition, in use if there is one: the only choice without replicas."""
     bits = [shop.held[n] if n not in shop.away else 0 for n in range(len(shop.held))]
     homes = []
@@ -46,7 +46,7 @@ def rounded(fractions: Fractions, configs: int, partitions: int, like: Owners) -
     return owners
 
 
-def lightest(shop: Shop, ready: Sequence[float], like: Owners) -> Owners:
+def lightest(shop: DispatchState, ready: Sequence[float], like: Owners) -> Owners:
     """Without the program: the longest unit first, each to the holder that is then done first."""
     owners = [row[:] for row in like]
     load, seconds = list(ready), shop.tables.seconds
@@ -60,7 +60,7 @@ def lightest(shop: Shop, ready: Sequence[float], like: Owners) -> Owners:
 
 def evened(
     owners: Owners,
-    shop: Shop,
+    shop: DispatchState,
     horizon: float,
     node_ready: Sequence[float],
     config_ready: Sequence[float],
@@ -85,7 +85,7 @@ class _Shares:
 
     def __init__(
         self,
-        shop: Shop,
+        shop: DispatchState,
         owners: Owners,
         horizon: float,
         node_ready: Sequence[float],
@@ -176,7 +176,7 @@ def _any(rng: random.Random, choices: Sequence[int]) -> int:
     return choices[int(rng.random() * len(choices))]
 
 
-def _takers(shop: Shop, j: int) -> list[int]:
+def _takers(shop: DispatchState, j: int) -> list[int]:
     """The nodes that hold the partition; who can fetch it, if there is none. (That a node which has nothing
     else to do fetches it is up to the dispatcher.)"""
     present = [n for n in range(len(shop.held)) if n not in shop.away]
@@ -184,5 +184,5 @@ def _takers(shop: Shop, j: int) -> list[int]:
     return holders or (present if shop.tables.fetched >> j & 1 else [])
 
 
-def _passes(shop: Shop, i: int, j: int) -> int:
+def _passes(shop: DispatchState, i: int, j: int) -> int:
     return (shop.undone[i] >> j & 1) + shop.later[i]

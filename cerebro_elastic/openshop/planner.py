@@ -21,12 +21,12 @@ from cerebro_elastic.openshop.checks import (
     one_of,
     whole,
 )
-from cerebro_elastic.openshop.dispatch import Visit
+from cerebro_elastic.openshop.dispatch import ScheduledUnit
 from cerebro_elastic.openshop.exact import exact
 from cerebro_elastic.openshop.instances import Instance, instance
-from cerebro_elastic.openshop.online import Story, Surprises, follow
+from cerebro_elastic.openshop.online import DispatchTrace, Disturbances, follow
 from cerebro_elastic.openshop.rearrangement import rearranged
-from cerebro_elastic.openshop.rollouts import Manner
+from cerebro_elastic.openshop.rollouts import DispatchSettings
 from cerebro_elastic.openshop.rules import Furthest, InOrder, Longest, Random
 
 DECISIONS_PER_SECOND = 60_000
@@ -38,7 +38,7 @@ RANDOM_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Visits:
+class ScheduledUnits:
     """One entry for each unit, by start: what is done (``config``, ``epoch``, ``partition``,
     from 0), on which ``node``, from ``start`` to ``end`` (seconds)."""
 
@@ -63,11 +63,11 @@ class Schedule:
 
     makespan: float
     bound: float
-    source: Callable[[], Visits]
-    lost: tuple[Visit, ...] = ()
+    source: Callable[[], ScheduledUnits]
+    lost: tuple[ScheduledUnit, ...] = ()
 
     @cached_property
-    def visits(self) -> Visits:
+    def visits(self) -> ScheduledUnits:
         """Every unit's visit."""
         return self.source()
 
@@ -82,7 +82,7 @@ def schedule(
     policy: str = "auto",
     seed: int = 0,
     seconds: float = 1.0,
-    surprises: Surprises | None = None,
+    surprises: Disturbances | None = None,
 ) -> Schedule:
     """Schedule ``problem`` (an ``Instance``, or the durations of one) by ``policy``, one of ``POLICIES``.
 
@@ -92,10 +92,10 @@ def schedule(
     partition is out of reach for good."""
     one_of(policy, tuple(POLICIES), "policy")
     seed, seconds = whole(seed, "seed", 0, LARGEST_SEED), number(seconds, "seconds", LONGEST_SEARCH)
-    if not isinstance(surprises, Surprises | None):
+    if not isinstance(surprises, Disturbances | None):
         raise ScheduleError(f"surprises is {surprises!r}; give Surprises(...), or leave it out")
     asked = problem if isinstance(problem, Instance) else instance(problem)
-    return POLICIES[policy](_Request(asked, seed, seconds, surprises or Surprises()))
+    return POLICIES[policy](_Request(asked, seed, seconds, surprises or Disturbances()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class _Request:
     instance: Instance
     seed: int
     seconds: float
-    surprises: Surprises
+    surprises: Disturbances
 
-    def followed(self, manners: Sequence[Manner], shared: bool, search: bool = False) -> Schedule:
+    def followed(self, manners: Sequence[DispatchSettings], shared: bool, search: bool = False) -> Schedule:
         """The schedule of the best of ``manners``, or with ``search`` of others, too."""
         decisions = int(self.seconds * DECISIONS_PER_SECOND) if search else 0
         story = follow(self.instance, self.surprises, manners, self.seed, decisions, shared)
@@ -113,29 +113,29 @@ class _Request:
 
 
 def _random(request: _Request) -> Schedule:
-    return request.followed([Manner(Random(request.seed))], shared=True)
+    return request.followed([DispatchSettings(Random(request.seed))], shared=True)
 
 
 def _longest_remaining(request: _Request) -> Schedule:
-    return request.followed([Manner(Longest())], shared=True)
+    return request.followed([DispatchSettings(Longest())], shared=True)
 
 
 def _vector_rearrangement(request: _Request) -> Schedule:
-    return request.followed([Manner(InOrder(rearranged(request.instance)))], shared=True)
+    return request.followed([DispatchSettings(InOrder(rearranged(request.instance)))], shared=True)
 
 
 def _monte_carlo(request: _Request) -> Schedule:
-    chance = [Manner(Random(request.seed + k)) for k in range(RANDOM_RUNS)]
-    return request.followed([Manner(Longest()), *chance], shared=True, search=True)
+    chance = [DispatchSettings(Random(request.seed + k)) for k in range(RANDOM_RUNS)]
+    return request.followed([DispatchSettings(Longest()), *chance], shared=True, search=True)
 
 
 def _target(request: _Request) -> Schedule:
-    return request.followed([Manner(Longest())], shared=False)
+    return request.followed([DispatchSettings(Longest())], shared=False)
 
 
 def _auto(request: _Request) -> Schedule:
     if request.surprises.halving is not None:
-        return request.followed([Manner(Furthest())], shared=False)
+        return request.followed([DispatchSettings(Furthest())], shared=False)
     if request.instance.units >= MANY and suits(request.instance) and request.surprises.none:
         return _bulk(request)
     return request.followed(_cheap(request.instance), shared=False, search=True)
@@ -146,7 +146,7 @@ def _exact(request: _Request) -> Schedule:
         raise ScheduleError("the policy exact plans what is known; give it no surprises, or take auto")
     start = request.followed(_cheap(request.instance), shared=False, search=True)
     visits = exact(request.instance, start.source, request.seed, request.seconds)
-    return _told(Story(visits), request.instance, request.surprises)
+    return _told(DispatchTrace(visits), request.instance, request.surprises)
 
 
 POLICIES: Mapping[str, Callable[[_Request], Schedule]] = {
@@ -161,11 +161,11 @@ POLICIES: Mapping[str, Callable[[_Request], Schedule]] = {
 """By name, as in a recipe."""
 
 
-def _cheap(problem: Instance) -> list[Manner]:
-    return [Manner(Longest()), Manner(InOrder(rearranged(problem)))]
+def _cheap(problem: Instance) -> list[DispatchSettings]:
+    return [DispatchSettings(Longest()), DispatchSettings(InOrder(rearranged(problem)))]
 
 
-def _told(story: Story, problem: Instance, surprises: Surprises) -> Schedule:
+def _told(story: DispatchTrace, problem: Instance, surprises: Disturbances) -> Schedule:
     if surprises.durations is not None:
         problem = replace(problem, durations=numbers(surprises.durations, "surprises.durations"))
     if surprises.halving is not None:
@@ -179,7 +179,7 @@ def _told(story: Story, problem: Instance, surprises: Surprises) -> Schedule:
     )
 
 
-def _trained(story: Story, problem: Instance) -> NDArray[np.int64]:
+def _trained(story: DispatchTrace, problem: Instance) -> NDArray[np.int64]:
     """``[C]``: the epochs that each config came to be trained for."""
     epochs = np.zeros(problem.configs, np.int64)
     for visit in story.visits:
@@ -187,10 +187,10 @@ def _trained(story: Story, problem: Instance) -> NDArray[np.int64]:
     return epochs
 
 
-def _visits(visits: Sequence[Visit]) -> Visits:
+def _visits(visits: Sequence[ScheduledUnit]) -> ScheduledUnits:
     counts = np.array([(v.config, v.epoch, v.partition, v.node) for v in visits], np.int32).reshape(-1, 4)
     times = np.array([(v.start, v.end) for v in visits]).reshape(-1, 2)
-    return Visits(*counts.T, *times.T)
+    return ScheduledUnits(*counts.T, *times.T)
 
 
 def _bulk(request: _Request) -> Schedule:
@@ -198,7 +198,7 @@ def _bulk(request: _Request) -> Schedule:
     return Schedule(makespan, lower_bound(request.instance), lambda: _replayed(request.instance, order))
 
 
-def _replayed(problem: Instance, order: NDArray[np.uint32]) -> Visits:
+def _replayed(problem: Instance, order: NDArray[np.uint32]) -> ScheduledUnits:
     """Each unit starts as soon as its config and its node are free."""
     config = (order // problem.nodes).astype(np.int32)
     node = (order % problem.nodes).astype(np.int32)
@@ -209,4 +209,4 @@ def _replayed(problem: Instance, order: NDArray[np.uint32]) -> Visits:
         begin = max(config_free[i], node_free[n])
         start[place] = begin
         config_free[i] = node_free[n] = begin + length
-    return Visits(config, np.zeros(len(order), np.int32), node, node, start, start + seconds)
+    return ScheduledUnits(config, np.zeros(len(order), np.int32), node, node, start, start + seconds)

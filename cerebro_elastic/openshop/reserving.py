@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cerebro_elastic.openshop.dispatch import Shop, Visit
+    from cerebro_elastic.openshop.dispatch import DispatchState, ScheduledUnit
 
 
-def reserve(shop: Shop, visit: Visit) -> None:
+def reserve(shop: DispatchState, visit: ScheduledUnit) -> None:
     """Have a node free when the visit ends, if its config must then go on at once."""
     i, end = visit.config, shop.due(visit)
     if (held := shop.promised.pop(i, None)) is not None:
@@ -30,7 +30,7 @@ def reserve(shop: Shop, visit: Visit) -> None:
         shop.promised[i] = best[2]
 
 
-def in_time(shop: Shop, n: int) -> Callable[[int], bool]:
+def in_time(shop: DispatchState, n: int) -> Callable[[int], bool]:
     """Whether a config's unit on the reserved node ``n`` would be over when the node is wanted."""
     end, wanted = shop.reserved[n]
     seconds, mine, latest = shop.tables.seconds, shop.mine[n], end + max(shop.guard, 0.0) * 0.5

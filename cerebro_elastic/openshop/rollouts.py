@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.openshop.bounds import relaxed
-from cerebro_elastic.openshop.dispatch import Rule, Shop
+from cerebro_elastic.openshop.dispatch import DispatchState, Rule
 from cerebro_elastic.openshop.instances import Instance
 from cerebro_elastic.openshop.owners import Owners, evened, lightest, only_holders, rounded
 from cerebro_elastic.openshop.rules import Longest
@@ -30,7 +30,7 @@ GUARDS = (-1.0, -1.0, 0.0, 0.005, 0.01, 0.02)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class DispatchSettings:
     """A rule, and how it treats what is critical: ``horizon`` and ``guard`` as shares of the bound."""
 
     rule: Rule
@@ -39,14 +39,14 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Rollout:
     """The best manner found, and when the run would end by it."""
 
-    manner: Manner
+    manner: DispatchSettings
     end: float
 
 
-def plan(shop: Shop, seed: int) -> float:
+def plan(shop: DispatchState, seed: int) -> float:
     """Give every unit an owner; the time before which the run cannot end from here, as far as is known."""
     nodes, configs = ready(shop)
     owners = only_holders(shop)
@@ -65,38 +65,40 @@ def plan(shop: Shop, seed: int) -> float:
     return shop.time + bound
 
 
-def rehearse(shop: Shop, manners: Iterable[Manner], bound: float, seed: int, decisions: int) -> Forecast:
+def rollout(
+    shop: DispatchState, manners: Iterable[DispatchSettings], bound: float, seed: int, decisions: int
+) -> Rollout:
     """The best of ``manners`` and of random ones tried until so many ``decisions`` are spent or ``bound`` is
     reached."""
     rng = random.Random(seed)
-    best: Forecast | None = None
+    best: Rollout | None = None
     for manner in manners:
         end, spent = _end(shop, manner, bound, inf if best is None else best.end)
         decisions -= spent
         if best is None or end < best.end:
-            best = Forecast(manner, end)
+            best = Rollout(manner, end)
     even = ([1.0] * len(shop.rest), [1.0] * len(shop.load))
     weights = even
     while decisions > 0 and (best is None or best.end > bound * (1 + 1e-9)):
         spread, near = rng.choice(SPREADS), weights if rng.random() < 0.5 else even
         tried = (_shaken(near[0], spread, rng), _shaken(near[1], spread, rng))
-        manner = Manner(Longest(*tried), rng.choice(HORIZONS), rng.choice(GUARDS))
+        manner = DispatchSettings(Longest(*tried), rng.choice(HORIZONS), rng.choice(GUARDS))
         end, spent = _end(shop, manner, bound, inf if best is None else best.end)
         decisions -= max(spent, 1)
         if best is None or end < best.end:
-            best, weights = Forecast(manner, end), tried
+            best, weights = Rollout(manner, end), tried
     assert best is not None
     return best
 
 
-def adopt(shop: Shop, manner: Manner, bound: float) -> None:
+def adopt(shop: DispatchState, manner: DispatchSettings, bound: float) -> None:
     """Follow the manner from now on."""
     length = bound - shop.time
     shop.horizon = shop.time + manner.horizon * length
     shop.guard = manner.guard * length
 
 
-def ready(shop: Shop) -> tuple[list[float], list[float]]:
+def ready(shop: DispatchState) -> tuple[list[float], list[float]]:
     """By node and by config: the seconds from now until it is free, as expected."""
     nodes, configs = [0.0] * len(shop.load), [0.0] * len(shop.rest)
     for at, n, i in shop.fork().events:
@@ -107,7 +109,7 @@ def ready(shop: Shop) -> tuple[list[float], list[float]]:
     return nodes, configs
 
 
-def _end(shop: Shop, manner: Manner, bound: float, cutoff: float) -> tuple[float, int]:
+def _end(shop: DispatchState, manner: DispatchSettings, bound: float, cutoff: float) -> tuple[float, int]:
     twin = shop.fork()
     adopt(twin, manner, bound)
     return twin.run(manner.rule, cutoff=cutoff), twin.taken
@@ -117,7 +119,7 @@ def _shaken(weights: list[float], spread: float, rng: random.Random) -> list[flo
     return [w * (1 + spread * rng.gauss(0, 1)) for w in weights]
 
 
-def _present(shop: Shop, nodes: Sequence[float], configs: Sequence[float]) -> Instance:
+def _present(shop: DispatchState, nodes: Sequence[float], configs: Sequence[float]) -> Instance:
     problem = shop.tables.instance
     held = np.array([[bits >> j & 1 for j in range(problem.partitions)] for bits in shop.held], dtype=bool)
     available = held.copy()
@@ -135,7 +137,7 @@ def _present(shop: Shop, nodes: Sequence[float], configs: Sequence[float]) -> In
     )
 
 
-def _passes(shop: Shop) -> NDArray[np.int64]:
+def _passes(shop: DispatchState) -> NDArray[np.int64]:
     return np.array(
         [
             [(mask >> j & 1) + later for j in range(len(shop.tables.fetch))]
@@ -144,7 +146,7 @@ def _passes(shop: Shop) -> NDArray[np.int64]:
     )
 
 
-def _longest(shop: Shop, owners: Owners, nodes: Sequence[float], configs: Sequence[float]) -> float:
+def _longest(shop: DispatchState, owners: Owners, nodes: Sequence[float], configs: Sequence[float]) -> float:
     """The latest end of a node or a config, if nobody ever waits."""
     shop.assign(owners)
     ends = [t + load for t, load in zip(nodes, shop.load, strict=True) if load > 0]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from cerebro_elastic.openshop.dispatch import Shop
+from cerebro_elastic.openshop.dispatch import DispatchState
 
 
 class Longest:
@@ -22,7 +22,7 @@ class Longest:
     def __init__(self, configs: Sequence[float] = (), nodes: Sequence[float] = ()) -> None:
         self._configs, self._nodes = configs, nodes
 
-    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
         """The idle configs, kept sorted: the longest first."""
         self._rest, self._load, self._left = shop.rest, shop.load, shop.left
         self._weights = self._configs or [1.0] * len(shop.rest)
@@ -82,7 +82,7 @@ class Planned(Longest):
             self._of_node.setdefault(unit[0], []).append((*unit, rest[unit]))
             self._of_config.setdefault(unit[1], []).append((*unit, rest[unit]))
 
-    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
         """The idle configs, kept sorted: the longest first."""
         super().begin(shop, idle)
         self._shop = shop
@@ -128,7 +128,7 @@ class Furthest(Longest):
     That is who has survived most rungs, and who costs most: if it survives again, it is the tail. So it never
     waits, while those that nobody knows anything of yet fill the nodes."""
 
-    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
         """The idle configs, kept sorted: whoever has been given most comes first."""
         super().begin(shop, ())
         self._shop, self._length = shop, [sum(row) for row in shop.tables.least]
@@ -146,7 +146,7 @@ class Random:
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
         """All draws come from one generator, begun here."""
         self._rng = random.Random(self._seed)
         self._left, self._idle = shop.left, list(idle)
@@ -183,7 +183,7 @@ class InOrder:
     def __init__(self, orders: Sequence[Sequence[int]]) -> None:
         self._place = [{config: place for place, config in enumerate(order)} for order in orders]
 
-    def begin(self, shop: Shop, idle: Sequence[int]) -> None:
+    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
         """The idle configs, as a set."""
         self._left, self._idle = shop.left, set(idle)
 

@@ -7,10 +7,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cerebro_elastic.openshop.dispatch import Rule, Shop
+    from cerebro_elastic.openshop.dispatch import DispatchState, Rule
 
 
-def steal(shop: Shop, n: int, rule: Rule) -> tuple[int, int] | None:
+def steal(shop: DispatchState, n: int, rule: Rule) -> tuple[int, int] | None:
     """Take over a unit (config, partition) for node ``n`` from the most loaded node that has one which ``n``
     could do in time, rather on a partition that it holds than on one that it would fetch; the unit's config
     is idle no longer."""
@@ -24,7 +24,7 @@ def steal(shop: Shop, n: int, rule: Rule) -> tuple[int, int] | None:
     return None
 
 
-def _one_of(shop: Shop, a: int, n: int, takeable: int) -> tuple[int, int] | None:
+def _one_of(shop: DispatchState, a: int, n: int, takeable: int) -> tuple[int, int] | None:
     """A unit of node ``a`` that node ``n`` could do in time, and sooner, on a partition of these."""
     seconds, least = shop.tables.seconds, shop.tables.least
     before = inf if a in shop.away else shop.load[a]

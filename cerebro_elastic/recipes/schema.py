@@ -44,7 +44,7 @@ from cerebro_elastic.recipes.parallelism import Parallelisms, check_ranks
 from cerebro_elastic.recipes.search import (
     Budget,
     Domain,
-    KnownTrial,
+    KnownConfig,
     Objective,
     SearchSection,
     Stage,
@@ -300,7 +300,7 @@ def section_type(path: tuple[str | int, ...], kind: object, method: object) -> t
         case ("search", "start"):
             return Start
         case ("search", "known", *_):
-            return KnownTrial
+            return KnownConfig
         case _:
             section = Recipe.model_fields[str(path[0])].annotation
             assert isinstance(section, type)

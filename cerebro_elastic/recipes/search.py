@@ -128,7 +128,7 @@ class Start(Section):
         return self
 
 
-class KnownTrial(Section):
+class KnownConfig(Section):
     """A config of another run, as samplers see it: its hyper-parameters, what it had logged at the end of
     each epoch, and whether it came to its end. ``space`` has optuna's distributions, if the space is a
     function."""
@@ -160,15 +160,15 @@ class SearchSection(Section):
     constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
     enqueue: Annotated[tuple[Mapping[str, JsonValue], ...], Field(strict=False)] = ()
     start: Start | None = None
-    known: Annotated[tuple[str | KnownTrial, ...], BeforeValidator(_known), Field(strict=False)] = ()
+    known: Annotated[tuple[str | KnownConfig, ...], BeforeValidator(_known), Field(strict=False)] = ()
     concurrency: Positive | None = None
     max_epochs: Epochs | None = None
     budget: Budget = Budget()
 
     @property
-    def trials(self) -> Sequence[KnownTrial]:
+    def trials(self) -> Sequence[KnownConfig]:
         """What is ``known``. (Runs that are named are written out when a run is opened.)"""
-        return [trial for trial in self.known if isinstance(trial, KnownTrial)]
+        return [trial for trial in self.known if isinstance(trial, KnownConfig)]
 
     @property
     def behind(self) -> int:

@@ -123,7 +123,7 @@ class Registration:
                     attempt.token,
                     death.kind,
                     death.story,
-                    choice=attempt.choice,
+                    strategy=attempt.strategy,
                     hardware=attempt.hardware,
                 )
                 self._ledger.fail(attempt, config, failure)

@@ -30,8 +30,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_elastic.core.decisions.membership import used_nodes
-from cerebro_elastic.core.history.estimates import pace, unit_seconds
-from cerebro_elastic.core.model.state import Busy, State
+from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
+from cerebro_elastic.core.model.state import NodeUsage, State
 from cerebro_elastic.core.model.values import Attempt, Config, Plan, Status
 from cerebro_elastic.openshop.bounds import lower_bound
 from cerebro_elastic.openshop.instances import instance
@@ -57,7 +57,7 @@ class _Left:
     be done on any other."""
 
     nodes: Sequence[str]
-    paces: Mapping[str, float]
+    speed_factors: Mapping[str, float]
     configs: Mapping[str, Sequence[float]]
     spread: bool
 
@@ -65,59 +65,59 @@ class _Left:
 def gap(state: State) -> Gap | None:
     """The gap of a run in this state; ``None`` before its first visit, or while it has no nodes to go on with
     that have all partitions."""
-    plan, spent = state.plan, state.spent
-    if plan is None or spent.began is None or not spent.nodes:
+    plan, usage = state.plan, state.usage
+    if plan is None or usage.began is None or not usage.nodes:
         return None
     left = _left(state, plan)
     if left is None:
         return None
-    training = sum(busy.seconds for busy in spent.nodes.values()) / spent.seconds
+    training = sum(busy.seconds for busy in usage.nodes.values()) / usage.seconds
     configs = {attempt.unit.config: attempt for attempt in state.underway()}
     bound = max(
-        *(busy.seconds for busy in [*spent.nodes.values(), *spent.configs.values()]),
-        _end(left, _spent(spent.nodes), _spent(spent.configs), training),
+        *(busy.seconds for busy in [*usage.nodes.values(), *usage.configs.values()]),
+        _end(left, _spent(usage.nodes), _spent(usage.configs), training),
     )
     forecast = max(
-        spent.elapsed,
+        usage.elapsed,
         _end(left, _free(state, left.nodes, state.attempts), _free(state, left.configs, configs), 1.0),
     )
     return Gap(max(forecast, bound), bound) if bound > 0 else None
 
 
 def _left(state: State, plan: Plan) -> _Left | None:
-    paces = {node.name: pace(state, node.name) for node in used_nodes(state, plan)}
+    speed_factors = {node.name: speed_factor(state, node.name) for node in used_nodes(state, plan)}
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    homes = {j: [n for n in state.homes.get(j, ()) if n in paces] for j in range(plan.partitions)}
+    homes = {j: [n for n in state.homes.get(j, ()) if n in speed_factors] for j in range(plan.partitions)}
     if live and not all(homes.values()):
         return None
-    lead = {j: min(names, key=paces.__getitem__) for j, names in homes.items() if names}
+    lead = {j: min(names, key=speed_factors.__getitem__) for j, names in homes.items() if names}
     return _Left(
-        nodes=list(paces),
-        paces=paces,
-        configs={config.id: _row(state, plan, config, lead, paces) for config in live},
+        nodes=list(speed_factors),
+        speed_factors=speed_factors,
+        configs={config.id: _row(state, plan, config, lead, speed_factors) for config in live},
         spread=plan.on_demand or any(len(names) > 1 for names in homes.values()),
     )
 
 
 def _row(
-    state: State, plan: Plan, config: Config, lead: Mapping[int, str], paces: Mapping[str, float]
+    state: State, plan: Plan, config: Config, lead: Mapping[int, str], speed_factors: Mapping[str, float]
 ) -> list[float]:
     """The config's seconds left on each node."""
     seconds, later = unit_seconds(state, config.id), plan.epochs - config.epoch - 1
-    row = dict.fromkeys(paces, 0.0)
+    row = dict.fromkeys(speed_factors, 0.0)
     for j, name in lead.items():
-        row[name] += (later + (j not in config.visited)) * seconds * paces[name]
+        row[name] += (later + (j not in config.visited)) * seconds * speed_factors[name]
     return list(row.values())
 
 
-def _spent(busy: Mapping[str, Busy]) -> dict[str, float]:
+def _spent(busy: Mapping[str, NodeUsage]) -> dict[str, float]:
     return {name: b.seconds for name, b in busy.items()}
 
 
 def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -> dict[str, float]:
     """From when on each has what it has left to do: from now, or from the begin of its attempt (the end of
     the last visit before that, or the run's begin)."""
-    began, now = state.spent.began or 0.0, state.spent.elapsed
+    began, now = state.usage.began or 0.0, state.usage.elapsed
     since = {name: (attempt.since or began) - began for name, attempt in attempts.items()}
     return {name: since.get(name, now) for name in names}
 
@@ -130,7 +130,7 @@ def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], 
     begun = [configs.get(name, 0.0) for name in left.configs]
     rows = [[scale * seconds for seconds in row] for row in left.configs.values()]
     if left.spread:
-        speeds = [1 / left.paces[name] for name in left.nodes]
+        speeds = [1 / left.speed_factors[name] for name in left.nodes]
         work = sum(s * speed for row in rows for s, speed in zip(row, speeds, strict=True))
         shared = (work + sum(r * s for r, s in zip(ready, speeds, strict=True))) / sum(speeds)
         return max(shared, *(b + sum(row) for b, row in zip(begun, rows, strict=True)))

@@ -10,23 +10,24 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.decisions.strategies import chooses, estimates_of, refusals
+from cerebro_elastic.core.decisions.strategies import chooses, refusals
 from cerebro_elastic.core.history.lineage import in_order
+from cerebro_elastic.core.history.profiles import estimates_of
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import Choice, Config, Plan
+from cerebro_elastic.core.model.values import Config, Plan, Strategy
 from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.stories import short
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRow:
+class ProfileRow:
     """A choice for a config on a kind of node: ``seconds`` of a unit and ``bytes`` of a rank from its trial,
     refined by ``units`` visits; ``refusal`` if it is not feasible, and then neither counts; ``used`` if it is
     the fastest that is. All are ``None`` or 0 if it was not tried yet."""
 
     config: str
     hardware: str
-    choice: Choice
+    strategy: Strategy
     seconds: float | None = None
     bytes: int = 0
     units: int = 0
@@ -34,45 +35,50 @@ class TrialRow:
     used: bool = False
 
 
-def trial_rows(state: State) -> list[TrialRow]:
+def profile_rows(state: State) -> list[ProfileRow]:
     """A row for each choice of the plan, for each config and kind of node that there were trials of."""
     if state.plan is None or not chooses(state.plan):
         return []
     return [row for config in in_order(state.configs.values()) for row in _rows(state, state.plan, config)]
 
 
-def _rows(state: State, plan: Plan, config: Config) -> Iterator[TrialRow]:
+def _rows(state: State, plan: Plan, config: Config) -> Iterator[ProfileRow]:
     estimates = estimates_of(config, state)
     kinds = [e.hardware for e in estimates] + [f.hardware for f in config.failures]
     for hardware in dict.fromkeys(kinds):
-        refused = refusals(config, hardware, state.trials, plan)
-        known = {e.choice: e for e in estimates if e.hardware == hardware}
-        feasible = [choice for choice in known if choice not in refused]
-        best = min(feasible, key=lambda choice: known[choice].seconds, default=None)
-        for choice in plan.choices:
+        refused = refusals(config, hardware, state.profiles, plan)
+        known = {e.strategy: e for e in estimates if e.hardware == hardware}
+        feasible = [strategy for strategy in known if strategy not in refused]
+        best = min(feasible, key=lambda strategy: known[strategy].seconds, default=None)
+        for strategy in plan.strategies:
             yield _row(
-                config.id, hardware, choice, known.get(choice), refused.get(choice), used=choice == best
+                config.id,
+                hardware,
+                strategy,
+                known.get(strategy),
+                refused.get(strategy),
+                used=strategy == best,
             )
 
 
 def _row(
-    config: str, hardware: str, choice: Choice, known: Estimate | None, refusal: str | None, *, used: bool
-) -> TrialRow:
+    config: str, hardware: str, strategy: Strategy, known: Estimate | None, refusal: str | None, *, used: bool
+) -> ProfileRow:
     if refusal is not None or known is None:
-        return TrialRow(config, hardware, choice, refusal=refusal)
-    return TrialRow(config, hardware, choice, known.seconds, known.bytes, known.units, used=used)
+        return ProfileRow(config, hardware, strategy, refusal=refusal)
+    return ProfileRow(config, hardware, strategy, known.seconds, known.bytes, known.units, used=used)
 
 
-def trials_view(rows: Sequence[TrialRow]) -> RenderableType:
+def profiles_view(rows: Sequence[ProfileRow]) -> RenderableType:
     """For people: the choices of each config on each kind of node."""
-    width = max((len(row.choice.label) for row in rows), default=0)
+    width = max((len(row.strategy.label) for row in rows), default=0)
     parts: list[RenderableType] = []
-    for (config, hardware), choices in groupby(rows, key=lambda row: (row.config, row.hardware)):
-        parts += [f"{config} on {hardware}", _choices_table(choices, width)]
+    for (config, hardware), strategies in groupby(rows, key=lambda row: (row.config, row.hardware)):
+        parts += [f"{config} on {hardware}", _choices_table(strategies, width)]
     return Group(*parts)
 
 
-def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
+def _choices_table(rows: Iterable[ProfileRow], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("  choice", min_width=width + 2, no_wrap=True)
     for name in ("s/unit", "MB/rank", "units"):
@@ -80,7 +86,7 @@ def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
     table.add_column("", overflow="fold")
     for row in rows:
         table.add_row(
-            f"  {row.choice}",
+            f"  {row.strategy}",
             "-" if row.seconds is None else f"{row.seconds:.3g}",
             "-" if row.seconds is None else f"{row.bytes / 1e6:.0f}",
             str(row.units),
@@ -89,7 +95,7 @@ def _choices_table(rows: Iterable[TrialRow], width: int) -> Table:
     return table
 
 
-def _verdict(row: TrialRow) -> Text:
+def _verdict(row: ProfileRow) -> Text:
     if row.refusal is not None:
         return Text(f"refused: {brief(short(row.refusal))}", "red")
     if row.used:

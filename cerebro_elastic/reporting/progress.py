@@ -15,7 +15,7 @@ from cerebro_elastic.core.decisions.waits import Wait, waits
 from cerebro_elastic.core.history.estimates import unit_seconds
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Choice, Config, Plan, Status
+from cerebro_elastic.core.model.values import Attempt, Config, Plan, Status, Strategy
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import (
@@ -101,7 +101,7 @@ def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) 
 
 
 def _attempt(attempt: Attempt) -> str:
-    how = "" if attempt.choice == Choice() else f" by {attempt.choice}"
+    how = "" if attempt.strategy == Strategy() else f" by {attempt.strategy}"
     return unit_text(attempt.unit) + how
 
 
@@ -123,7 +123,7 @@ def node_note(state: State, name: str) -> str:
         return f"stalled since {time_text(node.stalled.since)}: {brief(short(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
-    return f"set aside: {brief(short(state.aside[name]))}" if name in state.aside else ""
+    return f"set aside: {brief(short(state.quarantined[name]))}" if name in state.quarantined else ""
 
 
 def _configs_table(

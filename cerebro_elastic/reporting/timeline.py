@@ -20,13 +20,13 @@ from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
-    NodeSetAside,
+    NodeQuarantined,
+    NodeReleased,
+    ProfileDone,
     RunEnded,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -68,7 +68,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantine:
+class QuarantineSpan:
     """A time in which a node got no units, after failures on it. Seconds of wall-clock time."""
 
     node: str
@@ -111,7 +111,7 @@ class Timeline:
     spans: Sequence[Span]
     marks: Sequence[Mark]
     shares: Sequence[Share]
-    quarantines: Sequence[Quarantine] = field(default=())
+    quarantines: Sequence[QuarantineSpan] = field(default=())
 
     @property
     def seconds(self) -> float:
@@ -177,10 +177,10 @@ class _Clock:
         self._times: list[float] = []
         now, until = self.begin, dict[str, float]()
         for index, (event, limit) in enumerate(zip(events, latest, strict=True)):
-            if isinstance(event, NodeForgiven):
+            if isinstance(event, NodeReleased):
                 now = max(now, min(until.pop(event.node, now), limit))
             now = max(now, knots.get(index, min(self._between(index), limit)))
-            if isinstance(event, NodeSetAside):
+            if isinstance(event, NodeQuarantined):
                 until[event.node] = now + event.seconds
             self._times.append(now)
 
@@ -227,9 +227,9 @@ def _latest(events: Sequence[Event], knots: Mapping[int, float], started: Mappin
         match event:
             case UnitAssigned(revision=token):
                 limit = min(limit, started.get(token, limit))
-            case NodeForgiven(node=name):
+            case NodeReleased(node=name):
                 released[name] = limit
-            case NodeSetAside(node=name, seconds=seconds):
+            case NodeQuarantined(node=name, seconds=seconds):
                 limit = min(limit, released.pop(name, math.inf) - seconds)
         limits.append(limit)
     return limits[::-1]
@@ -254,9 +254,9 @@ def _without_visit(
                 token, why, lost = failure.attempt, f"failed, {failure.kind.value}: {failure.story}", True
             case UnitWithdrawn(token=token):
                 why, lost = "withdrawn: what it did was lost", True
-            case TrialDone(trial=trial):
-                told = trial.refusal or f"a unit takes {trial.seconds:.3g} s"
-                token, why, lost = trial.attempt, f"{trial.choice}: {told}", False
+            case ProfileDone(profile=profile):
+                told = profile.refusal or f"a unit takes {profile.seconds:.3g} s"
+                token, why, lost = profile.attempt, f"{profile.strategy}: {told}", False
             case _:
                 continue
         if token not in attempts:
@@ -299,35 +299,35 @@ def _present(events: Sequence[Event], clock: _Clock) -> dict[str, list[Interval]
 
 def _quarantines(
     events: Sequence[Event], clock: _Clock, there: Mapping[str, Sequence[Interval]]
-) -> Iterator[Quarantine]:
+) -> Iterator[QuarantineSpan]:
     """The quarantines of nodes, while they were there."""
     since: dict[str, tuple[float, str]] = {}
 
-    def over(node: str, at: float) -> Iterator[Quarantine]:
+    def over(node: str, at: float) -> Iterator[QuarantineSpan]:
         begin, why = since.pop(node, (at, ""))
         for joined, left in there.get(node, ()):
             start, end = max(begin, joined), min(at, left)
             if start < end:
-                yield Quarantine(node, start, end, why)
+                yield QuarantineSpan(node, start, end, why)
 
     for index, event in enumerate(events):
         at = clock.at(index)
         match event:
-            case NodeSetAside(node=name, why=why):
+            case NodeQuarantined(node=name, why=why):
                 since[name] = (at, why)
-            case NodeForgiven(node=name):
+            case NodeReleased(node=name):
                 yield from over(name, at)
             case StateRead(state=state):
-                for name in since.keys() - state.aside.keys():
+                for name in since.keys() - state.quarantined.keys():
                     yield from over(name, at)
-                for name in state.aside.keys() - since.keys():
-                    since[name] = (at, state.aside[name])
+                for name in state.quarantined.keys() - since.keys():
+                    since[name] = (at, state.quarantined[name])
     for name in list(since):
         yield from over(name, clock.end)
 
 
 def _share(
-    node: str, there: Sequence[Interval], spans: Sequence[Span], quarantines: Sequence[Quarantine]
+    node: str, there: Sequence[Interval], spans: Sequence[Span], quarantines: Sequence[QuarantineSpan]
 ) -> Share:
     visits = [span.visit for span in spans if span.visit is not None]
     present = sum(left - joined for joined, left in there)
@@ -363,9 +363,9 @@ def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
                 yield Mark(at, f"{name} was lost", name)
             case NodeJoined(node=node) if configs:
                 yield Mark(at, f"{node.name} joined", node.name, fault=False)
-            case NodeSetAside(node=name, why=why, seconds=seconds):
+            case NodeQuarantined(node=name, why=why, seconds=seconds):
                 yield Mark(at, f"{name} was quarantined for {seconds:g} s: {why}", name)
-            case NodeForgiven(node=name):
+            case NodeReleased(node=name):
                 yield Mark(at, f"{name} got units again", name, fault=False)
             case UnitFailed(failure=failure):
                 text = (

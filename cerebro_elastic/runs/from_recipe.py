@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_elastic import registry
 from cerebro_elastic.core.model.interfaces import Search
-from cerebro_elastic.core.model.values import CheckpointRef, Choice, Parent, Plan, Progress
+from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan, Progress, Strategy
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, GROUP, ParallelismSection, nodes_of, ranks_of
 from cerebro_elastic.registry import load
@@ -17,13 +17,13 @@ _OPTIONS = {"deepspeed": {"stage": 2}}
 """What ``auto`` gives to those that need options. (What ZeRO's stage 3 saves, fsdp saves as well.)"""
 
 
-def choices(recipe: Recipe) -> tuple[Choice, ...]:
+def strategies(recipe: Recipe) -> tuple[Strategy, ...]:
     """Those of the plan, in the recipe's order."""
     gang, ranks = recipe.gang, recipe.node.ranks
     if recipe.parallelism == AUTO:
-        return (Choice(), *_all(gang, ranks))
+        return (Strategy(), *_all(gang, ranks))
     return tuple(
-        Choice(
+        Strategy(
             section.use,
             ranks_of(section, gang, ranks),
             nodes_of(section, gang, ranks),
@@ -41,12 +41,12 @@ def _options(section: ParallelismSection, root: Path) -> dict[str, Any]:
     return options
 
 
-def _all(gang: int, ranks: int) -> Iterator[Choice]:
+def _all(gang: int, ranks: int) -> Iterator[Strategy]:
     """Each parallelism that is installed on all ranks of one node, of two, ... of a gang."""
     for nodes in range(1, gang + 1):
         if nodes * ranks > 1:
             for name in _installed():
-                yield Choice(name, nodes * ranks, nodes, _OPTIONS.get(name, {}))
+                yield Strategy(name, nodes * ranks, nodes, _OPTIONS.get(name, {}))
 
 
 def _installed() -> list[str]:
@@ -69,7 +69,7 @@ def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan
         max_nodes=recipe.nodes.max,
         tries=recipe.limits.tries,
         seed=recipe.seed,
-        choices=choices(recipe),
+        strategies=strategies(recipe),
         start=start_of(recipe),
         replicas=recipe.replicas,
         on_demand=recipe.fetch == "on-demand",

@@ -20,12 +20,12 @@ from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeQuarantined,
     NodeReady,
     NodeRecovered,
-    NodeSetAside,
+    NodeReleased,
     NodeStalled,
     UnitCommitted,
     UnitFailed,
@@ -173,9 +173,9 @@ def _line(event: Event) -> str | None:
         case NodeDraining(node=name, grace=grace):
             given = "" if grace >= A_DAY else f": it has {grace:g} s for its unit"
             return f"{name} is leaving{given}"
-        case NodeSetAside(node=name, seconds=seconds, why=why):
+        case NodeQuarantined(node=name, seconds=seconds, why=why):
             return f"{name} gets no units for {seconds:g} s: {why}"
-        case NodeForgiven(node=name):
+        case NodeReleased(node=name):
             return f"{name} gets units again"
         case NodeStalled(node=name, why=why, since=since):
             return f"{name} is stalled since {time_text(since)}: {why}"

@@ -23,13 +23,13 @@ from cerebro_elastic.process import MARK, die_with_parent, end_marked
 def ask(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """What ``module``, run as a program, answers. Raises the error that it ended with; ``RunError`` if it
     died, of which ``what`` names its work."""
-    with Asked(module, what, request) as asked:
+    with SubprocessCall(module, what, request) as asked:
         answer = asked.answer()
         asked.wait()
         return answer
 
 
-class Asked:
+class SubprocessCall:
     """``module`` at work as a program, which may answer more than once; it ends with the context. When it has
     ``ended`` by itself there are no further answers."""
 

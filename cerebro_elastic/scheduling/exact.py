@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, ClassVar
 
-from cerebro_elastic.core.model.interfaces import Remainder
+from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.values import Progress
-from cerebro_elastic.openshop.dispatch import Rule, Shop, Visit
+from cerebro_elastic.openshop.dispatch import DispatchState, Rule, ScheduledUnit
 from cerebro_elastic.openshop.rules import Planned
 from cerebro_elastic.scheduling import orders
 from cerebro_elastic.scheduling.look_ahead import Auto, dry_run, mean_unit
@@ -29,7 +29,7 @@ class Exact(Auto):
     waits: ClassVar[bool] = True
     solver = "cerebro_elastic.openshop.cp_sat"
 
-    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+    def _rule(self, left: RemainingWork, seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         shop, usual = super()._rule(left, seed)
         order = _planned(left)
         if not order or left.progress is Progress.EVEN:
@@ -47,19 +47,19 @@ class Exact(Auto):
     due = staticmethod(orders.due)
     order = staticmethod(orders.order)
 
-    def question(self, left: Remainder, seed: int) -> Mapping[str, Any] | None:
+    def question(self, left: RemainingWork, seed: int) -> Mapping[str, Any] | None:
         """Where the run could end sooner than by the rule that is followed now."""
         if not orders.units(left) or len(left.configs) < 2:
             return None
         shop, rule = self._rule(left, (seed,))
         least = least_end(shop, [at for at, _, _ in shop.events])
-        known: list[Visit] = []
+        known: list[ScheduledUnit] = []
         if shop.run(rule, record=known.append) <= least * (1 + WORTH):
             return None
         return orders.question(left, known, seed)
 
 
-def _planned(left: Remainder) -> list[tuple[int, int, int]]:
+def _planned(left: RemainingWork) -> list[tuple[int, int, int]]:
     """What is left of the order, by numbers: epochs from the present one on."""
     nodes, configs = _numbers(left.nodes), _numbers(left.configs)
     planned = []
@@ -71,7 +71,7 @@ def _planned(left: Remainder) -> list[tuple[int, int, int]]:
     return planned
 
 
-def _owners(left: Remainder, shop: Shop) -> list[list[int]]:
+def _owners(left: RemainingWork, shop: DispatchState) -> list[list[int]]:
     """As the order has them, where its nodes may still do it."""
     owners = [row.copy() for row in shop.owner]
     nodes, configs = _numbers(left.nodes), _numbers(left.configs)

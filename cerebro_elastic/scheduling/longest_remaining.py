@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.values import Unit
 
 
@@ -22,7 +22,7 @@ class LongestRemaining:
     each epoch: SGD wants its partitions in random order (paper, section 3.1).
     """
 
-    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, no config twice."""
         chosen: list[tuple[str, Unit]] = []
         taken: set[str] = set()
@@ -36,7 +36,7 @@ class LongestRemaining:
         return chosen
 
 
-def _place(instance: Instance, unit: Unit) -> tuple[int, float, str]:
+def _place(instance: SchedulingContext, unit: Unit) -> tuple[int, float, str]:
     return unit.epoch if instance.even else 0, -instance.remaining[unit.config], unit.config
 
 

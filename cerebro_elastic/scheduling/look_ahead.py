@@ -7,7 +7,7 @@ found again as long as it is good. Dry runs go ``WINDOW`` units ahead, not to th
 time before which the run cannot end from there. How much is tried is counted in decisions, so that the
 answer depends on the moment alone.
 
-In moments without a ``Remainder``, and where there is more than ``LARGEST`` to look at, all of them are
+In moments without a ``RemainingWork``, and where there is more than ``LARGEST`` to look at, all of them are
 longest-remaining.
 """
 
@@ -21,9 +21,9 @@ from itertools import chain, count
 from math import inf
 from typing import ClassVar
 
-from cerebro_elastic.core.model.interfaces import Instance, Remainder
+from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.values import Progress, Unit
-from cerebro_elastic.openshop.dispatch import Rule, Shop, Visit
+from cerebro_elastic.openshop.dispatch import DispatchState, Rule, ScheduledUnit
 from cerebro_elastic.openshop.rearrangement import rearranged
 from cerebro_elastic.openshop.rollouts import SPREADS
 from cerebro_elastic.openshop.rules import Even, InOrder, Longest, Planned, Random
@@ -50,7 +50,7 @@ class Ahead:
     waits: ClassVar[bool] = False
     """Whether it may rather have a node wait than give it what there is."""
 
-    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, no config twice."""
         chosen, kept = self._foreseen(instance)
         nodes, configs = {node for node, _ in chosen}, {unit.config for _, unit in chosen}
@@ -61,7 +61,7 @@ class Ahead:
         }
         return [*chosen, *LongestRemaining().choose(replace(instance, eligible=others))]
 
-    def _foreseen(self, instance: Instance) -> tuple[list[tuple[str, Unit]], set[str]]:
+    def _foreseen(self, instance: SchedulingContext) -> tuple[list[tuple[str, Unit]], set[str]]:
         """What begins now, and which nodes wait."""
         configs = {unit.config for units in instance.eligible.values() for unit in units}
         worth = len(configs) > 1 or instance.elsewhere is not None or self.waits
@@ -76,7 +76,7 @@ class Ahead:
             return chosen, set()
         return chosen, {name for n, name in enumerate(left.nodes) if n in rule.waiting}
 
-    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+    def _rule(self, left: RemainingWork, seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         """How to go on, and from where."""
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ class Auto(Ahead):
     """An owner for every unit, and the best of some dry runs of longest-remaining with weights; before them,
     unless progress may be uneven, the rule that keeps it even."""
 
-    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+    def _rule(self, left: RemainingWork, seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         shop = present(problem_of(left), left)
         give_owners(shop, left)
         if left.progress is Progress.EVEN:
@@ -99,7 +99,7 @@ class Auto(Ahead):
 class Target(Ahead):
     """Owners, and the horizon up to which a node may take over another's unit; no dry runs."""
 
-    def _rule(self, left: Remainder, _seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+    def _rule(self, left: RemainingWork, _seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         shop = present(problem_of(left), left)
         give_owners(shop, left)
         shop.horizon = HORIZON * least_end(shop, ())
@@ -109,12 +109,12 @@ class Target(Ahead):
 class MonteCarlo(Ahead):
     """The best of dry runs of random and longest-remaining rules, without owners."""
 
-    def _rule(self, left: Remainder, seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+    def _rule(self, left: RemainingWork, seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         shop = present(problem_of(left), left)
         shop.share()
         return shop, _best(shop, self._rules(left, seed))
 
-    def _rules(self, left: Remainder, seed: tuple[int, ...]) -> Iterator[Rule]:
+    def _rules(self, left: RemainingWork, seed: tuple[int, ...]) -> Iterator[Rule]:
         weighted = (Longest(*weights) for weights in _weights(left, seed[0]))
         yield next(weighted)
         for number in range(RANDOM_RUNS):
@@ -125,14 +125,14 @@ class MonteCarlo(Ahead):
 class VectorRearrangement(Ahead):
     """All nodes go round one order of the configs, at a distance (paper, section 5.2)."""
 
-    def _rule(self, left: Remainder, _seed: tuple[int, ...]) -> tuple[Shop, Rule]:
+    def _rule(self, left: RemainingWork, _seed: tuple[int, ...]) -> tuple[DispatchState, Rule]:
         problem = problem_of(left)
         shop = present(problem, left)
         shop.share()
         return shop, InOrder(rearranged(problem))
 
 
-def _best(shop: Shop, rules: Iterator[Rule], worth: float = 0.0) -> Rule:
+def _best(shop: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Rule:
     """The rule by which the run can end first, as far as dry runs tell; of equals the first. Others than the
     first must be better than it by the share ``worth``."""
     least = least_end(shop, ())
@@ -149,12 +149,12 @@ def _best(shop: Shop, rules: Iterator[Rule], worth: float = 0.0) -> Rule:
     return best
 
 
-def dry_run(shop: Shop, rule: Rule, ahead: float, cutoff: float) -> tuple[float, int]:
+def dry_run(shop: DispatchState, rule: Rule, ahead: float, cutoff: float) -> tuple[float, int]:
     """When the run can end at best by what the rule does ``ahead`` seconds, and how many decisions that took:
     a dry run's own beginning counts as some."""
     twin = shop.fork()
     twin.horizon = shop.horizon
-    visits: list[Visit] = []
+    visits: list[ScheduledUnit] = []
     ended = twin.run(rule, until=twin.time + ahead, cutoff=cutoff, record=visits.append)
     spent = twin.taken + (len(shop.undone) + len(shop.held)) // 4 + 1
     if ended == inf or (ahead == inf and not twin.finished):
@@ -162,7 +162,7 @@ def dry_run(shop: Shop, rule: Rule, ahead: float, cutoff: float) -> tuple[float,
     return least_end(twin, [visit.end for visit in visits]), spent
 
 
-def mean_unit(shop: Shop) -> float:
+def mean_unit(shop: DispatchState) -> float:
     """Seconds of a unit, in the mean over what is left."""
     partitions = len(shop.tables.fetch)
     units = [u.bit_count() + partitions * e for u, e in zip(shop.undone, shop.later, strict=True)]
@@ -170,7 +170,7 @@ def mean_unit(shop: Shop) -> float:
     return seconds / max(sum(units), 1)
 
 
-def _weights(left: Remainder, seed: int) -> Iterator[tuple[list[float], list[float]]]:
+def _weights(left: RemainingWork, seed: int) -> Iterator[tuple[list[float], list[float]]]:
     """Weights of configs and nodes: even ones first, then random ones."""
     yield [1.0] * len(left.configs), [1.0] * len(left.nodes)
     for number in count():
@@ -185,7 +185,9 @@ def _weight(seed: int, number: int, name: str) -> float:
     return 1 + SPREADS[number % len(SPREADS)] * random.Random(f"{seed} {number} {name}").gauss(0, 1)
 
 
-def _as_units(visits: Sequence[Visit], instance: Instance, left: Remainder) -> Iterator[tuple[str, Unit]]:
+def _as_units(
+    visits: Sequence[ScheduledUnit], instance: SchedulingContext, left: RemainingWork
+) -> Iterator[tuple[str, Unit]]:
     """The visits as what may be chosen; those that may not are left out. Of a config's units that are as good
     the order is pseudorandom, as in longest-remaining; a partition is fetched only for want of them."""
     nodes, configs = list(left.nodes), list(left.configs)

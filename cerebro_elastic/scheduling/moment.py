@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerebro_elastic.core.model.interfaces import Remainder
-from cerebro_elastic.openshop.dispatch import Rule, Shop, Tables, Visit
+from cerebro_elastic.core.model.interfaces import RemainingWork
+from cerebro_elastic.openshop.dispatch import DispatchState, Rule, ScheduledUnit, Tables
 from cerebro_elastic.openshop.instances import Instance, instance
 from cerebro_elastic.openshop.owners import lightest, only_holders
 
 
-def problem_of(left: Remainder) -> Instance:
+def problem_of(left: RemainingWork) -> Instance:
     """What is left as an instance: configs and nodes are numbered in the order in which ``left`` has them,
     and their present epochs are taken to be whole."""
     return instance(
@@ -23,9 +23,9 @@ def problem_of(left: Remainder) -> Instance:
     )
 
 
-def present(problem: Instance, left: Remainder) -> Shop:
+def present(problem: Instance, left: RemainingWork) -> DispatchState:
     """The shop of ``problem`` in the state that ``left`` tells."""
-    shop = Shop(Tables(problem))
+    shop = DispatchState(Tables(problem))
     for i, config in enumerate(left.configs):
         least, undone = shop.tables.least[i], left.undone[config]
         shop.undone[i] = sum(1 << j for j in undone)
@@ -33,7 +33,7 @@ def present(problem: Instance, left: Remainder) -> Shop:
     return shop
 
 
-def give_owners(shop: Shop, left: Remainder) -> None:
+def give_owners(shop: DispatchState, left: RemainingWork) -> None:
     """A node for every unit, by the number of them alone: the linear program's answer would be better, and
     late. On what else they have in their caches nodes may take units over."""
     homes = only_holders(shop)
@@ -48,9 +48,9 @@ def give_owners(shop: Shop, left: Remainder) -> None:
             shop.tables.spare = True
 
 
-def first_visits(shop: Shop, rule: Rule) -> list[Visit]:
+def first_visits(shop: DispatchState, rule: Rule) -> list[ScheduledUnit]:
     """Who begins what now, by ``rule``: each node and each config once. The shop is of no further use."""
-    visits: list[Visit] = []
+    visits: list[ScheduledUnit] = []
     shop.run(rule, until=shop.time, record=visits.append)
     nodes: set[int] = set()
     configs: set[int] = set()
@@ -64,7 +64,7 @@ def first_visits(shop: Shop, rule: Rule) -> list[Visit]:
     return first
 
 
-def least_end(shop: Shop, ends: Sequence[float]) -> float:
+def least_end(shop: DispatchState, ends: Sequence[float]) -> float:
     """The time before which the run cannot end, if nobody waits any more; ``ends`` are those of the visits so
     far."""
     nodes, configs = [shop.time] * len(shop.load), [shop.time] * len(shop.rest)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from cerebro_elastic.core.model.interfaces import Remainder
+from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.values import Order
-from cerebro_elastic.openshop.dispatch import Visit
+from cerebro_elastic.openshop.dispatch import ScheduledUnit
 from cerebro_elastic.openshop.exact import TICKS, by_start
 
 UNITS = 1000
@@ -27,7 +27,7 @@ DRIFT = 0.1
 little changes with each of them."""
 
 
-def question(left: Remainder, known: list[Visit], seed: int) -> Mapping[str, Any] | None:
+def question(left: RemainingWork, known: list[ScheduledUnit], seed: int) -> Mapping[str, Any] | None:
     """What to ask at the moment ``left`` if the run goes on as ``known`` (visits up to its end), from which
     each unit has its node. ``None`` if even the present epochs are too much."""
     upto = _epochs(left)
@@ -54,7 +54,7 @@ def question(left: Remainder, known: list[Visit], seed: int) -> Mapping[str, Any
     }
 
 
-def order(left: Remainder, asked: Mapping[str, Any], answer: list[tuple[int, int]] | None) -> Order:
+def order(left: RemainingWork, asked: Mapping[str, Any], answer: list[tuple[int, int]] | None) -> Order:
     """What the answer to what was ``asked`` at the moment ``left`` says."""
     nodes, configs = list(left.nodes), list(left.configs)
     found = []
@@ -65,7 +65,7 @@ def order(left: Remainder, asked: Mapping[str, Any], answer: list[tuple[int, int
     return tuple(found)
 
 
-def due(before: Remainder | None, now: Remainder) -> bool:
+def due(before: RemainingWork | None, now: RemainingWork) -> bool:
     """Whether to ask anew, having asked last at the moment ``before``: nodes have come or gone, or configs
     other than at their end; what a unit takes has drifted; or half of what was asked about is done. Not as
     long as some configs' seconds are guessed: what is planned on that is followed to its loss."""
@@ -88,7 +88,7 @@ def due(before: Remainder | None, now: Remainder) -> bool:
     )
 
 
-def _epochs(left: Remainder) -> int:
+def _epochs(left: RemainingWork) -> int:
     """How many epochs of each config, the present one first, are not too many units."""
     so_many = sum(map(len, left.undone.values()))
     upto = 0
@@ -98,14 +98,14 @@ def _epochs(left: Remainder) -> int:
     return upto
 
 
-def units(left: Remainder) -> int:
+def units(left: RemainingWork) -> int:
     """How many are left."""
     return sum(_units(left, config) for config in left.configs)
 
 
-def _units(left: Remainder, config: str) -> int:
+def _units(left: RemainingWork, config: str) -> int:
     return len(left.undone[config]) + left.later[config] * len(left.holders)
 
 
-def _seconds(left: Remainder, config: str) -> float:
+def _seconds(left: RemainingWork, config: str) -> float:
     return _units(left, config) * min(left.seconds[config])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.values import Unit
 
 
@@ -15,7 +15,7 @@ class Randomized:
     The instance's seed alone feeds the generator, so whoever decides at one moment decides alike.
     """
 
-    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, no config twice."""
         rng = random.Random(repr(instance.seed))
         chosen: list[tuple[str, Unit]] = []

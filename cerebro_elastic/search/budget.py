@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 
-from cerebro_elastic.core.model.interfaces import Outlook
+from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.recipes.search import Budget
 from cerebro_elastic.search.objective import Objective
 
 
-def exhausted(budget: Budget, outlook: Outlook, objective: Objective) -> str | None:
+def exhausted(budget: Budget, context: SearchContext, objective: Objective) -> str | None:
     """Why the search ends here, if it does. Time is that of the visits, so that whoever asks gets the same
     answer; units that have begun end first."""
-    spent = outlook.spent
+    usage = context.usage
     limits = {
-        "epochs": (spent.units / outlook.partitions, budget.epochs),
-        "units": (spent.units, budget.units),
-        "timeout": (spent.elapsed, budget.timeout),
-        "node_seconds": (spent.seconds, budget.node_seconds),
+        "epochs": (usage.units / context.partitions, budget.epochs),
+        "units": (usage.units, budget.units),
+        "timeout": (usage.elapsed, budget.timeout),
+        "node_seconds": (usage.seconds, budget.node_seconds),
     }
     for name, (used, limit) in limits.items():
         if limit is not None and used >= limit:
             return f"the search's budget is used up: {name} {limit:g}"
     if budget.target is not None:
         goal = objective.sign * budget.target
-        for standing in outlook.standings:
-            best = objective.best(standing)
+        for view in context.configs:
+            best = objective.best(view)
             if math.isfinite(best) and best <= goal:
-                return f"{standing.config} has reached the target: {objective.told(best)}"
+                return f"{view.config} has reached the target: {objective.told(best)}"
     return None

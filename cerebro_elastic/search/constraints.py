@@ -74,12 +74,12 @@ def _checked(recipe: Recipe, index: int, text: str) -> Constraint:
 
     def check(hparams: HParams) -> bool:
         try:
-            verdict = holds(hparams)
+            decision = holds(hparams)
         except Exception as exc:
             raise RecipeError(f"{place} fails for {dict(hparams)}: {type(exc).__name__}: {exc}") from exc
-        if not isinstance(verdict, bool):
-            raise RecipeError(f"{place} gives {verdict!r} for {dict(hparams)}: it must be true or false")
-        return verdict
+        if not isinstance(decision, bool):
+            raise RecipeError(f"{place} gives {decision!r} for {dict(hparams)}: it must be true or false")
+        return decision
 
     return check
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.model.interfaces import Outlook, Resume, Standing, Stop, Verdict
+from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Resume, SearchContext, Stop
 from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
@@ -49,77 +49,79 @@ class Halving(Procedure):
         self._plan = plan
         self._synchronous = synchronous
         if recipe.data.source is not None:
-            self.brackets(Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs))
+            self.brackets(SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
-    def brackets(self, outlook: Outlook) -> Sequence[Bracket]:
+    def brackets(self, context: SearchContext) -> Sequence[Bracket]:
         """The brackets of one round; rungs count from where configs begin."""
-        epoch = outlook.partitions if self._resource.unit == "units" else 1
+        epoch = context.partitions if self._resource.unit == "units" else 1
         behind = self.recipe.search.behind * epoch
-        brackets = self._plan(outlook.epochs * epoch - behind)
+        brackets = self._plan(context.epochs * epoch - behind)
         return [replace(b, rungs=[behind + rung for rung in b.rungs]) for b in brackets]
 
-    def limit(self, outlook: Outlook) -> int:
+    def limit(self, context: SearchContext) -> int:
         """Each bracket once, if they have a size and nothing else ends the search."""
-        sizes = [bracket.size for bracket in self.brackets(outlook)]
+        sizes = [bracket.size for bracket in self.brackets(context)]
         if None in sizes or self.recipe.search.budget.ends:
-            return super().limit(outlook)
+            return super().limit(context)
         return sum(size for size in sizes if size)
 
-    def origin(self, known: Sequence[Standing], outlook: Outlook) -> dict[str, object]:
+    def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
         """The bracket's number, counted on when they begin again."""
-        brackets = self.brackets(outlook)
+        brackets = self.brackets(context)
         return {} if len(brackets) == 1 else {"bracket": _number(brackets, len(known))}
 
-    def judge(self, outlook: Outlook) -> Sequence[Verdict]:
-        brackets: dict[int, list[Standing]] = {}
-        for standing in outlook.proposed:
-            brackets.setdefault(int(standing.origin.get("bracket", 0)), []).append(standing)
-        plan = self.brackets(outlook)
+    def judge(self, context: SearchContext) -> Sequence[Decision]:
+        brackets: dict[int, list[ConfigView]] = {}
+        for view in context.proposed:
+            brackets.setdefault(int(view.origin.get("bracket", 0)), []).append(view)
+        plan = self.brackets(context)
         judged = [
-            verdict
+            decision
             for number, members in brackets.items()
-            for verdict in self._judged(plan[number % len(plan)], members, outlook)
+            for decision in self._judged(plan[number % len(plan)], members, context)
         ]
         # What rests makes room for who goes on.
-        stops = [verdict for verdict in judged if isinstance(verdict, Stop)]
-        return stops or judged[: max(0, self.slots(outlook))]
+        stops = [decision for decision in judged if isinstance(decision, Stop)]
+        return stops or judged[: max(0, self.slots(context))]
 
-    def _judged(self, bracket: Bracket, members: Sequence[Standing], outlook: Outlook) -> Iterator[Verdict]:
+    def _judged(
+        self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
+    ) -> Iterator[Decision]:
         """From the highest rung down, so that who has come far is resumed first."""
-        for rung, admitted in reversed(list(self._rungs(bracket, members, outlook))):
+        for rung, admitted in reversed(list(self._rungs(bracket, members, context))):
             self.objective.check_logged_at([p for s in members if (p := self._resource.at(s, rung))])
             best = {s.config for s in self._promoted(members, rung, admitted)}
-            for standing in members:
-                if self._resource.of(standing) == rung and at_rest(standing):
-                    if standing.config in best and standing.status is Status.STOPPED:
-                        yield Resume(standing.config, f"among the best at {self._where(rung, outlook)}")
-                    elif standing.config not in best and standing.status is Status.LIVE:
-                        yield Stop(standing.config, self._told(standing, rung, outlook))
+            for view in members:
+                if self._resource.of(view) == rung and at_rest(view):
+                    if view.config in best and view.status is Status.STOPPED:
+                        yield Resume(view.config, f"among the best at {self._where(rung, context)}")
+                    elif view.config not in best and view.status is Status.LIVE:
+                        yield Stop(view.config, self._told(view, rung, context))
 
     def _rungs(
-        self, bracket: Bracket, members: Sequence[Standing], outlook: Outlook
-    ) -> Iterator[tuple[int, Sequence[Standing] | None]]:
+        self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
+    ) -> Iterator[tuple[int, Sequence[ConfigView] | None]]:
         """The rungs, each with the configs for which it waits, if it does."""
-        awaited: Sequence[Standing] | None = None
+        awaited: Sequence[ConfigView] | None = None
         if self._synchronous:
             awaited = (
-                [*members, Standing("to come", {})] if self._grows(bracket, members, outlook) else members
+                [*members, ConfigView("to come", {})] if self._grows(bracket, members, context) else members
             )
         for rung in bracket.rungs:
             yield rung, awaited
             if awaited is not None:
                 awaited = self._promoted(members, rung, awaited)
 
-    def _grows(self, bracket: Bracket, members: Sequence[Standing], outlook: Outlook) -> bool:
+    def _grows(self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext) -> bool:
         """Whether the bracket gets further configs: it does not if there are no more."""
-        if len(members) >= (bracket.size or 0) or self.left(outlook) <= 0:
+        if len(members) >= (bracket.size or 0) or self.left(context) <= 0:
             return False
-        anybody = any(s.status is Status.LIVE for s in outlook.standings)
-        return anybody or self.sample(outlook.proposed) is not None
+        anybody = any(s.status is Status.LIVE for s in context.configs)
+        return anybody or self.sample(context.proposed) is not None
 
     def _promoted(
-        self, members: Sequence[Standing], rung: int, awaited: Sequence[Standing] | None
-    ) -> list[Standing]:
+        self, members: Sequence[ConfigView], rung: int, awaited: Sequence[ConfigView] | None
+    ) -> list[ConfigView]:
         """Who goes on from the rung; nobody, while one is awaited who can still come."""
         if awaited is None:
             arrived = [s for s in members if not _gone(s) and self._resource.of(s) >= rung]
@@ -128,25 +130,23 @@ class Halving(Procedure):
             return []
         return self._best([s for s in awaited if not _gone(s)], rung, len(awaited))
 
-    def _best(self, arrived: Sequence[Standing], rung: int, count: int) -> list[Standing]:
+    def _best(self, arrived: Sequence[ConfigView], rung: int, count: int) -> list[ConfigView]:
         return ranked((self._at(s, rung), s) for s in arrived)[: count // self._factor]
 
-    def _at(self, standing: Standing, rung: int) -> float:
-        point = self._resource.at(standing, rung)
+    def _at(self, view: ConfigView, rung: int) -> float:
+        point = self._resource.at(view, rung)
         return math.inf if point is None else self.objective.loss(point)
 
-    def _where(self, rung: int, outlook: Outlook) -> str:
-        return self._resource.told(rung, outlook.partitions)
+    def _where(self, rung: int, context: SearchContext) -> str:
+        return self._resource.told(rung, context.partitions)
 
-    def _told(self, standing: Standing, rung: int, outlook: Outlook) -> str:
-        return (
-            f"rests with {self.objective.told(self._at(standing, rung))} after {self._where(rung, outlook)}"
-        )
+    def _told(self, view: ConfigView, rung: int, context: SearchContext) -> str:
+        return f"rests with {self.objective.told(self._at(view, rung))} after {self._where(rung, context)}"
 
 
-def _gone(standing: Standing) -> bool:
+def _gone(view: ConfigView) -> bool:
     """Failed, which says nothing of a point, or stopped by a person."""
-    return standing.status is Status.FAILED or (standing.by_hand and standing.status is Status.STOPPED)
+    return view.status is Status.FAILED or (view.by_hand and view.status is Status.STOPPED)
 
 
 def _number(brackets: Sequence[Bracket], place: int) -> int:

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from cerebro_elastic.core.model.interfaces import Outlook, Standing, Stop, Verdict
+from cerebro_elastic.core.model.interfaces import ConfigView, Decision, SearchContext, Stop
 from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import MedianSearch
@@ -28,28 +28,28 @@ class MedianStopping(Procedure):
         self._section = section
         self._resource = Resource("epochs")
 
-    def judge(self, outlook: Outlook) -> Sequence[Verdict]:
-        live = [s for s in outlook.proposed if s.status is Status.LIVE and at_rest(s)]
+    def judge(self, context: SearchContext) -> Sequence[Decision]:
+        live = [s for s in context.proposed if s.status is Status.LIVE and at_rest(s)]
         due = [s for s in live if self._is_due(s)]
-        return [Stop(s.config, told) for s in due if (told := self._verdict(s, outlook)) is not None]
+        return [Stop(s.config, told) for s in due if (told := self._verdict(s, context)) is not None]
 
-    def _is_due(self, standing: Standing) -> bool:
+    def _is_due(self, view: ConfigView) -> bool:
         """Whether it is at the end of an epoch at which configs are judged."""
-        last = standing.curve[-1] if standing.curve else None
-        behind = standing.epochs - self._section.behind - self._section.n_warmup_steps
-        at_end = last is not None and last.ends and standing.units == last.units
+        last = view.curve[-1] if view.curve else None
+        behind = view.epochs - self._section.behind - self._section.n_warmup_steps
+        at_end = last is not None and last.ends and view.units == last.units
         return at_end and behind > 0 and behind % self._section.interval_steps == 0
 
-    def _verdict(self, standing: Standing, outlook: Outlook) -> str | None:
+    def _verdict(self, view: ConfigView, context: SearchContext) -> str | None:
         """Why the config stops, if it does."""
-        self.objective.check_logged_at(epoch_ends(standing))
-        others = [s for s in outlook.proposed if s is not standing and s.status is not Status.FAILED]
-        points = [p for s in others if (p := self._resource.at(s, standing.epochs)) is not None]
+        self.objective.check_logged_at(epoch_ends(view))
+        others = [s for s in context.proposed if s is not view and s.status is not Status.FAILED]
+        points = [p for s in others if (p := self._resource.at(s, view.epochs)) is not None]
         losses = [loss for p in points if (loss := self.objective.loss(p)) < math.inf]
         if len(losses) < self._section.n_startup_trials:
             return None
-        own, median = self.objective.best(standing), statistics.median(losses)
+        own, median = self.objective.best(view), statistics.median(losses)
         if own <= median:
             return None
-        told = (self.objective.told(own), self.objective.told(median), counted(standing.epochs, "epoch"))
+        told = (self.objective.told(own), self.objective.told(median), counted(view.epochs, "epoch"))
         return "{} is worse than the others' median, {}, after {}".format(*told)

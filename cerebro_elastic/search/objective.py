@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
 from cerebro_elastic.recipes import Objective as Section
@@ -39,9 +39,9 @@ class Objective:
     def loss(self, point: Point) -> float:
         return self.sign * self.value(point) if self.finite(point) else math.inf
 
-    def best(self, standing: Standing) -> float:
+    def best(self, view: ConfigView) -> float:
         """The least loss at the end of an epoch."""
-        return min((self.loss(point) for point in epoch_ends(standing)), default=math.inf)
+        return min((self.loss(point) for point in epoch_ends(view)), default=math.inf)
 
     def told(self, loss: float) -> str:
         """A loss as the metric's value."""
@@ -64,13 +64,13 @@ class Resource:
 
     unit: str
 
-    def of(self, standing: Standing) -> int:
+    def of(self, view: ConfigView) -> int:
         """How far a config has come, its parent's way included."""
-        return standing.epochs if self.unit == "epochs" else standing.units
+        return view.epochs if self.unit == "epochs" else view.units
 
-    def at(self, standing: Standing, amount: int) -> Point | None:
+    def at(self, view: ConfigView, amount: int) -> Point | None:
         """What the config had logged when it had come so far; ``None`` if it has not, or not by itself."""
-        curve = standing.curve
+        curve = view.curve
         if self.unit == "epochs":  # an epoch's end is the first point that counts it
             place = bisect_left(curve, amount, key=lambda point: point.epochs)
             there = place < len(curve) and curve[place].epochs == amount and curve[place].ends
@@ -86,15 +86,15 @@ class Resource:
         return f"{done} of {partitions} partitions of epoch {epoch + 1}" if done else counted(epoch, "epoch")
 
 
-def epoch_ends(standing: Standing) -> Sequence[Point]:
+def epoch_ends(view: ConfigView) -> Sequence[Point]:
     """The points at which an epoch was complete, validation included."""
-    return [point for point in standing.curve if point.ends]
+    return [point for point in view.curve if point.ends]
 
 
-def ranked(losses: Iterable[tuple[float, Standing]]) -> list[Standing]:
+def ranked(losses: Iterable[tuple[float, ConfigView]]) -> list[ConfigView]:
     """Those with a finite loss, the best first."""
     known = [(loss, place, s) for place, (loss, s) in enumerate(losses) if math.isfinite(loss)]
-    return [standing for _, _, standing in sorted(known, key=lambda item: item[:2])]
+    return [view for _, _, view in sorted(known, key=lambda item: item[:2])]
 
 
 def objectives_of(recipe: Recipe) -> list[Objective]:

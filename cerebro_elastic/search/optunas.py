@@ -25,7 +25,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from cerebro_elastic import arguments
-from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.values import HParams, Status
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
@@ -67,8 +67,8 @@ class OptunaSampler:
         self._check_options()
         self._made(0)
 
-    def sample(self, known: Sequence[Standing]) -> Sample | None:
-        taken = {key(standing.hparams) for standing in known}
+    def sample(self, known: Sequence[ConfigView]) -> Sample | None:
+        taken = {key(view.hparams) for view in known}
         if len(taken) >= self._space.size:
             return None
         for attempt in range(_TRIES):
@@ -117,12 +117,12 @@ class OptunaSampler:
                 f"{self.sampler.__name__} has no option {unknown[0]!r}; {did_you_mean(unknown[0], known)}"
             )
 
-    def _study(self, known: Sequence[Standing], seed: int) -> optuna.Study:
+    def _study(self, known: Sequence[ConfigView], seed: int) -> optuna.Study:
         directions = [
             StudyDirection.MINIMIZE if o.sign > 0 else StudyDirection.MAXIMIZE for o in self._objectives
         ]
         study = optuna.create_study(sampler=self._made(seed), directions=directions)
-        study.add_trials([trial_of(standing, self._space, self._objectives) for standing in known])
+        study.add_trials([trial_of(view, self._space, self._objectives) for view in known])
         return study
 
 
@@ -199,14 +199,14 @@ class Space:
             return trial.params
         return self.decoded(trial.params)
 
-    def params(self, standing: Standing) -> Mapping[str, tuple[Any, BaseDistribution]]:
+    def params(self, view: ConfigView) -> Mapping[str, tuple[Any, BaseDistribution]]:
         """The config's point as optuna has it; without what does not lie in the space."""
-        notes = standing.origin.get("space", {})
+        notes = view.origin.get("space", {})
         if self._function is not None:
             found = {n: json_to_distribution(text) for n, text in notes.items()}
         else:
             found = self.distributions
-        encoded = {n: (_encoded(v), found[n]) for n, v in standing.hparams.items() if n in found}
+        encoded = {n: (_encoded(v), found[n]) for n, v in view.hparams.items() if n in found}
         return {n: (v, d) for n, (v, d) in encoded.items() if d._contains(d.to_internal_repr(v))}
 
     def decoded(self, params: Mapping[str, Any]) -> HParams:
@@ -243,21 +243,21 @@ def _distribution(domain: Domain) -> BaseDistribution:
     return FloatDistribution(*domain.uniform)
 
 
-def trial_of(standing: Standing, space: Space, objectives: Sequence[Objective]) -> FrozenTrial:
+def trial_of(view: ConfigView, space: Space, objectives: Sequence[Objective]) -> FrozenTrial:
     """A config as optuna has it: complete with its best epoch's value, or pruned with all its values; one
     that went wrong, or has logged nothing finite, has failed."""
-    ends = [point for point in epoch_ends(standing) if all(o.finite(point) for o in objectives)]
-    state = _STATES[standing.status]
+    ends = [point for point in epoch_ends(view) if all(o.finite(point) for o in objectives)]
+    state = _STATES[view.status]
     if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
         state = TrialState.FAIL
     complete = state is TrialState.COMPLETE
     best = min(ends, key=objectives[0].loss, default=None)
-    params = space.params(standing)
+    params = space.params(view)
     return create_trial(
         state=state,
         values=[o.value(best) for o in objectives] if best and complete else None,
         params={name: value for name, (value, _) in params.items()},
         distributions={name: distribution for name, (_, distribution) in params.items()},
-        system_attrs=dict(standing.origin.get("optuna", {})),
+        system_attrs=dict(view.origin.get("optuna", {})),
         intermediate_values={p.epochs: objectives[0].value(p) for p in ends} if len(objectives) == 1 else {},
     )

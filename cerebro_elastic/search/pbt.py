@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Standing, Stop, Verdict
+from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, SearchContext, Stop
 from cerebro_elastic.core.model.values import HParams, Status
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
@@ -52,73 +52,73 @@ class PopulationBasedTraining(Procedure):
                 f"{section.quantile_fraction:g} (quantile_fraction): it takes at least {least}"
             )
 
-    def judge(self, outlook: Outlook) -> Sequence[Verdict]:
-        live = [s for s in outlook.proposed if s.status is Status.LIVE and at_rest(s)]
-        return [Stop(s.config, told) for s in live if (told := self._verdict(s, outlook)) is not None]
+    def judge(self, context: SearchContext) -> Sequence[Decision]:
+        live = [s for s in context.proposed if s.status is Status.LIVE and at_rest(s)]
+        return [Stop(s.config, told) for s in live if (told := self._verdict(s, context)) is not None]
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+    def propose(self, context: SearchContext) -> Sequence[Proposal]:
         """The population, then a child in the place of each that was stopped."""
         assert self._section.num is not None
-        if len(outlook.proposed) < self._section.num:
-            return super().propose(outlook)
-        if exhausted(self.recipe.search.budget, outlook, self._overall) is not None:
+        if len(context.proposed) < self._section.num:
+            return super().propose(context)
+        if exhausted(self.recipe.search.budget, context, self._overall) is not None:
             return ()
-        places = [s for s in _present(outlook) if s.status is Status.STOPPED and not s.by_hand]
-        room = min(self.slots(outlook), self.recipe.limits.configs - len(outlook.proposed))
-        children = (self._child(standing, outlook) for standing in places)
+        places = [s for s in _present(context) if s.status is Status.STOPPED and not s.by_hand]
+        room = min(self.slots(context), self.recipe.limits.configs - len(context.proposed))
+        children = (self._child(view, context) for view in places)
         return [child for child in children if child is not None][: max(0, room)]
 
-    def origin(self, known: Sequence[Standing], outlook: Outlook) -> dict[str, object]:
-        del outlook
+    def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
+        del context
         return {"member": len(known)}
 
-    def _verdict(self, standing: Standing, outlook: Outlook) -> str | None:
+    def _verdict(self, view: ConfigView, context: SearchContext) -> str | None:
         """Why the config makes way for another's child, if it does."""
-        reached = self._resource.of(standing)
-        own = self._resource.at(standing, reached)
-        if own is None or reached % self._section.perturbation_interval or reached >= self._end(outlook):
+        reached = self._resource.of(view)
+        own = self._resource.at(view, reached)
+        if own is None or reached % self._section.perturbation_interval or reached >= self._end(context):
             return None
         self.objective.check_logged_at([own])
-        rivals = self._rivals(reached, outlook)
+        rivals = self._rivals(reached, context)
         worst = int(len(rivals) * self._section.quantile_fraction)
         order = ranked((self._loss(s, reached), s) for s in rivals)
-        if worst == 0 or standing in order[: len(rivals) - worst] or not self._parents(standing, outlook):
+        if worst == 0 or view in order[: len(rivals) - worst] or not self._parents(view, context):
             return None
         told = self.objective.told(self.objective.loss(own))
-        where = self._resource.told(reached, outlook.partitions)
+        where = self._resource.told(reached, context.partitions)
         return f"among the worst with {told} after {where}: a child of one of the best takes its place"
 
-    def _child(self, standing: Standing, outlook: Outlook) -> Proposal | None:
+    def _child(self, view: ConfigView, context: SearchContext) -> Proposal | None:
         """Exploit and explore: a copy of one of the best that can still go on, perturbed."""
-        parents = self._parents(standing, outlook)
+        parents = self._parents(view, context)
         if not parents:
             return None
-        rng = random.Random(f"{self.recipe.seed}/{standing.config}/{self._resource.of(standing)}")
+        rng = random.Random(f"{self.recipe.seed}/{view.config}/{self._resource.of(view)}")
         parent = rng.choice(parents)
-        origin = {"member": standing.origin["member"], "replaces": standing.config}
+        origin = {"member": view.origin["member"], "replaces": view.config}
         return Proposal(self._explored(parent.hparams, rng), parent.config, origin)
 
-    def _parents(self, standing: Standing, outlook: Outlook) -> list[Standing]:
+    def _parents(self, view: ConfigView, context: SearchContext) -> list[ConfigView]:
         """The best of those that have come as far, if they still go on."""
-        reached = self._resource.of(standing)
-        rivals = self._rivals(reached, outlook)
+        reached = self._resource.of(view)
+        rivals = self._rivals(reached, context)
         most = math.ceil(len(rivals) * self._section.quantile_fraction)
         best = ranked((self._loss(s, reached), s) for s in rivals)[:most]
-        return [s for s in best if s.status is Status.LIVE and s is not standing]
+        return [s for s in best if s.status is Status.LIVE and s is not view]
 
-    def _rivals(self, reached: int, outlook: Outlook) -> list[Standing]:
+    def _rivals(self, reached: int, context: SearchContext) -> list[ConfigView]:
         return [
             s
-            for s in outlook.proposed
+            for s in context.proposed
             if s.status is not Status.FAILED and self._resource.at(s, reached) is not None
         ]
 
-    def _loss(self, standing: Standing, reached: int) -> float:
-        point = self._resource.at(standing, reached)
+    def _loss(self, view: ConfigView, reached: int) -> float:
+        point = self._resource.at(view, reached)
         return math.inf if point is None else self.objective.loss(point)
 
-    def _end(self, outlook: Outlook) -> int:
-        return outlook.epochs * (outlook.partitions if self._resource.unit == "units" else 1)
+    def _end(self, context: SearchContext) -> int:
+        return context.epochs * (context.partitions if self._resource.unit == "units" else 1)
 
     def _explored(self, hparams: HParams, rng: random.Random) -> HParams:
         """Other hyper-parameters in the space; the same, if the constraints leave no others."""
@@ -135,6 +135,6 @@ class PopulationBasedTraining(Procedure):
         return perturbed(domain, value, rng.choice(self._section.perturbation_factors))
 
 
-def _present(outlook: Outlook) -> list[Standing]:
+def _present(context: SearchContext) -> list[ConfigView]:
     """Who holds each place in the population now: the last config that was proposed for it."""
-    return list({standing.origin["member"]: standing for standing in outlook.proposed}.values())
+    return list({view.origin["member"]: view for view in context.proposed}.values())

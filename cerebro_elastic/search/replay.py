@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import units_done
-from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Search, Stop, Verdict
+from cerebro_elastic.core.model.interfaces import Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.core.model.values import Config, Plan, Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import ReplaySearch
@@ -25,17 +25,17 @@ class PbtReplay(Search):
         self._stages = section.schedule
         self._behind = section.behind
 
-    def decide(self, outlook: Outlook) -> Sequence[Verdict]:
-        made = outlook.proposed
+    def decide(self, context: SearchContext) -> Sequence[Decision]:
+        made = context.proposed
         if not made or len(made) >= len(self._stages):
             return ()
         present, end = made[-1], self._stages[len(made)].units
-        done = present.units - self._behind * outlook.partitions
+        done = present.units - self._behind * context.partitions
         due = present.status is Status.LIVE and at_rest(present) and done >= end
         return [Stop(present.config, f"the schedule goes on after {counted(end, 'unit')}")] if due else ()
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
-        made = outlook.proposed
+    def propose(self, context: SearchContext) -> Sequence[Proposal]:
+        made = context.proposed
         if not made:
             return [Proposal(self._stages[0].hparams)]
         present = made[-1]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
@@ -28,7 +28,7 @@ class Sample:
 class Sampler(Protocol):
     """Names the points of a space, one at a time. Pure: what comes next depends on what it is shown alone."""
 
-    def sample(self, known: Sequence[Standing]) -> Sample | None:
+    def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         """The point after ``known``, the search's configs in the order in which they were proposed: none of
         theirs. ``None`` if there is no further one."""
 
@@ -57,9 +57,9 @@ class RandomSampler:
         self._drawn: dict[str, HParams] = {}
         self._all = False
 
-    def sample(self, known: Sequence[Standing]) -> Sample | None:
+    def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         self._draw(len(known) + 1)
-        taken = {key(standing.hparams) for standing in known}
+        taken = {key(view.hparams) for view in known}
         return next((Sample(point) for text, point in self._drawn.items() if text not in taken), None)
 
     def count(self, most: int) -> int:
@@ -114,7 +114,7 @@ class GridSampler:
                 "extend the space, or remove `known`"
             )
 
-    def sample(self, known: Sequence[Standing]) -> Sample | None:
+    def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         left = self._left[len(known) - self._given :]
         return Sample(left[0]) if left else None
 

@@ -18,7 +18,7 @@ from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import SearchError
@@ -75,16 +75,16 @@ class _Operations:
         if not opened:
             directions = [_direction(objective) for objective in self._objectives]
             yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
-        standings = {standing.config: standing for standing in observe(self._state, plan).standings}
+        configs = {view.config: view for view in observe(self._state, plan).configs}
         for config in in_order(self._state.configs.values()):
-            yield from self._changes(standings[config.id])
+            yield from self._changes(configs[config.id])
 
-    def _changes(self, standing: Standing) -> Iterator[dict[str, Any]]:
-        name = standing.config
+    def _changes(self, view: ConfigView) -> Iterator[dict[str, Any]]:
+        name = view.config
         if name not in self._numbers:
             self._numbers[name] = len(self._numbers)
-            yield self._created(standing)
-        ends = epoch_ends(standing)
+            yield self._created(view)
+        ends = epoch_ends(view)
         if len(self._objectives) == 1:
             for point in ends[self._points.get(name, 0) :]:
                 yield _op(
@@ -94,13 +94,13 @@ class _Operations:
                     intermediate_value=self._objectives[0].value(point),
                 )
         self._points[name] = len(ends)
-        over = standing.status in (Status.FINISHED, Status.FAILED) or self._state.outcome is not None
+        over = view.status in (Status.FINISHED, Status.FAILED) or self._state.outcome is not None
         if over and name not in self._closed:
             self._closed.add(name)
-            yield self._over(standing)
+            yield self._over(view)
 
-    def _created(self, standing: Standing) -> dict[str, Any]:
-        params = self._space.params(standing)
+    def _created(self, view: ConfigView) -> dict[str, Any]:
+        params = self._space.params(view)
         return _op(
             JournalOperation.CREATE_TRIAL,
             study_id=0,
@@ -108,17 +108,17 @@ class _Operations:
             params={name: d.to_internal_repr(value) for name, (value, d) in params.items()},
             distributions={name: distribution_to_json(d) for name, (_, d) in params.items()},
             user_attrs={
-                "config": standing.config,
-                "hparams": dict(standing.hparams),
-                "parent": standing.parent,
+                "config": view.config,
+                "hparams": dict(view.hparams),
+                "parent": view.parent,
             },
         )
 
-    def _over(self, standing: Standing) -> dict[str, Any]:
-        trial = trial_of(standing, self._space, self._objectives)
+    def _over(self, view: ConfigView) -> dict[str, Any]:
+        trial = trial_of(view, self._space, self._objectives)
         return _op(
             JournalOperation.SET_TRIAL_STATE_VALUES,
-            trial_id=self._numbers[standing.config],
+            trial_id=self._numbers[view.config],
             state=int(TrialState.FAIL if trial.state is TrialState.RUNNING else trial.state),
             values=trial.values,
             datetime_complete=self._now,
@@ -127,7 +127,7 @@ class _Operations:
     @property
     def _now(self) -> str:
         """By the nodes' clocks, at the end of the last visit."""
-        return datetime.fromtimestamp(self._state.spent.until, UTC).isoformat()
+        return datetime.fromtimestamp(self._state.usage.until, UTC).isoformat()
 
 
 def _op(code: JournalOperation, **fields: Any) -> dict[str, Any]:

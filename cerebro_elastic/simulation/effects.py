@@ -5,12 +5,12 @@ from __future__ import annotations
 from cerebro_elastic.core.model.actions import (
     Action,
     Assign,
+    AssignHomes,
     CreateConfig,
     EndConfig,
     EndRun,
-    Place,
+    Quarantine,
     ResumeConfig,
-    SetAside,
     Withdraw,
 )
 from cerebro_elastic.core.model.events import (
@@ -18,8 +18,8 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
-    NodeSetAside,
-    Placed,
+    HomesAssigned,
+    NodeQuarantined,
     RunEnded,
     UnitAssigned,
     UnitWithdrawn,
@@ -35,13 +35,13 @@ def effect(action: Action, revision: int) -> Event:
             return ConfigEnded(revision, config.id, status, reason)
         case ResumeConfig(config, reason):
             return ConfigResumed(revision, config.id, reason)
-        case Place(homes):
-            return Placed(revision, homes)
+        case AssignHomes(homes):
+            return HomesAssigned(revision, homes)
         case Assign(attempt):
             return UnitAssigned(revision, attempt)
         case Withdraw(attempt):
             return UnitWithdrawn(revision, attempt.node, attempt.token)
-        case SetAside(node, why, failure, seconds):
-            return NodeSetAside(revision, node, why, failure, seconds)
+        case Quarantine(node, why, failure, seconds):
+            return NodeQuarantined(revision, node, why, failure, seconds)
         case EndRun(outcome):
             return RunEnded(revision, outcome)

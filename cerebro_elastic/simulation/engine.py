@@ -19,21 +19,21 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
 from cerebro_elastic.core.history.tallies import holdings
-from cerebro_elastic.core.model.actions import Assign, SetAside
+from cerebro_elastic.core.model.actions import Assign, Quarantine
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeReleased,
+    ProfileDone,
     RunOpened,
-    TrialDone,
     UnitCommitted,
     UnitTrained,
 )
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Node, Phase, Plan, TrialResult, Visit
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Node, Phase, Plan, ProfileResult, Visit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.effects import effect
 from cerebro_elastic.simulation.learning import Learning, Logged
@@ -149,7 +149,7 @@ class Course:
                     match action:
                         case Assign(attempt):
                             self.begin(replace(attempt, token=event.revision))
-                        case SetAside(node, seconds=seconds):
+                        case Quarantine(node, seconds=seconds):
                             self.at(self.now + seconds, partial(self.forgive, node))
             if self.state.revision == before:
                 raise IllegalEvent(f"nothing of {actions} can be done in {self.state}")
@@ -157,7 +157,7 @@ class Course:
             self._planning.look(self.state)
 
     def forgive(self, name: str) -> None:
-        self.tell(NodeForgiven(self.revision, name))
+        self.tell(NodeReleased(self.revision, name))
 
     # Nodes.
 
@@ -227,8 +227,8 @@ class Course:
         if self.works[attempt.token] is not work or not self.reports(attempt):
             return
         waited = replace(work, hop=work.hop + self.now - work.ends)
-        if attempt.unit.phase is Phase.TRIAL:
-            self.tell(TrialDone(self.revision, self._trial(attempt)))
+        if attempt.unit.phase is Phase.PROFILE:
+            self.tell(ProfileDone(self.revision, self._trial(attempt)))
             self.done(attempt)
         elif node in self.state.saving:
             self._waiting[node] = work
@@ -268,11 +268,11 @@ class Course:
 
     # What is told.
 
-    def _trial(self, attempt: Attempt) -> TrialResult:
+    def _trial(self, attempt: Attempt) -> ProfileResult:
         whole = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRAIN))
         seconds = self.times.training(whole, ends_epoch=False)
-        return TrialResult(
-            attempt.unit, attempt.choice, attempt.hardware, attempt.node, attempt.token, seconds
+        return ProfileResult(
+            attempt.unit, attempt.strategy, attempt.hardware, attempt.node, attempt.token, seconds
         )
 
     def _replicas(self, attempt: Attempt) -> tuple[int, ...]:
@@ -309,7 +309,7 @@ class Course:
             started=self.start + work.started,
             metrics=logged.metrics,
             replicas=self._replicas(attempt),
-            choice=attempt.choice,
+            strategy=attempt.strategy,
             done=logged.done and trains,
             skip=attempt.skip,
             whole=work.whole,

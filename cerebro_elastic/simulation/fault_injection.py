@@ -98,7 +98,7 @@ def _crash(course: Course, name: str) -> None:
         attempt.token,
         FailureKind.CRASH,
         "simulated",
-        choice=attempt.choice,
+        strategy=attempt.strategy,
         hardware=attempt.hardware,
     )
     course.tell(UnitFailed(course.revision, failure))
@@ -132,7 +132,7 @@ def _hand_on(course: Course, attempt: Attempt, grace: float) -> None:
     work, phase = course.works[attempt.token], attempt.unit.phase
     if (
         not course.reports(attempt)
-        or phase is Phase.TRIAL
+        or phase is Phase.PROFILE
         or fits(work.ends - course.now, work.saving, grace)
     ):
         return

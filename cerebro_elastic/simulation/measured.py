@@ -63,7 +63,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         units={
             v.unit: Measured(
                 v.node,
-                v.choice,
+                v.strategy,
                 Costs(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds, v.save_seconds),
             )
             for v in visits
@@ -93,7 +93,7 @@ def _validation(trained: Sequence[Visit], last: set[int]) -> dict[str, float]:
         config = visit.unit.config
         if visit.attempt in last and config in configs:
             usual = configs[config] * nodes.get(visit.node, 1.0)
-            more[config].append(visit.seconds * visit.choice.ranks - usual)
+            more[config].append(visit.seconds * visit.strategy.ranks - usual)
     return {config: max(0.0, fmean(seconds)) for config, seconds in more.items()}
 
 
@@ -101,7 +101,7 @@ def _pairs(trained: Sequence[Visit], last: set[int], validation: Mapping[str, fl
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for visit in trained:
         config = visit.unit.config
-        whole = visit.seconds * visit.choice.ranks
+        whole = visit.seconds * visit.strategy.ranks
         extra = validation.get(config, 0.0) if visit.attempt in last else 0.0
         seconds[config, visit.node].append(max(whole - extra, 0.1 * whole))
     return {pair: fmean(values) for pair, values in seconds.items()}

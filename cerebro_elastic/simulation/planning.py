@@ -8,9 +8,9 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cerebro_elastic.core.decisions.assignment import whats_left
+from cerebro_elastic.core.decisions.assignment import remaining_work
 from cerebro_elastic.core.model.events import Ordered
-from cerebro_elastic.core.model.interfaces import Planner, Remainder
+from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Order
 from cerebro_elastic.errors import RunError
@@ -29,11 +29,11 @@ class Planning:
     def __init__(self, course: Course, policy: Planner) -> None:
         self._course, self._policy = course, policy
         self._busy = False
-        self._before: Remainder | None = None
+        self._before: RemainingWork | None = None
 
     def look(self, state: State) -> None:
         """Ask, if that is due and nothing is being solved."""
-        left = None if self._busy else whats_left(state)
+        left = None if self._busy else remaining_work(state)
         if left is None or not self._policy.due(self._before, left):
             return
         self._before = left

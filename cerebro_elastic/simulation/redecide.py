@@ -17,8 +17,8 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
-    NodeSetAside,
-    Placed,
+    HomesAssigned,
+    NodeQuarantined,
     RecordMended,
     RunEnded,
     UnitAssigned,
@@ -110,7 +110,7 @@ def _decided(event: Event, before: State) -> bool:
         case UnitWithdrawn(node=node, token=token):
             attempt = before.attempt(node, token)
             return attempt is None or not before.stands(attempt)
-        case Placed() | UnitAssigned() | NodeSetAside() | RunEnded():
+        case HomesAssigned() | UnitAssigned() | NodeQuarantined() | RunEnded():
             return True
         case _:
             return False

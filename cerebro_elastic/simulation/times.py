@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.model.values import Attempt, Choice, Config, Phase, Unit
+from cerebro_elastic.core.model.values import Attempt, Config, Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.openshop.checks import LARGEST, number
 
 OTHERS = "*"
 """In a table: the configs or nodes that are not named."""
-TRIAL = 0.1
+PROFILE = 0.1
 """What a trial takes, as a share of the unit that it tries."""
 EVALUATION = 1 / 3
 """What an evaluation takes, as a share of training: a step goes forward once, and back at twice the cost."""
@@ -35,10 +35,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a unit took on ``node``, trained by ``choice``."""
+    """What a unit took on ``node``, trained by ``strategy``."""
 
     node: str
-    choice: Choice
+    strategy: Strategy
     costs: Costs
 
 
@@ -77,7 +77,7 @@ class Times:
     def costs(self, attempt: Attempt, *, ends_epoch: bool) -> Costs:
         """Of an attempt, as they are to be expected, but for fetching its partition."""
         known = self.units.get(attempt.unit)
-        if known is None or known.choice != attempt.choice:
+        if known is None or known.strategy != attempt.strategy:
             training = self.training(attempt, ends_epoch=ends_epoch)
             return Costs(self.dispatch, self.hop, training, self.saving)
         relative = self.nodes.get(attempt.node, 1.0) / self.nodes.get(known.node, 1.0)
@@ -85,13 +85,13 @@ class Times:
 
     def training(self, attempt: Attempt, *, ends_epoch: bool) -> float:
         """Seconds in the task, as they are to be expected. A gang is as fast as its slowest node."""
-        config, ranks = attempt.unit.config, attempt.choice.ranks
+        config, ranks = attempt.unit.config, attempt.strategy.ranks
         whole = max(self._whole(config, node) for node in attempt.nodes)
         match attempt.unit.phase:
             case Phase.EVALUATE:
                 return EVALUATION * whole / ranks
-            case Phase.TRIAL:
-                return TRIAL * whole / ranks
+            case Phase.PROFILE:
+                return PROFILE * whole / ranks
             case Phase.TRAIN:
                 return (whole + (self.validation.get(config, 0.0) if ends_epoch else 0.0)) / ranks
 

@@ -12,7 +12,7 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.model.interfaces import Instance, Planner, Policy, Remainder
+from cerebro_elastic.core.model.interfaces import Planner, Policy, RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.values import Unit
 
 _NODES = ("n0", "n1", "n2", "n3")
@@ -22,14 +22,14 @@ _ORDERED = st.tuples(st.sampled_from(_NODES), st.sampled_from(_CONFIGS), st.inte
 
 
 @st.composite
-def _remainders(draw: st.DrawFn, idle: Collection[str], paces: Mapping[str, float]) -> Remainder:
+def _remainders(draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[str, float]) -> RemainingWork:
     """What is left: not always what fits what is eligible, as after failures."""
     live = draw(st.lists(st.sampled_from(_CONFIGS), unique=True))
     usual = {config: draw(_SECONDS) for config in live}
-    return Remainder(
+    return RemainingWork(
         nodes={node: 0.0 if node in idle else draw(_SECONDS) for node in _NODES},
         configs={config: draw(st.just(0.0) | _SECONDS) for config in live},
-        seconds={config: [usual[config] * paces[node] for node in _NODES] for config in live},
+        seconds={config: [usual[config] * speed_factors[node] for node in _NODES] for config in live},
         undone={config: draw(st.sets(st.integers(0, 3))) for config in live},
         later={config: draw(st.integers(0, 2)) for config in live},
         holders=[draw(st.sets(st.sampled_from(_NODES), min_size=1)) for _ in range(4)],
@@ -40,31 +40,31 @@ def _remainders(draw: st.DrawFn, idle: Collection[str], paces: Mapping[str, floa
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> Instance:
+def instances(draw: st.DrawFn) -> SchedulingContext:
     """Any moment: any idle nodes, each with any eligible units, perhaps more that it would fetch for, with or
     without what is left."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
-    paces = {node: draw(st.floats(0.1, 10)) for node in _NODES}
+    speed_factors = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
-    left = draw(st.none() | _remainders(idle, paces))
+    left = draw(st.none() | _remainders(idle, speed_factors))
     far = {node: draw(st.sets(units)) for node in idle} if draw(st.booleans()) else None
 
     def elsewhere(node: str, config: str, partition: int) -> Unit | None:
         unit = Unit(config, 0, partition)
         return unit if far is not None and unit in far.get(node, ()) else None
 
-    return Instance(
+    return SchedulingContext(
         eligible={node: draw(st.lists(units, unique=True, max_size=8)) for node in idle},
         remaining={config: draw(_SECONDS) for config in _CONFIGS},
         load={node: draw(_SECONDS) for node in _NODES},
-        seconds=lambda _unit, node: paces[node],
+        seconds=lambda _unit, node: speed_factors[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
         remainder=lambda: left,
         elsewhere=None if far is None else elsewhere,
     )
 
 
-def check_policy(make: Callable[[], Policy], instance: Instance) -> None:
+def check_policy(make: Callable[[], Policy], instance: SchedulingContext) -> None:
     """Every promise of ``Policy.choose``, on one instance."""
     policy = make()
     chosen = list(policy.choose(instance))
@@ -82,12 +82,12 @@ def check_policy(make: Callable[[], Policy], instance: Instance) -> None:
     assert list(make().choose(instance)) == chosen, "the same moment, the same answer, whoever decides"
 
 
-def _goes_on(instance: Instance) -> bool:
+def _goes_on(instance: SchedulingContext) -> bool:
     left = instance.remainder()
     return left is not None and any(left.configs.values())
 
 
-def _allowed(instance: Instance, node: str, unit: Unit) -> bool:
+def _allowed(instance: SchedulingContext, node: str, unit: Unit) -> bool:
     """Whether the unit is eligible on the idle node, or what it may do besides."""
     if unit in instance.eligible[node] or instance.elsewhere is None:
         return unit in instance.eligible[node]

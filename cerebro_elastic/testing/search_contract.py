@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
-from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Resume, Search, Standing, Stop
+from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.search.space import key
@@ -26,13 +26,13 @@ _STEPS = 5000
 _LOOKS = 12
 
 
-def bowl(standing: Standing, units: int, _ends: bool) -> Mapping[str, float]:
+def bowl(view: ConfigView, units: int, _ends: bool) -> Mapping[str, float]:
     """A loss that falls with the units, to a level that the hyper-parameters decide."""
-    level = sum(abs(float(v) - 0.3) for v in standing.hparams.values() if isinstance(v, int | float))
+    level = sum(abs(float(v) - 0.3) for v in view.hparams.values() if isinstance(v, int | float))
     return {"val_loss": level + 1.0 / units, "train_loss": level + 1.1 / units}
 
 
-def undefined(_standing: Standing, _units: int, _ends: bool) -> Mapping[str, float]:
+def undefined(_standing: ConfigView, _units: int, _ends: bool) -> Mapping[str, float]:
     """NaN, always."""
     return {"val_loss": math.nan, "train_loss": math.nan}
 
@@ -86,16 +86,16 @@ def check_search(
 
 def _check_takeover(tryout: Tryout, make: Callable[[], Search]) -> None:
     """Who takes over at this moment, with nothing but the record, goes on as the other would have."""
-    search, outlook = make(), tryout.outlook
-    verdicts = tryout.search.decide(outlook)
-    assert list(search.decide(outlook)) == list(verdicts), "another verdict after a takeover"
-    if not verdicts:
-        proposals = list(tryout.search.propose(outlook))
-        assert list(search.propose(outlook)) == proposals, "another proposal after a takeover"
+    search, context = make(), tryout.context
+    decisions = tryout.search.decide(context)
+    assert list(search.decide(context)) == list(decisions), "another verdict after a takeover"
+    if not decisions:
+        proposals = list(tryout.search.propose(context))
+        assert list(search.propose(context)) == proposals, "another proposal after a takeover"
         if len(proposals) > 1 and not any(p.parent for p in proposals):
             one = tryout.copy(search)
             one._create(proposals[0])
-            rest = list(search.propose(one.outlook))
+            rest = list(search.propose(one.context))
             assert rest == proposals[1:], "a takeover in the middle of proposals changes the others"
 
 
@@ -106,14 +106,14 @@ def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
     assert len(points) <= most, f"{len(points)} configs were proposed, the budget is {most}"
     done = [config for config in configs if config.status is Status.FINISHED]
     assert done or not finishes, f"no config came to its end: {tryout.reasons}"
-    stops = [verdict for verdict in tryout.log if isinstance(verdict, Stop)]
+    stops = [decision for decision in tryout.log if isinstance(decision, Stop)]
     assert all(stop.reason for stop in stops), "a config was stopped without a reason"
 
 
 def unexplained(events: Sequence[Event], search: Search) -> list[str]:
     """The decisions in a recorded history that ``search`` would not have made: each has to be among its
     answers in one of the states just before it. (Commits may come between a look and what follows.)"""
-    state, outlooks, strange = State(), deque[Outlook](maxlen=_LOOKS), []
+    state, outlooks, strange = State(), deque[SearchContext](maxlen=_LOOKS), []
     for event in events:
         wanted = _decision(event)
         if wanted is not None and not any(wanted in _answers(search, look) for look in reversed(outlooks)):
@@ -138,5 +138,5 @@ def _decision(event: Event) -> object | None:
     return None
 
 
-def _answers(search: Search, outlook: Outlook) -> Sequence[object]:
-    return search.decide(outlook) or search.propose(outlook)
+def _answers(search: Search, context: SearchContext) -> Sequence[object]:
+    return search.decide(context) or search.propose(context)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Resume, Search, Standing, Stop
-from cerebro_elastic.core.model.state import Point, Spent
+from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, Search, SearchContext, Stop
+from cerebro_elastic.core.model.state import Point, Usage
 from cerebro_elastic.core.model.values import Status
 
-Learn: TypeAlias = Callable[[Standing, int, bool], Mapping[str, float]]
+Learn: TypeAlias = Callable[[ConfigView, int, bool], Mapping[str, float]]
 """What a config logs after so many units of its own and its ancestors'; whether an epoch ends there."""
 _ANSWERS = 10_000
 
@@ -28,16 +28,16 @@ class Tryout:
         self.partitions = partitions
         self.epochs = epochs
         self.nodes = nodes
-        self.configs: dict[str, Standing] = {}
+        self.configs: dict[str, ConfigView] = {}
         self.reasons: dict[str, str] = {}
-        self.spent = Spent(began=0.0)
+        self.usage = Usage(began=0.0)
         self.now = 0.0
         self.log: list[object] = []
 
     @property
-    def outlook(self) -> Outlook:
-        spent = replace(self.spent, until=self.now)
-        return Outlook(list(self.configs.values()), self.partitions, self.epochs, self.nodes, spent)
+    def context(self) -> SearchContext:
+        usage = replace(self.usage, until=self.now)
+        return SearchContext(list(self.configs.values()), self.partitions, self.epochs, self.nodes, usage)
 
     @property
     def live(self) -> list[str]:
@@ -47,14 +47,14 @@ class Tryout:
     def settle(self) -> None:
         """Do what the search wants, until it wants nothing more."""
         for _ in range(_ANSWERS):
-            verdicts = self.search.decide(self.outlook)
-            for verdict in verdicts:
-                self._obey(verdict)
-            proposals = [] if verdicts else self.search.propose(self.outlook)
+            decisions = self.search.decide(self.context)
+            for decision in decisions:
+                self._obey(decision)
+            proposals = [] if decisions else self.search.propose(self.context)
             for proposal in proposals:
                 self._create(proposal)
-            self.log += [*verdicts, *proposals]
-            if not verdicts and not proposals:
+            self.log += [*decisions, *proposals]
+            if not decisions and not proposals:
                 return
         raise AssertionError(f"the search has no end of wishes: {self.log[-4:]}")
 
@@ -73,7 +73,7 @@ class Tryout:
         self.configs[config] = replace(
             before, units=units, epochs=epochs, curve=(*before.curve, point), idle=True, status=status
         )
-        self.spent = replace(self.spent, units=self.spent.units + 1, seconds=self.spent.seconds + 1.0)
+        self.usage = replace(self.usage, units=self.usage.units + 1, seconds=self.usage.seconds + 1.0)
 
     def fail(self, config: str) -> None:
         """The config fails."""
@@ -86,22 +86,22 @@ class Tryout:
     def copy(self, search: Search) -> Tryout:
         """The same moment with another instance of the search, as after a takeover."""
         other = Tryout(search, self.learn, partitions=self.partitions, epochs=self.epochs, nodes=self.nodes)
-        other.configs, other.spent, other.now = dict(self.configs), self.spent, self.now
+        other.configs, other.usage, other.now = dict(self.configs), self.usage, self.now
         return other
 
-    def _obey(self, verdict: Stop | Resume) -> None:
-        before = self.configs[verdict.config]
-        assert before.idle, f"{verdict}: it is in a unit"
-        assert not before.by_hand, f"{verdict}: a person has decided on it"
-        expected = Status.LIVE if isinstance(verdict, Stop) else Status.STOPPED
-        assert before.status is expected, f"{verdict}: it is {before.status.value}"
-        after = Status.STOPPED if isinstance(verdict, Stop) else Status.LIVE
-        self.configs[verdict.config] = replace(before, status=after)
-        self.reasons[verdict.config] = verdict.reason
+    def _obey(self, decision: Stop | Resume) -> None:
+        before = self.configs[decision.config]
+        assert before.idle, f"{decision}: it is in a unit"
+        assert not before.by_hand, f"{decision}: a person has decided on it"
+        expected = Status.LIVE if isinstance(decision, Stop) else Status.STOPPED
+        assert before.status is expected, f"{decision}: it is {before.status.value}"
+        after = Status.STOPPED if isinstance(decision, Stop) else Status.LIVE
+        self.configs[decision.config] = replace(before, status=after)
+        self.reasons[decision.config] = decision.reason
 
     def _create(self, proposal: Proposal) -> None:
         name = f"c{len(self.configs):04d}"
-        new = Standing(name, proposal.hparams, origin=proposal.origin, parent=proposal.parent)
+        new = ConfigView(name, proposal.hparams, origin=proposal.origin, parent=proposal.parent)
         if proposal.parent is not None:
             parent = self.configs[proposal.parent]
             assert parent.status is not Status.FAILED, f"{proposal}: its parent has failed"
@@ -110,6 +110,6 @@ class Tryout:
         self.configs[name] = new
 
 
-def hparams_of(configs: Sequence[Standing]) -> list[Mapping[str, object]]:
+def hparams_of(configs: Sequence[ConfigView]) -> list[Mapping[str, object]]:
     """The points that were proposed from the beginning, not as a parent's child."""
     return [config.hparams for config in configs if config.parent is None]

@@ -36,7 +36,7 @@ from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.ready_made import Mean, evaluation_pass, train_pass
 from cerebro_elastic.training.rebuilding import rebuild
 from cerebro_elastic.training.structure import Structure, dense
-from cerebro_elastic.training.task import State, Stopped, UnitJob
+from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
 
 _PLAIN_STEPS = ("single", "ddp", "fsdp")
@@ -70,7 +70,7 @@ class Progress:
 @contextmanager
 def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
     """The unit that ``job`` is for, set up; nothing of it is left after the block, generators included."""
-    parallelism = choose.make(job.choice.parallelism, job.choice.options)
+    parallelism = choose.make(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
             yield FunctionUnit(section, user, job, parallelism)
@@ -143,7 +143,7 @@ class FunctionUnit:
         """What is due when the partition is used up; the validation's metrics."""
         job = self._job
         self.progress.add(unit, job.partition.rows)
-        if not job.last or job.unit.phase is Phase.TRIAL:
+        if not job.last or job.unit.phase is Phase.PROFILE:
             return {}
         validation = self.validate(job.validation)
         self._end_epoch({**self.progress.means(), **validation})
@@ -172,7 +172,7 @@ class FunctionUnit:
         )
         return _prefixed("val_", measured)
 
-    def state(self, *, whole: bool) -> State:
+    def state(self, *, whole: bool) -> TaskState:
         """The config's state: of use on rank 0 alone, unless it is divided among the ranks."""
         loss = self.progress.loss
         model, optimizer = self._exported()
@@ -201,7 +201,7 @@ class FunctionUnit:
 
     @property
     def _whole(self) -> bool:
-        return self._job.choice.parallelism in _WHOLE
+        return self._job.strategy.parallelism in _WHOLE
 
     def _carried(self, key: str) -> Mapping[str, Any]:
         state = self._job.state
@@ -222,14 +222,14 @@ class FunctionUnit:
         model, optimizer = self._parallelism.export(self._parts)
         return dense(model), optimizer
 
-    def not_finite(self, metrics: Mapping[str, float], state: State) -> str | None:
+    def not_finite(self, metrics: Mapping[str, float], state: TaskState) -> str | None:
         """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
         model = state["model"]
         own = ((name, nn.Parameter(_rows(model[name]))) for name in self._trained if name in model)
         return next((story for story in collectives.gathered(not_finite(metrics, own)) if story), None)
 
     def _check_passes(self) -> None:
-        name = self._job.choice.parallelism
+        name = self._job.strategy.parallelism
         if self._user.train_fn and name not in _PLAIN_STEPS:
             raise TaskError(
                 f"a train_fn does its own steps, and {name} needs others than loss.backward() and "
@@ -241,7 +241,7 @@ class FunctionUnit:
         parts = self._user.make_parts(job.hparams, training_budget(job))
         asked = job.state is None or job.room is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
-            raise TaskError(f"{job.unit.config} cannot be trained by {job.choice.label}: {refusal}")
+            raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy.label}: {refusal}")
         self._model, optimizers = parts.model, [parts.optimizer]
         self._built = Structure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):
@@ -253,7 +253,7 @@ class FunctionUnit:
         parts = made(self._make, loaded=True)  # its values are of no interest, and may take long to compute
         check_room(parts, self._parallelism, ranks()[1], self._device, room)
 
-    def _taken_up(self, state: State) -> Progress:
+    def _taken_up(self, state: TaskState) -> Progress:
         parts = self._parts
         self._parallelism.load(parts, state["model"], state["optimizer"])
         if parts.scheduler is not None:
@@ -270,7 +270,7 @@ class FunctionUnit:
             loss=self._begun(state) if self._job.skip else Mean(),
         )
 
-    def _begun(self, state: State) -> Mean:
+    def _begun(self, state: TaskState) -> Mean:
         """What this rank has added to the loss of a unit that is begun."""
         total, rows = state["begun"]
         rank, size = ranks()
@@ -280,7 +280,7 @@ class FunctionUnit:
         others = state["others"][rank - 1 : rank]
         return Mean(others[0]["loss"] if others else 0.0, rows)
 
-    def _place_generators(self, state: State | None) -> None:
+    def _place_generators(self, state: TaskState | None) -> None:
         rank, _ = ranks()
         if rank == 0:
             if state is not None:

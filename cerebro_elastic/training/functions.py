@@ -34,7 +34,7 @@ from pathlib import Path
 
 import torch
 
-from cerebro_elastic.core.model.values import Choice, HParams
+from cerebro_elastic.core.model.values import HParams, Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.recipes import TorchSection
@@ -48,7 +48,7 @@ from cerebro_elastic.training.task import (
     MetricRow,
     Observe,
     OrdinaryFit,
-    State,
+    TaskState,
     UnitJob,
     UnitResult,
 )
@@ -66,15 +66,15 @@ class FunctionTask:
     def check(self, hparams: HParams) -> None:
         self._user.check(hparams)
 
-    def refusal(self, hparams: HParams, choice: Choice) -> str | None:
+    def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Seen by a model without values, and nothing if ``model_fn`` cannot make one."""
-        parallelism = choose.make(choice.parallelism, choice.options)
+        parallelism = choose.make(strategy.parallelism, strategy.options)
         try:
             with self._user.files.borrowed(), torch.device("meta"):
                 parts = self._user.make_parts(hparams, {"epochs": 1, "steps": 100})
         except Exception:  # whatever the user's code needs values for
             return None
-        return parallelism.refusal(parts, choice.ranks)
+        return parallelism.refusal(parts, strategy.ranks)
 
     @property
     def evaluates(self) -> bool:
@@ -147,7 +147,7 @@ class FunctionTask:
             not_finite=not_finite(metrics),
         )
 
-    def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
+    def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         del seed
         taken = self._user.model_arguments(hparams, {"epochs": epochs, "steps": epochs * batches})
         module, _, name = self._section.model_fn.partition(":")
@@ -155,7 +155,7 @@ class FunctionTask:
         return Exported(state["model"], load, not_carried=list(_not_carried(state)))
 
 
-def _not_carried(state: State) -> Iterator[str]:
+def _not_carried(state: TaskState) -> Iterator[str]:
     """Weights alone are exported."""
     yield "the optimizer's state"
     if state["scheduler"] is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Measure:
     trained on this machine at the time, and these are their means."""
 
     config: str
-    choice: Choice
+    strategy: Strategy
     batch: float = 0.0
     bytes: int = 0
     hop: float | None = None

@@ -19,11 +19,11 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from cerebro_elastic.core.model.values import Choice, HParams, Phase, Unit
+from cerebro_elastic.core.model.values import HParams, Phase, Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 
-State: TypeAlias = Mapping[str, Any]
+TaskState: TypeAlias = Mapping[str, Any]
 MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
 Observe: TypeAlias = Callable[[str, Mapping[str, Any]], None]
@@ -52,7 +52,7 @@ class UnitJob:
     ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
     have set in it (learning rates, say) is set anew by ``hparams``, and all else is inherited
     (``training/inheriting.py``). ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
-    ``choice`` says by which parallelism the unit is trained, and on how many ranks.
+    ``strategy`` says by which parallelism the unit is trained, and on how many ranks.
 
     ``room`` is how many bytes the unit may take on a rank, if that is to be known before it is trained: for a
     trial. A task that sees before the first batch that it needs more, or that the choice cannot train the
@@ -78,11 +78,11 @@ class UnitJob:
     partition: Partition
     validation: Sequence[Partition]
     loader: LoaderSettings
-    state: State | None
+    state: TaskState | None
     inherits: HParams | None = None
     device: str = "cpu"
     skip: int = 0
-    choice: Choice = Choice()
+    strategy: Strategy = Strategy()
     beat: Callable[[], None] = nothing
     stop: Callable[[int], bool] = never
     room: int | None = None
@@ -107,7 +107,7 @@ class UnitResult:
     where to go on. ``not_finite`` tells which loss or parameter is NaN or infinite at the end of a whole
     unit, if one is; a part does not tell, for a unit's fate must not depend on where it was split."""
 
-    state: State
+    state: TaskState
     samples: int
     batches: int
     metrics: Mapping[str, float]
@@ -152,11 +152,11 @@ class Task(Protocol):
 
 
 @runtime_checkable
-class Foreseeing(Protocol):
+class SupportsPrecheck(Protocol):
     """A task that can tell what cannot be trained before anything is."""
 
-    def refusal(self, hparams: HParams, choice: Choice) -> str | None:
-        """Why a model of these hyper-parameters cannot be trained by ``choice``; ``None`` if nothing speaks
+    def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
+        """Why a model of these hyper-parameters cannot be trained by ``strategy``; ``None`` if nothing speaks
         against it so far. Cheap: no memory for parameters is taken."""
 
 
@@ -202,6 +202,6 @@ class Exported:
 class Exports(Protocol):
     """A task whose models can be exported."""
 
-    def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
+    def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         """The model of a config with ``state`` at the end of an epoch of ``batches`` batches, in a run with
         this seed and budget of ``epochs``."""

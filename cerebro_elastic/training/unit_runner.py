@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from cerebro_elastic.core.history.lineage import is_newborn
-from cerebro_elastic.core.model.values import Choice, Config, Phase, Spec, Unit
+from cerebro_elastic.core.model.values import Config, Phase, Spec, Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
-from cerebro_elastic.training.task import State, Task, UnitJob, UnitResult, never, nothing
+from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult, never, nothing
 
-_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.TRIAL: "train", Phase.EVALUATE: "valid"}
+_SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.PROFILE: "train", Phase.EVALUATE: "valid"}
 
 
 def make_task(recipe: Recipe) -> Task:
@@ -28,7 +28,7 @@ def make_task(recipe: Recipe) -> Task:
     return task
 
 
-class Bench:
+class UnitRunner:
     """Makes jobs of units, and does them on ``device``; partitions come through the cache at ``cache``."""
 
     def __init__(self, spec: Spec, cache: Path, device: str = "cpu") -> None:
@@ -67,9 +67,9 @@ class Bench:
         self,
         config: Config,
         unit: Unit,
-        state: State | None,
+        state: TaskState | None,
         *,
-        choice: Choice = Choice(),
+        strategy: Strategy = Strategy(),
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
         room: int | None = None,
@@ -89,8 +89,8 @@ class Bench:
             state=state,
             inherits=config.parent.hparams if config.parent and is_newborn(config) else None,
             device=self.device,
-            skip=config.begun.batches if config.begun else 0,
-            choice=choice,
+            skip=config.partial_unit.batches if config.partial_unit else 0,
+            strategy=strategy,
             beat=beat,
             stop=stop,
             room=room,

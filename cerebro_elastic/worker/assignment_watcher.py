@@ -24,7 +24,7 @@ class GoHome:
 Message = Attempt | GoHome | BaseException
 
 
-class Inbox:
+class AssignmentWatcher:
     """What is told to the node of this name and ``boot`` id: assignments each once, in order, whatever
     happens to the connection. A drain of the node asks ``leaving``, and who asks ``leaving`` drains the node.
     """

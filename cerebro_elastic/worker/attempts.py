@@ -22,17 +22,17 @@ from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.training.task import Stopped
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory
-from cerebro_elastic.worker.checkpoint_collector import Sweeper
+from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 from cerebro_elastic.worker.failure import failure_of
-from cerebro_elastic.worker.group_rendezvous import Gathering, Withdrawn, needs_group
+from cerebro_elastic.worker.group_rendezvous import GroupRendezvous, Withdrawn, needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.profiles import Trials
-from cerebro_elastic.worker.rank_assignment import Identity, Seat, seat_of, stale
+from cerebro_elastic.worker.profiles import Profiles
+from cerebro_elastic.worker.rank_assignment import Identity, RankAssignment, seat_of, stale
 from cerebro_elastic.worker.repair import Repairs
 from cerebro_elastic.worker.saving import Writer
-from cerebro_elastic.worker.state_fetcher import Hopper
+from cerebro_elastic.worker.state_fetcher import StateFetcher
 from cerebro_elastic.worker.units import Saved, Trained, Units
 from cerebro_elastic.worker.watchdog import Watchdog
 
@@ -56,7 +56,7 @@ class Attempts:
         self,
         ledger: Ledger,
         spec: Spec,
-        bench: Bench,
+        bench: UnitRunner,
         clock: Clock,
         log: EventLog,
         identity: Identity,
@@ -80,12 +80,12 @@ class Attempts:
         self._writer = Writer(alarm)
         self._saving_bytes = 0
         repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
-        self._hopper = Hopper(self._fetch_ahead, repairs.repair)
-        self._gathering = Gathering(Meetings(ledger), identity.node, address, bench.device)
+        self._hopper = StateFetcher(self._fetch_ahead, repairs.repair)
+        self._gathering = GroupRendezvous(Meetings(ledger), identity.node, address, bench.device)
         hops = (bench, self._hopper, self._gathering, clock)
         self._units = Units(spec, *hops, leaving, watchdog.beat, lambda: self._writer.busy)
-        self._trials = Trials(*hops, watchdog.beat, limit)
-        self._sweeper = Sweeper(ledger, spec.storage, spec.plan, bench.recipe, log)
+        self._trials = Profiles(*hops, watchdog.beat, limit)
+        self._sweeper = CheckpointCollector(ledger, spec.storage, spec.plan, bench.recipe, log)
 
     def __enter__(self) -> Self:
         return self
@@ -123,19 +123,19 @@ class Attempts:
         elif seat := seat_of(self._identity, attempt, nodes):
             self._perform(attempt, config, seat, log)
 
-    def _perform(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
+    def _perform(self, attempt: Attempt, config: Config, seat: RankAssignment, log: EventLog) -> None:
         log.info("began", **({} if seat.size == 1 else {"rank": seat.rank, "of": seat.size}))
         try:
             self._take_part(attempt, config, seat, log)
         finally:
-            if needs_group(attempt.choice) or attempt.unit.phase is Phase.TRIAL:
+            if needs_group(attempt.strategy) or attempt.unit.phase is Phase.PROFILE:
                 with self._watchdog.watching(self._bench.recipe.limits.hang_seconds, attempt.token):
                     group.sweep()
 
-    def _take_part(self, attempt: Attempt, config: Config, seat: Seat, log: EventLog) -> None:
+    def _take_part(self, attempt: Attempt, config: Config, seat: RankAssignment, log: EventLog) -> None:
         limits = self._bench.recipe.limits
         hang = max(limits.hang_seconds, limits.hang_factor * (attempt.expected or 0.0))
-        if attempt.unit.phase is Phase.TRIAL:  # its time and memory are measured
+        if attempt.unit.phase is Phase.PROFILE:  # its time and memory are measured
             self._writer.wait(self._watchdog.beat)
         try:
             with self._watchdog.watching(hang, attempt.token):
@@ -152,10 +152,10 @@ class Attempts:
             elif made is not None:
                 told = {"seconds": made.seconds, "bytes": made.bytes, "refusal": made.refusal}
                 self._ledger.tried(attempt, made)
-                log.info("tried", choice=made.choice.label, **told)
+                log.info("tried", strategy=made.strategy.label, **told)
 
-    def _does(self, attempt: Attempt) -> Units | Trials:
-        return self._trials if attempt.unit.phase is Phase.TRIAL else self._units
+    def _does(self, attempt: Attempt) -> Units | Profiles:
+        return self._trials if attempt.unit.phase is Phase.PROFILE else self._units
 
     def _save(self, attempt: Attempt, config: Config, trained: Trained, hang: float, log: EventLog) -> None:
         """Save and commit. If that takes a while, the node is free for its next unit meanwhile."""
@@ -217,7 +217,13 @@ class Attempts:
             self._sweeper.refused(visit)
 
     def _broken(
-        self, attempt: Attempt, config: Config, seat: Seat, hang: float, error: GroupBroken, log: EventLog
+        self,
+        attempt: Attempt,
+        config: Config,
+        seat: RankAssignment,
+        hang: float,
+        error: GroupBroken,
+        log: EventLog,
     ) -> None:
         """A peer is lost. Why, others know better: its own rank, its agent, or who sees that its node is
         gone; each of them ends the attempt."""

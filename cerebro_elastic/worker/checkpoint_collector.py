@@ -25,7 +25,7 @@ def name_of(epoch: int, k: int, token: int) -> str:
     return f"{epoch:05d}-{k:05d}-{token}"
 
 
-class Sweeper:
+class CheckpointCollector:
     """Deletes below the URL ``storage``. It remembers of each config what is to be kept, so that it reads
     each visit once."""
 

@@ -39,7 +39,7 @@ def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = P
         attempt.token,
         _kind(error),
         whole(error, root),
-        choice=attempt.choice,
+        strategy=attempt.strategy,
         hardware=attempt.hardware,
         place=_place(error),
     )

@@ -14,10 +14,10 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from cerebro_elastic.addresses import LOOPBACK
-from cerebro_elastic.core.model.values import Attempt, Choice
+from cerebro_elastic.core.model.values import Attempt, Strategy
 from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger.meetings import Meetings
-from cerebro_elastic.worker.rank_assignment import Seat
+from cerebro_elastic.worker.rank_assignment import RankAssignment
 
 _PATIENCE = 0.8
 """The part of the time after which a rank counts as hanging that the others wait for it: they outlive it."""
@@ -28,7 +28,7 @@ class Withdrawn(Exception):
     """The attempt no longer stands: there is nothing to do for it, and nothing to tell."""
 
 
-class Gathering:
+class GroupRendezvous:
     """The meetings of one rank of the node ``node``, one attempt after the other; ``address`` is its host's,
     as others reach it."""
 
@@ -39,14 +39,14 @@ class Gathering:
         self._device = torch.device(device)
 
     @contextmanager
-    def group(self, attempt: Attempt, seat: Seat, hang: float) -> Iterator[None]:
+    def group(self, attempt: Attempt, seat: RankAssignment, hang: float) -> Iterator[None]:
         """The process group that the attempt's choice needs, if it needs one, as long as the block lasts. A
         rank counts as hanging after ``hang`` seconds.
 
         Raises ``Withdrawn`` if the attempt does not stand any more before all are there, ``GroupBroken`` if
         one does not come or is lost.
         """
-        if not needs_group(attempt.choice):
+        if not needs_group(attempt.strategy):
             yield
             return
         store = self._store(attempt, seat)
@@ -66,7 +66,9 @@ class Gathering:
         """Whether the attempt is still this node's."""
         return self._meetings.stands(attempt, self._node)
 
-    def waiting(self, attempt: Attempt, seat: Seat, beat: Callable[[], None]) -> Callable[[], None] | None:
+    def waiting(
+        self, attempt: Attempt, seat: RankAssignment, beat: Callable[[], None]
+    ) -> Callable[[], None] | None:
         """What a rank that does not lead calls to let the one that does get on; ``None`` for that one. It
         raises ``Withdrawn`` if the attempt does not stand any more."""
         if seat.leads:
@@ -83,7 +85,7 @@ class Gathering:
         if not self.stands(attempt):
             raise Withdrawn
 
-    def _store(self, attempt: Attempt, seat: Seat) -> TCPStore:
+    def _store(self, attempt: Attempt, seat: RankAssignment) -> TCPStore:
         if seat.rank == 0:
             # The ranks of one node are on one machine.
             store = group.listen(self._address if attempt.gang else LOOPBACK)
@@ -96,6 +98,6 @@ class Gathering:
         return group.connect(place.host, place.port)
 
 
-def needs_group(choice: Choice) -> bool:
+def needs_group(strategy: Strategy) -> bool:
     """Whether a choice's ranks need a process group: any parallelism does but the identity."""
-    return choice.ranks > 1 or choice.parallelism != "single"
+    return strategy.ranks > 1 or strategy.parallelism != "single"

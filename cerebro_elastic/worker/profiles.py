@@ -13,30 +13,30 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, TrialResult
+from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, ProfileResult
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.parallel import collectives
 from cerebro_elastic.training import feed
-from cerebro_elastic.training.task import State, Stopped, UnitJob
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
-from cerebro_elastic.worker.group_rendezvous import Gathering
-from cerebro_elastic.worker.rank_assignment import Seat
-from cerebro_elastic.worker.state_fetcher import Hopper
+from cerebro_elastic.worker.group_rendezvous import GroupRendezvous
+from cerebro_elastic.worker.rank_assignment import RankAssignment
+from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 _BATCHES = 6
 """How many are trained at least; the first is not timed, for it pays for what is done once."""
 
 
-class Trials:
+class Profiles:
     """Does the trials of one rank, on which a unit may take ``limit`` bytes (``None``: what there is)."""
 
     def __init__(
         self,
-        bench: Bench,
-        hopper: Hopper,
-        gathering: Gathering,
+        bench: UnitRunner,
+        hopper: StateFetcher,
+        gathering: GroupRendezvous,
         clock: Clock,
         beat: Callable[[], None],
         limit: int | None,
@@ -48,7 +48,7 @@ class Trials:
         self._beat = beat
         self._limit = limit
 
-    def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
+    def do(self, attempt: Attempt, config: Config, seat: RankAssignment, hang: float) -> ProfileResult | None:
         """What the attempt's trial tells, on the rank that leads, and on whichever finds that it cannot be;
         ``None`` on the others."""
         try:
@@ -59,11 +59,13 @@ class Trials:
                 raise
             return _result(attempt, refusal=why)
 
-    def _tried(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> TrialResult | None:
+    def _tried(
+        self, attempt: Attempt, config: Config, seat: RankAssignment, hang: float
+    ) -> ProfileResult | None:
         wait = self._gathering.waiting(attempt, seat, self._beat)
         state = self._hopper.load(attempt.input, wait=wait)
         meter = memory.Meter(torch.device(self._bench.device))
-        job = self._bench.job(config, attempt.unit, state, choice=attempt.choice, beat=self._beat)
+        job = self._bench.job(config, attempt.unit, state, strategy=attempt.strategy, beat=self._beat)
         with self._gathering.group(attempt, seat, hang):
             tried = try_out(self._bench, job, self._clock, meter, self._limit)
         if not seat.leads:
@@ -81,11 +83,16 @@ class Tried:
 
     per_batch: float
     bytes: int
-    state: State | None
+    state: TaskState | None
 
 
 def try_out(
-    bench: Bench, job: UnitJob, clock: Clock, meter: memory.Meter, limit: int | None, seconds: float = 0.0
+    bench: UnitRunner,
+    job: UnitJob,
+    clock: Clock,
+    meter: memory.Meter,
+    limit: int | None,
+    seconds: float = 0.0,
 ) -> Tried:
     """Train a few batches of the job on this rank, in the group that its choice needs, and more if that takes
     less than ``seconds``. A unit may take ``limit`` bytes (``None``: what there is)."""
@@ -163,10 +170,10 @@ def refusal_of(attempt: Attempt, error: BaseException) -> str | None:
 
 def _result(
     attempt: Attempt, *, seconds: float = 0.0, bytes: int = 0, refusal: str | None = None
-) -> TrialResult:
-    return TrialResult(
+) -> ProfileResult:
+    return ProfileResult(
         attempt.unit,
-        attempt.choice,
+        attempt.strategy,
         attempt.hardware,
         attempt.node,
         attempt.token,

@@ -15,18 +15,18 @@ import torch
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.model.values import Choice, Spec
+from cerebro_elastic.core.model.values import Spec, Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.pulses import Pulse
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.client.retrying import PATIENCE, PatientStore
+from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.foreign import told_once
 from cerebro_elastic.store.ledger.ledger import Ledger
-from cerebro_elastic.training.unit_runner import Bench
-from cerebro_elastic.worker.assignment_watcher import Inbox
+from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.leaving import Leaving
@@ -46,7 +46,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
     try:
         patience = seconds_from(env, "CEREBRO_PATIENCE")
         settings = StoreSettings.from_env(env)
-        store = PatientStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
+        store = RetryingStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
         ledger = Ledger(store, env["CEREBRO_RUN"], settings.run_key, unreadable=told_once(log))
         try:
             grown = _serve(ledger, settings.trusted, env, leaving, pulse, log)
@@ -76,7 +76,7 @@ def _serve(
     identity = Identity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     if env.get("LOCAL_WORLD_SIZE", "1") != "1":
         log = log.bind(local_rank=identity.local_rank)
-    with Inbox(ledger, identity.node, identity.boot, leaving) as inbox:
+    with AssignmentWatcher(ledger, identity.node, identity.boot, leaving) as inbox:
         return _work(ledger, trusted, env, identity, leaving, inbox, pulse, log)
 
 
@@ -86,7 +86,7 @@ def _work(
     env: Mapping[str, str],
     identity: Identity,
     leaving: Leaving,
-    inbox: Inbox,
+    inbox: AssignmentWatcher,
     pulse: Pulse,
     log: logs.EventLog,
 ) -> bool:
@@ -102,9 +102,9 @@ def _work(
     device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
     clock = SystemClock()
     with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
-        bench, watchdog = Bench(spec, cache, device), Watchdog(dump, clock)
+        bench, watchdog = UnitRunner(spec, cache, device), Watchdog(dump, clock)
         bench.use_threads()
-        _prepare(spec.plan.choices, torch.device(device))
+        _prepare(spec.plan.strategies, torch.device(device))
         address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
         limit = limit_of(env)
         pulse.ready(bench.recipe.limits.hang_seconds, watchdog.doing)
@@ -127,13 +127,13 @@ def _work(
             return False
 
 
-def _prepare(choices: Sequence[Choice], device: torch.device) -> None:
+def _prepare(strategies: Sequence[Strategy], device: torch.device) -> None:
     """Import what the first units would import, so that they are like all others."""
-    if any(map(needs_group, choices)):
+    if any(map(needs_group, strategies)):
         group.warm()
-    for choice in choices:
+    for strategy in strategies:
         with suppress(CerebroError):  # a unit will tell
-            choose.prepare(choice.parallelism, choice.options, device)
+            choose.prepare(strategy.parallelism, strategy.options, device)
 
 
 def _check_ranks(ledger: Ledger, identity: Identity, ranks: int) -> None:

@@ -22,7 +22,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankAssignment:
     """Rank ``rank`` of ``size``."""
 
     rank: int
@@ -34,12 +34,12 @@ class Seat:
         return self.rank == 0
 
 
-def seat_of(identity: Identity, attempt: Attempt, nodes: Mapping[str, Node]) -> Seat | None:
+def seat_of(identity: Identity, attempt: Attempt, nodes: Mapping[str, Node]) -> RankAssignment | None:
     """The seat that a process has in an attempt on ``nodes``; ``None`` if it has none."""
     names = attempt.nodes
     before = sum(nodes[name].ranks for name in names[: names.index(identity.node)])
-    rank, size = before + identity.local_rank, attempt.choice.ranks
-    return Seat(rank, size) if rank < size else None
+    rank, size = before + identity.local_rank, attempt.strategy.ranks
+    return RankAssignment(rank, size) if rank < size else None
 
 
 def stale(identity: Identity, attempt: Attempt, nodes: Mapping[str, Node]) -> str | None:

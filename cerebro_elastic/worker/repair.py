@@ -23,9 +23,9 @@ from cerebro_elastic.files import exists, locate
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.task import nothing
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
-from cerebro_elastic.worker.visit_replayer import Again
+from cerebro_elastic.worker.visit_replayer import VisitReplayer
 
 _BEAT_SECONDS = 1.0
 
@@ -34,7 +34,7 @@ class Repairs:
     """Repairs the checkpoints of a run; ``beat`` is called at least once a batch meanwhile."""
 
     def __init__(
-        self, ledger: Ledger, spec: Spec, bench: Bench, log: EventLog, beat: Callable[[], None] = nothing
+        self, ledger: Ledger, spec: Spec, bench: UnitRunner, log: EventLog, beat: Callable[[], None] = nothing
     ) -> None:
         self._ledger = ledger
         self._spec = spec
@@ -92,7 +92,7 @@ class Repairs:
 
     def _again(self, at: Config, visit: Visit, state: Any, damage: DamagedCheckpoint) -> Any:
         """The state after ``visit``, done again and put back in its place."""
-        if needs_group(visit.choice):
+        if needs_group(visit.strategy):
             return self._again_on_ranks(at, visit, damage)
         end = visit.skip + visit.batches
         stop = (lambda _done: False) if visit.whole else (lambda done: done >= end)
@@ -111,7 +111,7 @@ class Repairs:
         (``worker/checkpoint_collector.py``)."""
         beside = replace(visit.output, url=f"{visit.output.url}-again")
         checkpoint.remove(beside)
-        with Again(self._spec, self._bench.cache.root) as again, ThreadPoolExecutor(1) as thread:
+        with VisitReplayer(self._spec, self._bench.cache.root) as again, ThreadPoolExecutor(1) as thread:
             done = thread.submit(again, at, visit, visit.input, beside.url)
             while not wait([done], timeout=_BEAT_SECONDS).done:
                 self._beat()

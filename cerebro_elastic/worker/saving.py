@@ -15,11 +15,11 @@ from typing import TypeVar
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import CheckpointRef, Choice
+from cerebro_elastic.core.model.values import CheckpointRef, Strategy
 from cerebro_elastic.files import Content
 from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Sharding
-from cerebro_elastic.training.task import State
+from cerebro_elastic.training.task import TaskState
 
 T = TypeVar("T")
 
@@ -69,14 +69,14 @@ class Writer:
             self._alarm(error)
 
 
-def part_of(choice: Choice, rank: int) -> Part | None:
+def part_of(strategy: Strategy, rank: int) -> Part | None:
     """The part of a state that a rank holds, if the choice's parallelism divides it by rows."""
-    parallelism = choose.make(choice.parallelism, choice.options)
-    divides = choice.ranks > 1 and isinstance(parallelism, Sharding)
-    return Part(rank, choice.ranks) if divides else None
+    parallelism = choose.make(strategy.parallelism, strategy.options)
+    divides = strategy.ranks > 1 and isinstance(parallelism, Sharding)
+    return Part(rank, strategy.ranks) if divides else None
 
 
-def save_part(state: State, url: str, part: Part | None) -> dict[str, Content] | None:
+def save_part(state: TaskState, url: str, part: Part | None) -> dict[str, Content] | None:
     """Inside the group: what all ranks have written under ``url``, if the state is divided among them, known
     on the rank that leads; ``None`` if it is not."""
     if part is None or not checkpoint.is_divided(state):
@@ -85,13 +85,13 @@ def save_part(state: State, url: str, part: Part | None) -> dict[str, Content] |
     return {file: content for each in collectives.gathered(written) for file, content in each.items()}
 
 
-def save(state: State, url: str, parts: Mapping[str, Content] | None) -> CheckpointRef:
+def save(state: TaskState, url: str, parts: Mapping[str, Content] | None) -> CheckpointRef:
     """On the rank that leads: the checkpoint under ``url``, of the ``parts`` that are written, or of all."""
     return checkpoint.save(state, url) if parts is None else checkpoint.complete(parts, url)
 
 
 def staged(
-    state: State, url: str, parts: Mapping[str, Content] | None
+    state: TaskState, url: str, parts: Mapping[str, Content] | None
 ) -> tuple[Callable[[Origin], CheckpointRef], int]:
     """What ``save`` does, to be called later and in any thread with where the state comes from, and the bytes
     of the state that it holds until then."""

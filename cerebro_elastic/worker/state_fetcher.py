@@ -18,7 +18,7 @@ Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
 """Makes a checkpoint whole again that was found damaged; see ``worker/repair.py``."""
 
 
-class Hopper:
+class StateFetcher:
     """Loads states; holds at most one that was fetched ahead."""
 
     def __init__(self, fetch_partition: Fetch, repair: Repair) -> None:

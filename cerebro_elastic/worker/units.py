@@ -17,14 +17,14 @@ from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.parallel import collectives
 from cerebro_elastic.training import feed
 from cerebro_elastic.training.task import MetricRow, UnitJob, UnitResult
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.checkpoint_collector import name_of
 from cerebro_elastic.worker.failure import NotFinite
-from cerebro_elastic.worker.group_rendezvous import Gathering
+from cerebro_elastic.worker.group_rendezvous import GroupRendezvous
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.rank_assignment import Seat
+from cerebro_elastic.worker.rank_assignment import RankAssignment
 from cerebro_elastic.worker.saving import part_of, save_part, staged
-from cerebro_elastic.worker.state_fetcher import Hopper
+from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Units:
     def __init__(
         self,
         spec: Spec,
-        bench: Bench,
-        hopper: Hopper,
-        gathering: Gathering,
+        bench: UnitRunner,
+        hopper: StateFetcher,
+        gathering: GroupRendezvous,
         clock: Clock,
         leaving: Leaving,
         beat: Callable[[], None],
@@ -88,16 +88,16 @@ class Units:
         self._saving = saving
         self._save_seconds = 0.0
 
-    def do(self, attempt: Attempt, config: Config, seat: Seat, hang: float) -> Trained | None:
+    def do(self, attempt: Attempt, config: Config, seat: RankAssignment, hang: float) -> Trained | None:
         """What the attempt has trained, on the rank that leads; ``None`` on the others. A rank counts as
         hanging after ``hang`` seconds."""
         unit, clock = attempt.unit, self._clock
         started, began = clock.wall(), clock.now()
-        part = part_of(attempt.choice, seat.rank)
+        part = part_of(attempt.strategy, seat.rank)
         wait = self._gathering.waiting(attempt, seat, self._beat)
         state = self._hopper.load(attempt.input, part, wait)
         fetch_seconds = self._fetch(unit)
-        job = self._bench.job(config, unit, state, choice=attempt.choice, beat=self._beat)
+        job = self._bench.job(config, unit, state, strategy=attempt.strategy, beat=self._beat)
         self._hopper.prefetch(attempt.prefetch, part)
         place = position(config)
         name = f"{unit.config}/{name_of(unit.epoch, place, attempt.token)}"
@@ -137,7 +137,7 @@ class Units:
             seconds=trained - loaded,
             started=started,
             metrics=result.metrics,
-            choice=attempt.choice,
+            strategy=attempt.strategy,
             done=result.done,
             skip=job.skip,
             whole=result.whole,

@@ -17,7 +17,7 @@ from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.training.task import UnitResult, never
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.saving import part_of, save, save_part
 
@@ -37,14 +37,14 @@ class Redone:
     not_finite: str | None = None
 
 
-class Again:
+class VisitReplayer:
     """Does visits of the run of ``spec`` again; partitions come through the cache at ``cache``. Rank
     processes are started when they are needed, and end with the context."""
 
     def __init__(self, spec: Spec, cache: Path) -> None:
         self._spec = spec
         self._cache = cache
-        self._bench = Bench(spec, cache)
+        self._bench = UnitRunner(spec, cache)
         self._bench.use_threads()
         self._stack = ExitStack()
         self._team: Ranks | None = None
@@ -58,43 +58,43 @@ class Again:
     def __call__(self, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
         """What ``visit`` makes of the checkpoint at ``head``, the config being as ``at`` says: one under the
         fresh name ``url``; of an evaluation, ``head`` itself."""
-        if not needs_group(visit.choice):
+        if not needs_group(visit.strategy):
             return _done(self._bench, at, visit, head, url)
         if self._team is None:
-            most = max(choice.ranks for choice in self._spec.plan.choices)
+            most = max(strategy.ranks for strategy in self._spec.plan.strategies)
             self._team = self._stack.enter_context(Ranks(most))
         told = (encode(self._spec), str(self._cache), encode(at), encode(visit), head and encode(head), url)
-        made, *_ = self._team.together(_on_a_rank, *told, members=range(visit.choice.ranks))
+        made, *_ = self._team.together(_on_a_rank, *told, members=range(visit.strategy.ranks))
         return decode(made, Redone)
 
 
-_benches: dict[str, Bench] = {}
+_benches: dict[str, UnitRunner] = {}
 """Of this process, if it is a rank of the team."""
 
 
 def _on_a_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str) -> str:
     if spec not in _benches:
-        _benches[spec] = Bench(decode(spec, Spec), Path(cache))
+        _benches[spec] = UnitRunner(decode(spec, Spec), Path(cache))
         _benches[spec].use_threads()
     given = decode(head, CheckpointRef) if head else None
     made = _done(_benches[spec], decode(at, Config), decode(visit, Visit), given, url)
     return encode(made) if ranks()[0] == 0 else ""
 
 
-def _done(bench: Bench, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
+def _done(bench: UnitRunner, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
     """On one of the ranks of the visit's choice; of use on the one that leads."""
     rank, _ = ranks()
-    part = part_of(visit.choice, rank)
+    part = part_of(visit.strategy, rank)
     stop = never if visit.whole else partial(le, visit.skip + visit.batches)
 
     def perform() -> UnitResult:
         state = checkpoint.load(head, part) if head else None
-        return bench.perform(bench.job(at, visit.unit, state, choice=visit.choice, stop=stop))
+        return bench.perform(bench.job(at, visit.unit, state, strategy=visit.strategy, stop=stop))
 
     try:
         result = perform()
     except DamagedData:
-        if needs_group(visit.choice):  # the other ranks would not do it again
+        if needs_group(visit.strategy):  # the other ranks would not do it again
             raise
         result = perform()  # with data that are checked anew
     if visit.unit.phase is Phase.EVALUATE and head is not None:

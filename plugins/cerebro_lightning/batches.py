@@ -61,8 +61,8 @@ class Batches:
 
     def training(self) -> EpochLoader:
         """As long as the epoch, of which a trial does not come to the end."""
-        trial = self._job.unit.phase is Phase.TRIAL
-        return self._loader(feed.epoch_batches(self._job) + trial, self._training, sum(self._job.rows))
+        profile = self._job.unit.phase is Phase.PROFILE
+        return self._loader(feed.epoch_batches(self._job) + profile, self._training, sum(self._job.rows))
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | None:
         """All validation partitions in their natural order; none if the module does not validate. Units in

@@ -27,7 +27,7 @@ from cerebro_elastic.parallel import collectives
 from cerebro_elastic.parallel.base import Parts, Portion, Sharding, Stepwise
 from cerebro_elastic.parallel.data_parallel import averaged_gradients
 from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.training.task import State
+from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import refusals
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.precision import RanksPrecision
@@ -47,7 +47,7 @@ class SeveralRanks(NamedStateStrategy):
     by: Stepwise
 
     def __init__(
-        self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
+        self, device: torch.device, name: str, by: Stepwise, state: TaskState | None, room: int | None = None
     ) -> None:
         super().__init__(device, room)
         self.global_rank, self.world_size = ranks()
@@ -180,7 +180,7 @@ class SeveralRanks(NamedStateStrategy):
         """Let go of what the parallelism took."""
         self.by.close()
 
-    def _take_up(self, module: pl.LightningModule, state: State) -> None:
+    def _take_up(self, module: pl.LightningModule, state: TaskState) -> None:
         """What is trained, before it is spread."""
         trained = set(state["cerebro"]["attributes"][0]["trained"])
         for name, parameter in module.named_parameters():
@@ -201,7 +201,7 @@ class Sharded(SeveralRanks):
     whole = False
 
     def __init__(
-        self, device: torch.device, name: str, by: Stepwise, state: State | None, room: int | None = None
+        self, device: torch.device, name: str, by: Stepwise, state: TaskState | None, room: int | None = None
     ) -> None:
         super().__init__(device, name, by, state, room)
         self._whole_buffers: list[tuple[str, torch.Size, torch.dtype]] = []

@@ -9,11 +9,11 @@ import lightning.pytorch as pl
 from torch import nn
 from torchmetrics import Metric, MetricCollection
 
-from cerebro_elastic.training.objects.encoder import Carrier, Tree
+from cerebro_elastic.training.objects.encoder import Encoder, Tree
 from cerebro_elastic.training.objects.files import Files
 from cerebro_elastic.training.objects.graph import known_of_model
 from cerebro_elastic.training.objects.trees import cloned, trees_equal
-from cerebro_elastic.training.task import GENERATORS, State
+from cerebro_elastic.training.task import GENERATORS, TaskState
 from cerebro_lightning.attributes import names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.subepoch import OURS, SubEpoch
@@ -28,7 +28,7 @@ def stock_checkpoint(
     module: pl.LightningModule,
     trainer: pl.Trainer,
     files: Files,
-    state: State,
+    state: TaskState,
     batches: int,
     arguments: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
@@ -99,7 +99,7 @@ class _Halt(SubEpoch):
 
     def enter(self) -> NoReturn:
         self.owners = (self._module, *vars(self._trainer)["callbacks"])
-        carrier = Carrier(known_of_model(self._module, self._trainer.optimizers), strict=False)
+        carrier = Encoder(known_of_model(self._module, self._trainer.optimizers), strict=False)
         self.fresh = [
             carrier.module(owner, own_attributes, name)
             if isinstance(owner, nn.Module)

@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic.training.inheriting import Options, set_anew
-from cerebro_elastic.training.objects.encoder import Carrier, Tree
+from cerebro_elastic.training.objects.encoder import Encoder, Tree
 from cerebro_elastic.training.objects.graph import known_of_model
-from cerebro_elastic.training.task import State
+from cerebro_elastic.training.task import TaskState
 from cerebro_lightning.attributes import MODULE, own_attributes
 
 
-def with_own_attributes(state: State, key: str, parent: pl.LightningModule, own: pl.LightningModule) -> State:
+def with_own_attributes(
+    state: TaskState, key: str, parent: pl.LightningModule, own: pl.LightningModule
+) -> TaskState:
     """``state``, which has the attributes under ``key``, with those that the constructor has made differently
     in ``own`` than in ``parent``, both fresh, as ``own`` has them."""
     trees = [
-        Carrier(known_of_model(module, ()), strict=False).module(module, own_attributes, MODULE)["attributes"]
+        Encoder(known_of_model(module, ()), strict=False).module(module, own_attributes, MODULE)["attributes"]
         for module in (parent, own)
     ]
     carried = state[key]

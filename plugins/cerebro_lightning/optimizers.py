@@ -21,7 +21,7 @@ from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.rebuilding import rebuild
 from cerebro_elastic.training.structure import Structure, dense
-from cerebro_elastic.training.task import State
+from cerebro_elastic.training.task import TaskState
 
 
 class NamedStateStrategy(SingleDeviceStrategy):
@@ -46,7 +46,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
             parts = Parts(self.lightning_module, self.optimizers[0])
             check_room(parts, self.by, self.world_size, self.root_device, self._room)
 
-    def build(self, state: State | None) -> None:
+    def build(self, state: TaskState | None) -> None:
         """Have the module and its optimizers consist of what they consisted of when ``state`` was taken. What
         they do before is what they are built as."""
         module = self.lightning_module

@@ -39,7 +39,7 @@ from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.finite import not_finite
 from cerebro_elastic.training.inheriting import Options, options
-from cerebro_elastic.training.objects.encoder import Carrier, NotPlain, Tree
+from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
 from cerebro_elastic.training.objects.files import Files
 from cerebro_elastic.training.objects.filler import Filler
 from cerebro_elastic.training.objects.graph import Graph, known_of_model
@@ -47,7 +47,7 @@ from cerebro_elastic.training.objects.survey import Survey
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.rebuilding import become_real, rebuild
 from cerebro_elastic.training.structure import Structure
-from cerebro_elastic.training.task import State
+from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
@@ -142,7 +142,7 @@ class SubEpoch:
         trainer: pl.Trainer,
         *,
         files: Files,
-        state: State | None,
+        state: TaskState | None,
         batches: int,
         first: bool,
         last: bool,
@@ -241,7 +241,7 @@ class SubEpoch:
         with metrics.of_all_ranks(self._module):
             self._take_state(*generators)
 
-    def _take_state(self, generators: State, *ranks: State) -> None:
+    def _take_state(self, generators: TaskState, *ranks: TaskState) -> None:
         trainer = self._trainer
         with pruning.masks_kept(vars(trainer)["callbacks"]):
             state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
@@ -268,7 +268,7 @@ class SubEpoch:
         if not self._strategy.whole and self.state is not None:  # what this rank has not is handed on
             objects = {**self.state[OURS].get("objects", {}), **objects}
         state[OURS] = {
-            **Carrier().tree(ours),
+            **Encoder().tree(ours),
             "structure": structure,
             "attributes": attributes,
             "objects": objects,
@@ -281,7 +281,7 @@ class SubEpoch:
             story = not_finite(self.metrics, self._strategy.parameters_in(state["state_dict"]))
             self.not_finite = next((told for told in collectives.gathered(story) if told), None)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: TaskState) -> None:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector
         saved = {key: cloned(value) for key, value in state.items() if key not in _COPIED}
         ours = saved.pop(OURS)
@@ -356,8 +356,8 @@ def _with_children(loop: _Loop) -> Iterator[_Loop]:
 
 def _scheduler_tree(scheduler: Any) -> Tree:
     try:
-        return Carrier().tree(dict(scheduler.state_dict()))
-    except NotPlain as exc:
+        return Encoder().tree(dict(scheduler.state_dict()))
+    except NotSerializable as exc:
         raise TaskError(
             f"the state of {type(scheduler).__name__} holds a {exc}, which cannot hop to another node: keep "
             "plain values in its state_dict"
@@ -365,12 +365,12 @@ def _scheduler_tree(scheduler: Any) -> Tree:
 
 
 def _scheduler_state(scheduler: Any, tree: Tree, device: torch.device) -> Any:
-    present = Carrier(strict=False)
+    present = Encoder(strict=False)
     present.tree(dict(scheduler.state_dict()))
     return Filler(present.survey, device).value(tree)
 
 
-def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
+def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModule:
     """Give a freshly built module the weights and attributes of ``state``; the average weights if a
     ``WeightAveraging`` callback keeps them."""
     checkpoint = {key: cloned(value) for key, value in state.items() if key != OURS}
@@ -381,7 +381,7 @@ def load_state(module: pl.LightningModule, state: State) -> pl.LightningModule:
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
     become_real(module)
-    built = Carrier(known_of_model(module, ()), strict=False)
+    built = Encoder(known_of_model(module, ()), strict=False)
     built.module(module, own_attributes, MODULE)
     filler = Filler(built.survey, torch.device("cpu"), known_of_model(module, ()))
     filler.module(module, cloned(state[OURS]["attributes"][0]), own_attributes, MODULE, lenient=True)

@@ -11,14 +11,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from cerebro_elastic.core.model.values import Choice, HParams, Phase
+from cerebro_elastic.core.model.values import HParams, Phase, Strategy
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import feed
 from cerebro_elastic.training.objects.files import Files
 from cerebro_elastic.training.objects.kinds import is_users
-from cerebro_elastic.training.task import Exported, Observe, OrdinaryFit, State, UnitJob, UnitResult
+from cerebro_elastic.training.task import Exported, Observe, OrdinaryFit, TaskState, UnitJob, UnitResult
 from cerebro_lightning import precheck, refusals
 from cerebro_lightning.batches import Batches
 from cerebro_lightning.distributed import SeveralRanks, Sharded
@@ -80,19 +80,19 @@ class LightningTask:
                 return
         refuse_callbacks(own if isinstance(own, Sequence) else [own])
 
-    def refusal(self, hparams: HParams, choice: Choice) -> str | None:
+    def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Seen by the settings, the callbacks, and a module without values; nothing of the last if its
         constructor needs some."""
-        name, settings = choice.parallelism, self._section.trainer
+        name, settings = strategy.parallelism, self._section.trainer
         if name == "single":
             return None
         try:
-            by = refusals.stepwise(choose.make(name, choice.options), name)
+            by = refusals.stepwise(choose.make(name, strategy.options), name)
             refusals.refuse_settings(settings, by, name)
             refusals.precision_of(settings, name)
             refusals.refuse_callbacks(make_callbacks(self._section.callbacks, self._root), by, name)
             with self._files.borrowed():
-                precheck.refuse(lambda: self._build(hparams, seed=0), by, name, choice.ranks)
+                precheck.refuse(lambda: self._build(hparams, seed=0), by, name, strategy.ranks)
         except TaskError as refused:
             return str(refused)
         return None
@@ -111,7 +111,7 @@ class LightningTask:
                 state=self._state(job, module),
                 batches=end - job.skip,
                 first=not job.visited and not job.skip,
-                last=job.last and job.unit.phase is not Phase.TRIAL,
+                last=job.last and job.unit.phase is not Phase.PROFILE,
                 resumes=job.skip > 0,
                 inherits=job.inherits is not None,
                 seed=feed.rank_seed(job),
@@ -155,12 +155,12 @@ class LightningTask:
     def splits(self) -> bool:
         return True
 
-    def load_module(self, hparams: HParams, state: State, seed: int) -> pl.LightningModule:
+    def load_module(self, hparams: HParams, state: TaskState, seed: int) -> pl.LightningModule:
         """The module of a config as it was when a unit left ``state``, on the CPU."""
         with self._files.borrowed(), unit_process(torch.device("cpu")):
             return load_state(self._build(hparams, seed), state)
 
-    def export(self, hparams: HParams, state: State, seed: int, epochs: int, batches: int) -> Exported:
+    def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
         arguments = _arguments(self._class, self._section.args, hparams)
         strategy = NamedStateStrategy(torch.device("cpu"))
         with self._files.borrowed(), unit_process(strategy.root_device):
@@ -170,7 +170,7 @@ class LightningTask:
             checkpoint, lost = stock_checkpoint(module, trainer, self._files, state, batches, arguments)
         return Exported(checkpoint["state_dict"], how_to_load(self._section.module), checkpoint, lost)
 
-    def _state(self, job: UnitJob, module: pl.LightningModule) -> State | None:
+    def _state(self, job: UnitJob, module: pl.LightningModule) -> TaskState | None:
         """The state that the unit begins with."""
         if job.state is None or job.inherits is None:
             return job.state
@@ -241,9 +241,9 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def _strategy(job: UnitJob) -> NamedStateStrategy:
-    device, name = torch.device(job.device), job.choice.parallelism
+    device, name = torch.device(job.device), job.strategy.parallelism
     if name == "single":
         return NamedStateStrategy(device, job.room)
     kind = SeveralRanks if name == "ddp" else Sharded
-    by = refusals.stepwise(choose.make(name, job.choice.options), name)
+    by = refusals.stepwise(choose.make(name, job.strategy.options), name)
     return kind(device, name, by, job.state, job.room)

@@ -59,8 +59,8 @@ def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.Monke
         assert option["cost"] == pytest.approx(2 * option["node_hours"])
         assert option["seconds"] > 0
         assert option["memory"] >= 0
-    assert {trial["config"] for trial in told["trials"]} == {f"c{i:04d}" for i in range(4)}
-    assert all(trial["state"] > 0 for trial in told["trials"])
+    assert {profile["config"] for profile in told["trials"]} == {f"c{i:04d}" for i in range(4)}
+    assert all(profile["state"] > 0 for profile in told["trials"])
     assert told["traffic"]["Model Hopper Parallelism"] > 0
 
 

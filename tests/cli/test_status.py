@@ -89,6 +89,6 @@ def test_a_run_whose_processes_were_killed_is_told_from_its_record(
 
 def test_nodes_are_forgiven_when_the_run_is_started_again(ledger: Ledger) -> None:
     populate(ledger)
-    assert set(ledger.state().aside) == {"full"}
+    assert set(ledger.state().quarantined) == {"full"}
     ledger.forgive()
-    assert ledger.state().aside == {}
+    assert ledger.state().quarantined == {}

@@ -12,12 +12,12 @@ import pytest
 
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Choice,
     Config,
     Failure,
     FailureKind,
     Node,
     Phase,
+    Strategy,
     Unit,
     Visit,
 )
@@ -27,7 +27,7 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 from support.hashing import BATCHES, Worker
 
 Cerebro = Callable[..., Any]
-SINGLE, DDP, FSDP = Choice(), Choice("ddp", 2), Choice("fsdp", 2, options={"offload": True})
+SINGLE, DDP, FSDP = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, options={"offload": True})
 
 
 class Choosing:
@@ -41,17 +41,17 @@ class Choosing:
         self.leader = leader
         self.node = ledger.register(Node("a", "host", hardware="A100"), lease)
         ledger.create_config(Config("c0000", {"lr": 0.1}), leader)
-        single = self.worker(SINGLE, Phase.TRIAL)
+        single = self.worker(SINGLE, Phase.PROFILE)
         assert ledger.tried(single.attempt, replace(single.trial(2.0), bytes=2_000_000))
-        ddp = self.worker(DDP, Phase.TRIAL)
+        ddp = self.worker(DDP, Phase.PROFILE)
         assert ledger.tried(ddp.attempt, ddp.trial(2.0, refusal="nothing is trainable"))
 
-    def worker(self, choice: Choice, phase: Phase = Phase.TRAIN) -> Worker:
+    def worker(self, strategy: Strategy, phase: Phase = Phase.TRAIN) -> Worker:
         config = self.ledger.config("c0000")
         assert config is not None
         unit = Unit("c0000", 0, 0, phase)
         attempt = Attempt(
-            unit, "a", self.node.registration, config.revision, config.head, choice, hardware="A100"
+            unit, "a", self.node.registration, config.revision, config.head, strategy, hardware="A100"
         )
         token = self.ledger.assign(attempt, self.leader)
         assert token is not None
@@ -84,7 +84,7 @@ def choosing(ledger: Ledger) -> Iterator[Choosing]:
     assert spec is not None
     run = f"{ledger.keys.run}-choosing"
     other = Ledger(ledger.store, run, RunKey.from_env(os.environ))
-    other.open(replace(spec, plan=replace(spec.plan, run=run, epochs=9, choices=(SINGLE, DDP, FSDP))))
+    other.open(replace(spec, plan=replace(spec.plan, run=run, epochs=9, strategies=(SINGLE, DDP, FSDP))))
     yield Choosing(other)
     other.store.txn([], [Delete(item.key) for item in other.store.range(other.keys.prefix).items])
 
@@ -123,7 +123,7 @@ def test_a_unit_that_ran_out_of_memory_refuses_its_choice(
 
 
 def test_a_long_story_is_cut_for_people(choosing: Choosing, at_etcd: list[str], cerebro: Cerebro) -> None:
-    worker = choosing.worker(FSDP, Phase.TRIAL)
+    worker = choosing.worker(FSDP, Phase.PROFILE)
     story = "out of memory:\n" + "a lot of numbers\n" * 500
     assert choosing.ledger.tried(worker.attempt, worker.trial(2.0, refusal=story))
     said = cerebro("trials", choosing.ledger.keys.run, *at_etcd)

@@ -16,7 +16,7 @@ from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
-    Placed,
+    HomesAssigned,
     RunEnded,
     UnitCommitted,
     UnitWithdrawn,
@@ -295,10 +295,10 @@ def test_homes_stay_while_nothing_changes() -> None:
     run.join("a")
     run.join("b")
     settle(run)
-    before = count(run, Placed)
+    before = count(run, HomesAssigned)
     while run.ledger.state().outcome is None:
         work(run, "ab")
-    assert count(run, Placed) == before
+    assert count(run, HomesAssigned) == before
 
 
 # Lost answers: at every transaction of a run, one and two in a row.
@@ -346,7 +346,7 @@ def test_a_lost_answer_anywhere_changes_nothing_of_the_outcome(first: int, lost:
     assert run.check() == []
     run.check_fold()
     assert count(run, UnitCommitted) == len(run.acknowledged) == 2
-    assert count(run, RunEnded) == count(run, ConfigCreated) == count(run, Placed) == 1
+    assert count(run, RunEnded) == count(run, ConfigCreated) == count(run, HomesAssigned) == 1
 
 
 def some_node(rng: random.Random) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.core.model.events import Ordered
-from cerebro_elastic.core.model.interfaces import Remainder
+from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.values import Order, Plan
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from support.world import World
@@ -28,21 +28,21 @@ MODULES = {
 }
 
 
-class Asking(LongestRemaining):
+class OperatorVerbs(LongestRemaining):
     """Asks ``solver`` once; it gets its question back."""
 
     def __init__(self, solver: str) -> None:
         self.solver = solver
         self.questions = 0
 
-    def due(self, before: Remainder | None, left: Remainder) -> bool:
+    def due(self, before: RemainingWork | None, left: RemainingWork) -> bool:
         return before is None or len(before.nodes) != len(left.nodes)
 
-    def question(self, left: Remainder, seed: int) -> Mapping[str, Any]:
+    def question(self, left: RemainingWork, seed: int) -> Mapping[str, Any]:
         self.questions += 1
         return {"nodes": sorted(left.nodes), "seed": seed}
 
-    def order(self, left: Remainder, question: Mapping[str, Any], answer: Any) -> Order:
+    def order(self, left: RemainingWork, question: Mapping[str, Any], answer: Any) -> Order:
         assert answer == question == {"nodes": sorted(left.nodes), "seed": 7}
         return ORDER
 
@@ -54,7 +54,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
 
 
-def begun(policy: Asking, said: list[str]) -> World:
+def begun(policy: OperatorVerbs, said: list[str]) -> World:
     """A run of which a unit has begun."""
     world = World(Plan("r", partitions=2, epochs=2, seed=7), 2, policy)
     world.elect()
@@ -97,7 +97,7 @@ def until(world: World, wanted: Any) -> None:
 
 def test_the_answer_is_written_down() -> None:
     said: list[str] = []
-    world = begun(Asking("answering"), said)
+    world = begun(OperatorVerbs("answering"), said)
     until(world, lambda: world.ledger.state().order)
     assert world.ledger.state().order == ORDER
     assert sum(isinstance(event, Ordered) for event in world.trace()) == 1
@@ -118,7 +118,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
     solver: str, story: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    policy = Asking(solver)
+    policy = OperatorVerbs(solver)
     if solver == "unasked":
         monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
     world = begun(policy, said)
@@ -135,7 +135,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
 
 def test_who_no_longer_leads_leaves_no_process_behind() -> None:
     before = children()
-    world = begun(Asking("thinking"), [])
+    world = begun(OperatorVerbs("thinking"), [])
     assert len(children() - before) == 1
     deposed = world.controllers[0]
     world.elect()

@@ -12,43 +12,50 @@ import pytest
 from hypothesis import given
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode, kind_of
-from cerebro_elastic.core.model.events import KINDS, Ordered, Placed, StateRead, UnitCommitted, UnitTrained
-from cerebro_elastic.core.model.state import Estimate, Pace, State, Streak
+from cerebro_elastic.core.model.events import (
+    KINDS,
+    HomesAssigned,
+    Ordered,
+    StateRead,
+    UnitCommitted,
+    UnitTrained,
+)
+from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Streak
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Begun,
     CheckpointRef,
-    Choice,
     Config,
     Failure,
     FailureKind,
     Member,
     Node,
+    PartialUnit,
     Phase,
     Plan,
     Prefetch,
+    ProfileResult,
     Status,
-    TrialResult,
+    Strategy,
     Unit,
     Visit,
 )
 
 REF = CheckpointRef("s3://b/c", "ab", 12)
 UNIT = Unit("c0", 1, 2, Phase.EVALUATE)
-CHOICE = Choice("deepspeed", 2, 2, {"stage": 3, "config": {"zero_optimization": {}}})
+CHOICE = Strategy("deepspeed", 2, 2, {"stage": 3, "config": {"zero_optimization": {}}})
 VISIT = Visit(UNIT, 3, "n", 17, None, REF, 5, 2, 1.5, 0.25, 99.0, {"val": 0.5}, done=True)
 VALUES = [
     UNIT,
     VISIT,
     Node("n", "h", devices=("cuda:0",), cached=(1, 2), registration=4),
     Attempt(UNIT, "n", 4, 5, REF, prefetch=Prefetch(1, REF), token=9),
-    Attempt(UNIT, "n", 4, 5, choice=CHOICE, gang=(Member("m", 3),), hardware="A100"),
-    replace(VISIT, choice=CHOICE, gang=("m",), hardware="A100"),
-    Plan("r", 2, 1, choices=(Choice(), CHOICE)),
-    TrialResult(UNIT, CHOICE, "A100", "n", 9, refusal="out of memory"),
+    Attempt(UNIT, "n", 4, 5, strategy=CHOICE, gang=(Member("m", 3),), hardware="A100"),
+    replace(VISIT, strategy=CHOICE, gang=("m",), hardware="A100"),
+    Plan("r", 2, 1, strategies=(Strategy(), CHOICE)),
+    ProfileResult(UNIT, CHOICE, "A100", "n", 9, refusal="out of memory"),
     Config("c0", {"lr": 0.1, "act": "relu"}, Status.FAILED, 2, (1, 0), (0,), REF, {"m": 1.0}),
     Config("c1", {}, failures=(Failure(UNIT, "n", 3, FailureKind.CRASH, "story"),)),
-    Placed(7, {0: ("a", "b"), 1: ("b",)}),
+    HomesAssigned(7, {0: ("a", "b"), 1: ("b",)}),
     Ordered(7, (("n", "c0", 1, 2), ("m", "c1", 0, 0))),
     UnitTrained(7, "n", 6),
     UnitCommitted(8, VISIT),
@@ -56,7 +63,7 @@ VALUES = [
         9,
         State(
             Plan("r", 2, 1),
-            {"c0": Config("c0", {"lr": 0.1}, begun=Begun(1, 3), parts=1, revision=8)},
+            {"c0": Config("c0", {"lr": 0.1}, partial_unit=PartialUnit(1, 3), parts=1, revision=8)},
             {"n": Node("n", "h", registration=3, drain=2.5)},
             {0: ("n", "m"), 1: ("n",)},
             {"n": Attempt(UNIT, "n", 3, 8, REF, skip=3, expected=1.5, token=9)},
@@ -64,9 +71,9 @@ VALUES = [
             {"n": "why"},
             {"n": 7},
             {"c0": 1.25},
-            {"n": Pace(2.0, 4)},
+            {"n": SpeedFactor(2.0, 4)},
             "controller",
-            trials={"c0": (Estimate(CHOICE, "A100", 1.5, 100, units=2),)},
+            profiles={"c0": (Estimate(CHOICE, "A100", 1.5, 100, units=2),)},
             revision=9,
         ),
         (VISIT,),

@@ -10,17 +10,17 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.membership import used_nodes
-from cerebro_elastic.core.model.actions import Action, Assign, EndConfig, Place, SetAside
-from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Search
-from cerebro_elastic.core.model.state import Pace, State, Streak
+from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes, EndConfig, Quarantine
+from cerebro_elastic.core.model.interfaces import Proposal, Search, SearchContext
+from cerebro_elastic.core.model.state import SpeedFactor, State, Streak
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Begun,
     CheckpointRef,
     Config,
     Failure,
     FailureKind,
     Node,
+    PartialUnit,
     Plan,
     Status,
     Unit,
@@ -32,7 +32,7 @@ UNIT = Unit("c0", 0, 0)
 
 
 class NoSearch(Search):
-    def propose(self, _outlook: Outlook) -> Sequence[Proposal]:
+    def propose(self, _outlook: SearchContext) -> Sequence[Proposal]:
         return ()
 
 
@@ -63,13 +63,13 @@ def failing(
     kind: FailureKind = FailureKind.CRASH,
     times: int = 3,
     node: str = "a",
-    aside: bool = False,
+    quarantined: bool = False,
     of: Sequence[str] = ("x", "y"),
     **more: object,
 ) -> State:
     """On ``node`` units of the configs ``of``, which are given up, failed in turn."""
     streak = Streak(times, 15, kind, "boom")
-    given = state(streaks={node: streak}, aside={node: "why"} if aside else {}, **more)
+    given = state(streaks={node: streak}, quarantined={node: "why"} if quarantined else {}, **more)
     failures = [
         Failure(Unit(of[at % len(of)], 0, 0), node, 16 - times + at, kind, "boom") for at in range(times)
     ]
@@ -97,13 +97,13 @@ def test_who_leaves_or_is_set_aside_gets_nothing_and_takes_nobodys_place() -> No
     three = state("abc", most=2)
     assert used(three) == ["a", "b"]
     assert used(drained(three, "a")) == ["b", "c"]
-    assert used(replace(three, aside={"b": "why"})) == ["a", "c"]
+    assert used(replace(three, quarantined={"b": "why"})) == ["a", "c"]
     assert used(drained(three, "a", "b", "c")) == []
 
 
 def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() -> None:
     kinds = (FailureKind.CRASH, FailureKind.DISK_FULL, FailureKind.DAMAGED_DATA)
-    crashed, full, damaged = (failing(kind, aside=True) for kind in kinds)
+    crashed, full, damaged = (failing(kind, quarantined=True) for kind in kinds)
     assert used(crashed) == used(full) == used(damaged) == ["b"]
     assert used(drained(crashed, "b")) == ["a"]
     assert used(drained(full, "b")) == used(drained(damaged, "b")) == []
@@ -126,14 +126,14 @@ def test_a_node_set_aside_is_better_than_nobody_unless_its_trouble_is_its_own() 
 def test_a_node_on_which_units_keep_failing_is_set_aside_longer_each_time(
     kind: FailureKind, times: int, seconds: float | None
 ) -> None:
-    asides = [a for a in decided(failing(kind, times)) if isinstance(a, SetAside)]
+    asides = [a for a in decided(failing(kind, times)) if isinstance(a, Quarantine)]
     assert [(a.node, a.failure, a.seconds) for a in asides] == ([("a", 15, seconds)] if seconds else [])
     assert all("boom" in a.why for a in asides)
 
 
 def test_a_node_is_not_to_blame_for_one_configs_failures() -> None:
     def asides(given: State) -> list[str]:
-        return [a.node for a in decided(given) if isinstance(a, SetAside)]
+        return [a.node for a in decided(given) if isinstance(a, Quarantine)]
 
     assert asides(failing(times=7, of=["x"])) == []
     assert asides(failing(FailureKind.DAMAGED_DATA, times=3, of=["x"])) == ["a"], "by its kind the node's"
@@ -165,12 +165,12 @@ def test_a_config_that_fails_alike_on_two_nodes_is_not_tried_a_third_time() -> N
 
 def test_one_failure_is_answered_once_and_after_it_one_more_suffices() -> None:
     def asides(given: State) -> list[float]:
-        return [a.seconds for a in decided(given) if isinstance(a, SetAside)]
+        return [a.seconds for a in decided(given) if isinstance(a, Quarantine)]
 
-    assert asides(failing(judged={"a": 15})) == []
-    assert asides(failing(times=4, judged={"a": 11})) == [120.0]
-    assert asides(failing(times=2, judged={"a": 11})) == [60.0], "on probation"
-    assert asides(failing(aside=True)) == []
+    assert asides(failing(quarantined_for={"a": 15})) == []
+    assert asides(failing(times=4, quarantined_for={"a": 11})) == [120.0]
+    assert asides(failing(times=2, quarantined_for={"a": 11})) == [60.0], "on probation"
+    assert asides(failing(quarantined=True)) == []
     assert asides(failing(node="gone")) == []
     busy = {"a": Attempt(UNIT, "a", registration=1, config_revision=9, token=19)}
     assert asides(failing(attempts=busy)) == [], "it is judged when it is idle"
@@ -196,12 +196,12 @@ def test_tries_are_bounded_and_what_is_in_vain_is_not_tried_again(kinds: str, to
 
 
 def test_an_attempt_says_what_to_skip_and_how_long_it_will_take() -> None:
-    config = Config("c0", {}, head=REF, begun=Begun(1, 7), revision=9)
+    config = Config("c0", {}, head=REF, partial_unit=PartialUnit(1, 7), revision=9)
     (first,) = decided(state(configs={"c0": config}))
     assert isinstance(first, Assign)
     assert (first.attempt.unit, first.attempt.node) == (Unit("c0", 0, 1), "b")
     assert (first.attempt.skip, first.attempt.expected) == (7, None)
-    slow = state(configs={"c0": config}, timings={"c0": 2.0}, paces={"b": Pace(1.5, 9)})
+    slow = state(configs={"c0": config}, timings={"c0": 2.0}, speed_factors={"b": SpeedFactor(1.5, 9)})
     (second,) = decided(slow)
     assert isinstance(second, Assign)
     assert second.attempt.expected == 3.0
@@ -212,7 +212,7 @@ def test_a_units_next_node_may_have_been_in_trouble_of_its_own_before() -> None:
         Failure(UNIT, "b", 11, FailureKind.DISK_FULL, "boom"),
         Failure(UNIT, "a", 12, FailureKind.CRASH, "boom"),
     )
-    config = Config("c0", {}, head=REF, failures=failures, begun=Begun(0, 1), revision=9)
+    config = Config("c0", {}, head=REF, failures=failures, partial_unit=PartialUnit(0, 1), revision=9)
     (action,) = decided(state(configs={"c0": config}))
     assert isinstance(action, Assign)
     assert action.attempt.node == "b"
@@ -223,18 +223,18 @@ def test_a_units_next_node_may_have_been_in_trouble_of_its_own_before() -> None:
 
 def moved(given: State) -> Counter[str] | None:
     """How many partitions each node is home to afterwards, if any move."""
-    placed = [a for a in decided(given) if isinstance(a, Place)]
+    placed = [a for a in decided(given) if isinstance(a, AssignHomes)]
     return Counter(name for names in placed[0].homes.values() for name in names) if placed else None
 
 
-def paced(**factors: float) -> dict[str, Pace]:
-    return {name: Pace(factor, 9) for name, factor in factors.items()}
+def paced(**factors: float) -> dict[str, SpeedFactor]:
+    return {name: SpeedFactor(factor, 9) for name, factor in factors.items()}
 
 
 def test_partitions_leave_who_leaves_or_is_set_aside_and_come_to_who_comes() -> None:
     assert moved(state()) is None
     assert moved(drained(state(), "a")) == {"b": 4}
-    assert moved(replace(state(), aside={"b": "why"})) == {"a": 4}
+    assert moved(replace(state(), quarantined={"b": "why"})) == {"a": 4}
     assert moved(replace(state(), nodes={"a": Node("a", "h", registration=1)})) == {"a": 4}
     assert moved(state("abc", homes=dict.fromkeys(range(4), "a"))) == {"a": 2, "b": 1, "c": 1}
     six = {j: "abc"[j % 3] for j in range(6)}
@@ -245,12 +245,12 @@ def test_partitions_leave_who_leaves_or_is_set_aside_and_come_to_who_comes() -> 
 
 def test_partitions_move_for_speed_only_if_it_is_worth_while() -> None:
     eight = state(partitions=8)
-    assert moved(state(partitions=16, paces=paced(a=1.0, b=1.5))) is None, "10 instead of 12"
-    assert moved(replace(eight, paces=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
+    assert moved(state(partitions=16, speed_factors=paced(a=1.0, b=1.5))) is None, "10 instead of 12"
+    assert moved(replace(eight, speed_factors=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
     uneven = {**dict.fromkeys(range(6), "a"), 6: "b", 7: "b"}
-    assert moved(state(partitions=8, homes=uneven, paces=paced(a=1.0, b=3.0))) is None
-    assert moved(state(partitions=8, homes=uneven, paces=paced(a=1.0, b=1.0))) == {"a": 4, "b": 4}
-    assert moved(replace(eight, paces={"b": Pace(9.0, 2)})) is None, "two units are no pace"
+    assert moved(state(partitions=8, homes=uneven, speed_factors=paced(a=1.0, b=3.0))) is None
+    assert moved(state(partitions=8, homes=uneven, speed_factors=paced(a=1.0, b=1.0))) == {"a": 4, "b": 4}
+    assert moved(replace(eight, speed_factors={"b": SpeedFactor(9.0, 2)})) is None, "two units are no pace"
 
 
 def test_who_joins_others_takes_its_share_when_it_is_ready() -> None:
@@ -267,5 +267,7 @@ def test_who_joins_others_takes_its_share_when_it_is_ready() -> None:
 
 def test_who_joins_takes_a_share_by_its_speed() -> None:
     homes = dict.fromkeys(range(8), "a")
-    assert moved(state(partitions=8, homes=homes, paces=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
-    assert moved(state(partitions=8, homes=homes, paces=paced(a=1.0, b=20.0))) is None, "it would hold all up"
+    assert moved(state(partitions=8, homes=homes, speed_factors=paced(a=1.0, b=3.0))) == {"a": 6, "b": 2}
+    assert moved(state(partitions=8, homes=homes, speed_factors=paced(a=1.0, b=20.0))) is None, (
+        "it would hold all up"
+    )

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.history.estimates import FORGOTTEN, KNOWN, learn, pace, unit_seconds
-from cerebro_elastic.core.model.state import Pace, Spent, State
+from cerebro_elastic.core.history.estimates import FORGOTTEN, KNOWN, learn, speed_factor, unit_seconds
+from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
 from cerebro_elastic.core.model.values import CheckpointRef, Phase, Unit, Visit
 
 REF = CheckpointRef("u", "d", 1)
@@ -21,10 +21,10 @@ def visit(config: str, node: str, seconds: float) -> Visit:
 
 def learned(visits: Iterable[Visit]) -> State:
     timings: Mapping[str, float] = {}
-    paces: Mapping[str, Pace] = {}
+    speed_factors: Mapping[str, SpeedFactor] = {}
     for each in visits:
-        timings, paces = learn(timings, paces, each)
-    return State(timings=timings, paces=paces)
+        timings, speed_factors = learn(timings, speed_factors, each)
+    return State(timings=timings, speed_factors=speed_factors)
 
 
 CONFIGS = {"c0": 1.0, "c1": 4.0, "c2": 10.0}
@@ -44,36 +44,38 @@ def work(units: int, seed: int = 0, noise: float = 0.0) -> list[Visit]:
 def test_a_slow_node_is_told_from_large_configs(seed: int) -> None:
     state = learned(work(120, seed))
     for node, factor in NODES.items():
-        assert pace(state, node) / pace(state, "a") == pytest.approx(factor, rel=0.05)
+        assert speed_factor(state, node) / speed_factor(state, "a") == pytest.approx(factor, rel=0.05)
         for config, seconds in CONFIGS.items():
-            expected = unit_seconds(state, config) * pace(state, node)
+            expected = unit_seconds(state, config) * speed_factor(state, node)
             assert expected == pytest.approx(seconds * factor, rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_moves_no_factor_far(seed: int) -> None:
     state = learned(work(120, seed, noise=0.2))
-    assert pace(state, "c") / pace(state, "a") == pytest.approx(3.0, rel=0.4)
-    assert pace(state, "b") / pace(state, "a") == pytest.approx(1.0, rel=0.4)
+    assert speed_factor(state, "c") / speed_factor(state, "a") == pytest.approx(3.0, rel=0.4)
+    assert speed_factor(state, "b") / speed_factor(state, "a") == pytest.approx(1.0, rel=0.4)
 
 
 def test_a_nodes_first_unit_teaches_nothing() -> None:
     assert learned([visit("c0", "a", 50.0)]).timings == {}
     state = learned([visit("c0", "a", 50.0), visit("c0", "a", 1.0), visit("c0", "b", 50.0)])
-    assert state.paces["b"] == Pace(1.0, 1, at=2)
+    assert state.speed_factors["b"] == SpeedFactor(1.0, 1, at=2)
     assert state.timings == {"c0": 1.0}
 
 
 def test_a_configs_first_visit_tells_nothing_of_its_node() -> None:
     """There is nothing to compare it with."""
-    assert learned([visit(f"c{i}", "a", 5.0) for i in range(9)]).paces["a"] == Pace(1.0, 1, at=2)
+    assert learned([visit(f"c{i}", "a", 5.0) for i in range(9)]).speed_factors["a"] == SpeedFactor(
+        1.0, 1, at=2
+    )
 
 
 def test_one_slow_visit_leaves_the_order_of_configs_as_it_was() -> None:
     work = [visit(f"c{i % 3}", "a", 1.0 + i % 3) for i in range(30)]
     state = learned([*work, visit("c0", "a", 500.0), *work[:6]])
     assert sorted(state.timings, key=state.timings.__getitem__) == ["c0", "c1", "c2"]
-    assert pace(state, "a") < 2.0
+    assert speed_factor(state, "a") < 2.0
 
 
 def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
@@ -81,17 +83,19 @@ def test_a_pace_is_forgotten_when_others_have_worked_for_long() -> None:
     # The config's first visit compares nothing, and does not count.
     last, later = len(slow) - 1, [visit("c0", "a", 1.0)] * FORGOTTEN
     known, forgotten = learned([*slow, *later]), learned([*slow, *later, later[0]])
-    assert known.paces["b"].at == last
-    assert pace(known, "b") == known.paces["b"].factor > 1.0
-    assert pace(forgotten, "b") == pytest.approx(forgotten.paces["a"].factor)
+    assert known.speed_factors["b"].at == last
+    assert speed_factor(known, "b") == known.speed_factors["b"].factor > 1.0
+    assert speed_factor(forgotten, "b") == pytest.approx(forgotten.speed_factors["a"].factor)
 
 
 def test_a_pace_is_believed_after_some_units_and_till_then_it_is_that_of_the_others() -> None:
     slow = [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "b", 8.0) for _ in range(KNOWN - 1))]
-    assert pace(learned(slow), "b") == 1.0
-    assert pace(learned([*slow, visit("c0", "b", 8.0)]), "b") > 1.0
-    state = State(paces={"a": Pace(2.0, KNOWN), "b": Pace(8.0, KNOWN), "c": Pace(9.0, 1)})
-    assert pace(state, "c") == pace(state, "new") == pytest.approx(4.0)
+    assert speed_factor(learned(slow), "b") == 1.0
+    assert speed_factor(learned([*slow, visit("c0", "b", 8.0)]), "b") > 1.0
+    state = State(
+        speed_factors={"a": SpeedFactor(2.0, KNOWN), "b": SpeedFactor(8.0, KNOWN), "c": SpeedFactor(9.0, 1)}
+    )
+    assert speed_factor(state, "c") == speed_factor(state, "new") == pytest.approx(4.0)
 
 
 def test_only_whole_training_units_teach_anything() -> None:
@@ -102,18 +106,18 @@ def test_only_whole_training_units_teach_anything() -> None:
         replace(usual, skip=2),
         replace(usual, unit=Unit("c0", 0, 0, Phase.EVALUATE)),
     ):
-        assert learn(known.timings, known.paces, other) == (known.timings, known.paces)
+        assert learn(known.timings, known.speed_factors, other) == (known.timings, known.speed_factors)
 
 
 def test_what_cannot_be_is_bounded() -> None:
     state = learned(
         [visit("c0", "a", 1.0), visit("c0", "a", 1.0), *(visit("c0", "a", 1e12) for _ in range(9))]
     )
-    assert 1 <= state.paces["a"].factor <= 32
+    assert 1 <= state.speed_factors["a"].factor <= 32
     assert learned([visit("c0", "a", 0.0) for _ in range(9)]).timings == {"c0": 0.0}
 
 
 def test_a_config_without_a_visit_is_like_the_others() -> None:
     assert unit_seconds(State(timings={"c0": 1.0, "c1": 3.0}), "c2") == 2.0
-    assert unit_seconds(State(spent=Spent(units=2, seconds=9.0)), "c2") == 4.5
+    assert unit_seconds(State(usage=Usage(units=2, seconds=9.0)), "c2") == 4.5
     assert unit_seconds(State(), "c2") == 1.0

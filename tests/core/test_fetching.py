@@ -12,21 +12,21 @@ import pytest
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.estimates import MEMORY, fetch_seconds, waited
 from cerebro_elastic.core.history.tallies import with_visit
-from cerebro_elastic.core.model.actions import Action, Assign, Place
+from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes
 from cerebro_elastic.core.model.codec import decode, encode
-from cerebro_elastic.core.model.interfaces import Instance, Policy
-from cerebro_elastic.core.model.state import Pace, Spent, State
+from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
+from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Begun,
     CheckpointRef,
-    Choice,
     Config,
     Failure,
     FailureKind,
     Node,
+    PartialUnit,
     Phase,
     Plan,
+    Strategy,
     Unit,
     Visit,
 )
@@ -43,9 +43,9 @@ STATE = State(
     nodes={name: Node(name, name, registration=at + 1) for at, name in enumerate("ab")},
     homes={0: ("a",), 1: ("b",)},
     timings=dict.fromkeys(NAMES, 10.0),
-    paces={"a": Pace(1.0, 5, 20), "b": Pace(1.0, 5, 20)},
+    speed_factors={"a": SpeedFactor(1.0, 5, 20), "b": SpeedFactor(1.0, 5, 20)},
     attempts={"a": Attempt(Unit("c0", 0, 0), "a", 1, 9, expected=10.0, since=100.0)},
-    spent=Spent(20, 200.0, began=90.0, until=100.0),
+    usage=Usage(20, 200.0, began=90.0, until=100.0),
     fetches=(5.0,),
     revision=30,
 )
@@ -107,7 +107,7 @@ class _Asking(LongestRemaining):
     def __init__(self) -> None:
         self.may: list[set[tuple[str, str]] | None] = []
 
-    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
         may = None
         if (elsewhere := instance.elsewhere) is not None:
             may = {(n, c) for n in "ab" for c in NAMES for j in range(3) if elsewhere(n, c, j)}
@@ -128,16 +128,19 @@ def test_only_an_idle_node_what_it_has_not_failed_at() -> None:
 
 def test_only_what_is_next() -> None:
     """What has begun on ``b`` goes on there, on its own partition."""
-    begun = {name: replace(STATE.configs[name], visited=(), begun=Begun(1, 2)) for name in ("c1", "c2")}
-    assert may_fetch(replace(STATE, configs={**STATE.configs, **begun})) == [{("b", "c3")}, None]
+    partial_unit = {
+        name: replace(STATE.configs[name], visited=(), partial_unit=PartialUnit(1, 2))
+        for name in ("c1", "c2")
+    }
+    assert may_fetch(replace(STATE, configs={**STATE.configs, **partial_unit})) == [{("b", "c3")}, None]
 
 
-GANG = Choice("ddp", ranks=2, nodes=2)
+GANG = Strategy("ddp", ranks=2, nodes=2)
 
 
-@pytest.mark.parametrize("choices", [(GANG,), (Choice(), GANG)], ids=["gangs", "trials"])
-def test_gangs_and_trials_fetch_nothing(choices: tuple[Choice, ...]) -> None:
-    assert may_fetch(replace(STATE, plan=replace(PLAN, choices=choices))) == [set()]
+@pytest.mark.parametrize("strategies", [(GANG,), (Strategy(), GANG)], ids=["gangs", "trials"])
+def test_gangs_and_trials_fetch_nothing(strategies: tuple[Strategy, ...]) -> None:
+    assert may_fetch(replace(STATE, plan=replace(PLAN, strategies=strategies))) == [set()]
 
 
 def visit(seconds: float, **more: object) -> Visit:
@@ -148,7 +151,7 @@ def visit(seconds: float, **more: object) -> Visit:
 def test_no_home_moves_because_of_a_fetch() -> None:
     after = replace(STATE, nodes=with_visit(STATE.nodes, visit(5.0)))
     assert after.nodes["b"].cached == (0,)
-    assert not any(isinstance(action, Place) for action in decided(after))
+    assert not any(isinstance(action, AssignHomes) for action in decided(after))
     (attempt,) = given(after)
     assert attempt.expected == 10.0, "from now on it is here"
 

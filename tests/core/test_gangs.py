@@ -7,22 +7,22 @@ from dataclasses import replace
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.model.actions import Assign
-from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.values import (
     Attempt,
     CheckpointRef,
-    Choice,
     Config,
     Failure,
     FailureKind,
     Member,
     Node,
     Plan,
+    Strategy,
     Unit,
 )
 
-SINGLE, GANG = Choice(), Choice("ddp", 2, 2)
+SINGLE, GANG = Strategy(), Strategy("ddp", 2, 2)
 REF = CheckpointRef("u", "d", 1)
 
 
@@ -32,7 +32,7 @@ class InOrder:
     def __init__(self, order: str) -> None:
         self.order = order
 
-    def choose(self, instance: Instance) -> list[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
         chosen: dict[str, tuple[str, Unit]] = {}
         for config in self.order:
             for node, units in instance.eligible.items():
@@ -53,13 +53,15 @@ def nodes(**hosts: str) -> dict[str, Node]:
 def attempt(config: str, token: int, *names: str) -> dict[str, Attempt]:
     unit = Unit(config, 0, 0)
     gang = tuple(Member(name, 0) for name in names[1:])
-    made = Attempt(unit, names[0], 0, 0, choice=Choice("ddp", len(names), len(names)), gang=gang, token=token)
+    made = Attempt(
+        unit, names[0], 0, 0, strategy=Strategy("ddp", len(names), len(names)), gang=gang, token=token
+    )
     return dict.fromkeys(names, made)
 
 
 def moment(
     there: Mapping[str, Node],
-    choices: tuple[Choice, ...] = (GANG,),
+    strategies: tuple[Strategy, ...] = (GANG,),
     configs: Mapping[str, int] | None = None,
     homes: str = "",
     running: Sequence[Mapping[str, Attempt]] = (),
@@ -70,16 +72,16 @@ def moment(
     revisions = configs or {"C": 9}
     homes = homes or next(iter(there))
     known = {}
-    if len(choices) > 1:
+    if len(strategies) > 1:
         for name in revisions:
             taken = GANG if name.isupper() else SINGLE
             known[name] = tuple(
-                Estimate(choice, kind, 1.0, 0, refusal=None if choice == taken else "no")
-                for choice in choices
+                Estimate(strategy, kind, 1.0, 0, refusal=None if strategy == taken else "no")
+                for strategy in strategies
                 for kind in {node.hardware for node in there.values()}
             )
     return State(
-        plan=Plan("r", len(homes), 2, max_nodes=8, choices=choices),
+        plan=Plan("r", len(homes), 2, max_nodes=8, strategies=strategies),
         configs={
             name: Config(name, {}, head=REF, revision=revision, failures=failures)
             for name, revision in revisions.items()
@@ -87,7 +89,7 @@ def moment(
         nodes=there,
         homes={j: (home,) for j, home in enumerate(homes)},
         attempts={name: made for attempts in running for name, made in attempts.items()},
-        trials=known,
+        profiles=known,
         revision=90,
     )
 
@@ -170,5 +172,5 @@ def test_nobody_waits_for_a_gang_that_cannot_be() -> None:
     waits = {"C": 9, "d": 10}
     alone = moment(nodes(a="h", b="A100:h"), (SINGLE, GANG), waits, "ab", [attempt("e", 11, "b")])
     either = (Estimate(SINGLE, "cpu", 2.0, 0), Estimate(GANG, "cpu", 1.0, 0))
-    alone = replace(alone, trials={**alone.trials, "C": either})
+    alone = replace(alone, profiles={**alone.profiles, "C": either})
     assert assigned(alone, "Cd") == {"C": ("a",)}, "it takes what it can get"

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import CheckpointRef, Choice, FailureKind, Phase, Plan, Status
+from cerebro_elastic.core.model.values import CheckpointRef, FailureKind, Phase, Plan, Status, Strategy
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -200,16 +200,16 @@ def gang_is_tried(world: World) -> None:
 
 
 Script = Callable[[World], None]
-GANG = Choice("ddp", 2, 2)
+GANG = Strategy("ddp", 2, 2)
 SINGLE: list[Script] = [
     *(commit, fail, take_over, drain_and_split, drain_and_finish, drain_and_give_up, drain_idle),
     *(follow_a_drain, join, join_again, follow_a_join),
     *(save_behind, lose_what_is_saved, fail_to_save),
 ]
-PLANS: dict[Script, tuple[Choice, ...]] = {
-    **dict.fromkeys(SINGLE, (Choice(),)),
+PLANS: dict[Script, tuple[Strategy, ...]] = {
+    **dict.fromkeys(SINGLE, (Strategy(),)),
     **dict.fromkeys((gang_commits, companion_fails, companion_is_lost, companion_leaves), (GANG,)),
-    gang_is_tried: (Choice(), GANG),
+    gang_is_tried: (Strategy(), GANG),
 }
 """What is interrupted, and the choices of its run."""
 
@@ -228,7 +228,7 @@ def interrupted(
         stores.append(Interrupting(make(clock)))
         return cast(Store, stores[0])
 
-    run = Plan(uuid.uuid4().hex, partitions=4, epochs=1, evaluations=1, max_nodes=4, choices=PLANS[plan])
+    run = Plan(uuid.uuid4().hex, partitions=4, epochs=1, evaluations=1, max_nodes=4, strategies=PLANS[plan])
     world = World(run, 2, LongestRemaining(), store=interrupting, patience=patience)
     world.elect()
     for name in "abc":

@@ -15,26 +15,26 @@ from cerebro_elastic.core.decisions import assignment, decide, gangs, membership
 from cerebro_elastic.core.history import lineage, machine
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.actions import Withdraw
-from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import (
     CheckpointRef,
-    Choice,
     Config,
     FailureKind,
     Parent,
     Plan,
+    Strategy,
     Unit,
     Visit,
 )
-from cerebro_elastic.store.ledger.ledger import leader, ledger, worker
+from cerebro_elastic.store.ledger import leader, ledger, worker
 from support import hashing, world
 from support.hashing import Worker
 from support.world import RestlessSearch, World
 
 Patch = pytest.MonkeyPatch
 PLAN = Plan("r", 2, 2, min_nodes=1, max_nodes=2, tries=2)
-GANG = Choice("ddp", 2, 2)
+GANG = Strategy("ddp", 2, 2)
 
 
 class FirstFit:
@@ -43,7 +43,7 @@ class FirstFit:
     def __init__(self, greedy: bool = False) -> None:
         self.greedy = greedy
 
-    def choose(self, instance: Instance) -> list[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
         taken: set[str] = set()
         chosen = []
         for node, units in instance.eligible.items():
@@ -104,8 +104,8 @@ def saving_walks(policy: FirstFit) -> Iterator[list[Violation]]:
 def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     """Configs that need a gang, and such that may choose."""
     for seed in range(60):
-        choices = (GANG,) if seed % 2 else (Choice(), Choice("ddp", 2), GANG)
-        world = World(replace(PLAN, choices=choices), 2, policy)
+        strategies = (GANG,) if seed % 2 else (Strategy(), Strategy("ddp", 2), GANG)
+        world = World(replace(PLAN, strategies=strategies), 2, policy)
         yield walk(world, random.Random(seed), 80, TRYING)
 
 
@@ -134,7 +134,9 @@ def leaves_what_is_begun(patch: Patch) -> None:
     permissive(patch)
     next_units = placements.next_units
     patch.setattr(
-        placements, "next_units", lambda config, plan: next_units(replace(config, begun=None), plan)[::-1]
+        placements,
+        "next_units",
+        lambda config, plan: next_units(replace(config, partial_unit=None), plan)[::-1],
     )
 
 
@@ -285,7 +287,7 @@ def insists_on_the_home(patch: Patch) -> None:
 
 
 def trusts_every_node(patch: Patch) -> None:
-    patch.setattr(decide, "set_asides", lambda _state: iter(()))
+    patch.setattr(decide, "quarantines", lambda _state: iter(()))
 
 
 def makes_do_with_a_full_disk(patch: Patch) -> None:

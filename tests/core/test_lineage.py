@@ -13,10 +13,10 @@ from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, Config
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.values import (
     BY_HAND,
-    Begun,
     CheckpointRef,
     Config,
     Parent,
+    PartialUnit,
     Phase,
     Plan,
     Status,
@@ -44,8 +44,8 @@ def test_a_child_begins_where_its_parent_stands_with_nothing_of_its_own() -> Non
     after = fold(state(GROWN), ConfigCreated(10, young))
     assert after.configs["c0001"] == replace(young, revision=10)
     assert born(replace(young, epoch=2, visited=(), head=TWO, metrics={"loss": 1.0})) == young
-    begun = child(replace(GROWN, begun=Begun(0, 3)), "c0001", {}, {})
-    assert begun.begun == Begun(0, 3)
+    partial_unit = child(replace(GROWN, partial_unit=PartialUnit(0, 3)), "c0001", {}, {})
+    assert partial_unit.partial_unit == PartialUnit(0, 3)
     assert child(Config("c0000", {}), "c0001", {}, {}).parent is None, "there is nothing to begin with"
 
 
@@ -148,8 +148,8 @@ def test_curves_tell_of_units_and_epochs() -> None:
         visit("c0000", 0, 1, 1, "a"),
         visit("c0000", 0, 0, 2, "b"),
     ]
-    curves, spent = retell([Config("c0000", {})], [*log, evaluation], plan)
+    curves, usage = retell([Config("c0000", {})], [*log, evaluation], plan)
     loss = {"loss": 1.0}
     both = {"loss": 1.0, "val": 5.0}
     assert curves["c0000"] == (Point(1, 0, loss), Point(2, 0, loss), Point(2, 1, both, ends=True))
-    assert (spent.units, spent.seconds, spent.elapsed) == (2, 4.0, 101.0)
+    assert (usage.units, usage.seconds, usage.elapsed) == (2, 4.0, 101.0)

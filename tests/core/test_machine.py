@@ -12,21 +12,21 @@ from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     Event,
+    HomesAssigned,
     LeaderChanged,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeQuarantined,
     NodeReady,
     NodeRecovered,
-    NodeSetAside,
+    NodeReleased,
     NodeStalled,
     Ordered,
-    Placed,
+    ProfileDone,
     RunEnded,
     RunOpened,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -36,18 +36,18 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.state import Estimate, State, Streak
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Begun,
     CheckpointRef,
-    Choice,
     Config,
     Failure,
     FailureKind,
     Member,
     Node,
+    PartialUnit,
     Phase,
     Plan,
+    ProfileResult,
     Status,
-    TrialResult,
+    Strategy,
     Unit,
     Visit,
 )
@@ -62,7 +62,7 @@ HISTORY: list[Event] = [
     NodeJoined(4, Node("b", "h", registration=4)),
     ConfigCreated(5, Config("c0", {})),
     ConfigCreated(6, Config("c1", {})),
-    Placed(7, {0: ("a",), 1: ("b", "a")}),
+    HomesAssigned(7, {0: ("a",), 1: ("b", "a")}),
     UnitAssigned(8, Attempt(UNIT, "b", registration=4, config_revision=5)),
 ]
 
@@ -83,7 +83,7 @@ def test_a_commit_advances_the_config_and_frees_the_node() -> None:
     config = after.configs["c0"]
     assert (config.visited, config.head, config.revision) == ((1,), REF, 9)
     assert after.attempts == {}
-    assert after.paces["b"].units == 1
+    assert after.speed_factors["b"].units == 1
 
 
 def test_a_lost_node_keeps_its_attempt_until_it_is_withdrawn() -> None:
@@ -108,13 +108,18 @@ def failed(token: int = 8, kind: FailureKind = FailureKind.CRASH) -> Failure:
 
 def test_a_unit_left_before_its_end_is_the_configs_only_next_one() -> None:
     config = state([*HISTORY, UnitCommitted(9, PART)]).configs["c0"]
-    assert (config.begun, config.visited, config.head, config.pending) == (Begun(1, 5), (), REF, {})
+    assert (config.partial_unit, config.visited, config.head, config.pending) == (
+        PartialUnit(1, 5),
+        (),
+        REF,
+        {},
+    )
     assert next_units(config, PLAN) == (UNIT,)
     assert position(config) == 1
     assert units_left(config, PLAN) == 4
     rest = replace(visit(), k=1, skip=5, batches=2)
     config = advance(config, rest, PLAN)
-    assert (config.begun, config.visited, config.parts) == (None, (1,), 1)
+    assert (config.partial_unit, config.visited, config.parts) == (None, (1,), 1)
     assert position(config) == 2
     assert units_left(config, PLAN) == 3
     config = advance(config, replace(visit(Unit("c0", 0, 0)), k=2), PLAN)
@@ -147,14 +152,14 @@ def test_a_node_asked_to_leave_may_still_commit() -> None:
 def test_failures_in_a_row_make_a_streak_which_a_commit_ends() -> None:
     failing = state([*HISTORY, UnitFailed(9, failed())])
     assert failing.streaks == {"b": Streak(1, 8, FailureKind.CRASH, "boom")}
-    aside = fold(failing, NodeSetAside(10, "b", "it fails", 8, 60.0))
-    assert (aside.aside, aside.judged) == ({"b": "it fails"}, {"b": 8})
-    forgiven = fold(aside, NodeForgiven(11, "b"))
-    assert (forgiven.aside, forgiven.judged) == ({}, {"b": 8})
+    quarantined = fold(failing, NodeQuarantined(10, "b", "it fails", 8, 60.0))
+    assert (quarantined.quarantined, quarantined.quarantined_for) == ({"b": "it fails"}, {"b": 8})
+    forgiven = fold(quarantined, NodeReleased(11, "b"))
+    assert (forgiven.quarantined, forgiven.quarantined_for) == ({}, {"b": 8})
     again = fold(forgiven, UnitAssigned(12, Attempt(UNIT, "b", registration=4, config_revision=9)))
     assert fold(again, UnitFailed(13, failed(12))).streaks["b"].failures == 2
     well = fold(again, UnitCommitted(13, visit(attempt=12)))
-    assert (well.streaks, well.judged) == ({}, {})
+    assert (well.streaks, well.quarantined_for) == ({}, {})
 
 
 def test_an_order_changes_nothing_else() -> None:
@@ -220,19 +225,19 @@ def test_what_is_saved_stands_as_long_as_its_node_and_config() -> None:
         assert fold(after, UnitWithdrawn(12, "b", 8)).saving == {}
 
 
-GANG = Choice("ddp", 2, 2)
-CHOOSING = replace(PLAN, choices=(Choice(), GANG))
-TOGETHER = Attempt(UNIT, "b", 4, 5, choice=GANG, gang=(Member("a", 3),), hardware="A100")
-TRIAL = replace(UNIT, phase=Phase.TRIAL)
+GANG = Strategy("ddp", 2, 2)
+CHOOSING = replace(PLAN, strategies=(Strategy(), GANG))
+TOGETHER = Attempt(UNIT, "b", 4, 5, strategy=GANG, gang=(Member("a", 3),), hardware="A100")
+PROFILE = replace(UNIT, phase=Phase.PROFILE)
 GANG_HISTORY = [RunOpened(2, CHOOSING), *HISTORY[1:-1], UnitAssigned(8, TOGETHER)]
-TRIAL_HISTORY = [*GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, unit=TRIAL))]
+TRIAL_HISTORY = [*GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, unit=PROFILE))]
 
 
 def test_a_gang_takes_its_nodes_and_gives_them_back_together() -> None:
     working = state(GANG_HISTORY)
     assert working.attempts["a"] == working.attempts["b"] == replace(TOGETHER, token=8)
     assert working.underway() == [working.attempts["b"]]
-    together = replace(visit(), choice=GANG, gang=("a",), hardware="A100")
+    together = replace(visit(), strategy=GANG, gang=("a",), hardware="A100")
     ends = [
         UnitCommitted(9, together),
         UnitFailed(9, replace(failed(), node="a")),
@@ -254,33 +259,33 @@ def test_a_gang_stands_as_long_as_all_its_nodes() -> None:
 
 
 def test_a_trial_tells_how_its_choice_does_and_visits_refine_it() -> None:
-    told = TrialResult(TRIAL, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
-    tried = state([*TRIAL_HISTORY, TrialDone(9, told)])
-    assert tried.trials == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
+    told = ProfileResult(PROFILE, GANG, "A100", "b", 8, seconds=4.0, bytes=100)
+    tried = state([*TRIAL_HISTORY, ProfileDone(9, told)])
+    assert tried.profiles == {"c0": (Estimate(GANG, "A100", 4.0, 100),)}
     assert (tried.attempts, tried.configs["c0"].revision) == ({}, 5), "the config does not move"
-    together = replace(visit(attempt=10), choice=GANG, gang=("a",), hardware="A100")
+    together = replace(visit(attempt=10), strategy=GANG, gang=("a",), hardware="A100")
     done = fold(fold(tried, UnitAssigned(10, TOGETHER)), UnitCommitted(11, together))
-    assert done.trials == {"c0": (Estimate(GANG, "A100", 3.0, 100, units=1),)}
-    assert done.paces == {}, "a gang's time is its slowest node's"
+    assert done.profiles == {"c0": (Estimate(GANG, "A100", 3.0, 100, units=1),)}
+    assert done.speed_factors == {}, "a gang's time is its slowest node's"
 
 
 def test_a_trial_ends_as_a_trial_and_a_unit_as_a_unit() -> None:
-    told = TrialResult(TRIAL, GANG, "A100", "b", 8)
+    told = ProfileResult(PROFILE, GANG, "A100", "b", 8)
     impossible: list[tuple[list[Event], Event]] = [
-        (GANG_HISTORY, TrialDone(9, replace(told, unit=UNIT))),
-        (TRIAL_HISTORY, TrialDone(9, replace(told, choice=Choice()))),
-        (TRIAL_HISTORY, TrialDone(9, replace(told, hardware="H100"))),
-        (TRIAL_HISTORY, TrialDone(9, replace(told, attempt=7))),
-        (TRIAL_HISTORY, UnitCommitted(9, replace(visit(TRIAL), choice=GANG, gang=("a",)))),
+        (GANG_HISTORY, ProfileDone(9, replace(told, unit=UNIT))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(told, strategy=Strategy()))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(told, hardware="H100"))),
+        (TRIAL_HISTORY, ProfileDone(9, replace(told, attempt=7))),
+        (TRIAL_HISTORY, UnitCommitted(9, replace(visit(PROFILE), strategy=GANG, gang=("a",)))),
         (GANG_HISTORY, UnitCommitted(9, visit())),
-        (GANG_HISTORY, UnitCommitted(9, replace(visit(), choice=GANG))),
+        (GANG_HISTORY, UnitCommitted(9, replace(visit(), strategy=GANG))),
         (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=()))),
         (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("b", 4),)))),
         (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, gang=(Member("a", 2),)))),
-        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, choice=Choice("fsdp", 2, 2)))),
-        (HISTORY, UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, choice=GANG))),
+        (GANG_HISTORY[:-1], UnitAssigned(8, replace(TOGETHER, strategy=Strategy("fsdp", 2, 2)))),
+        (HISTORY, UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 3, 6, strategy=GANG))),
         (GANG_HISTORY, UnitTrained(9, "b", 8)),
-        ([*GANG_HISTORY[:-1], UnitAssigned(8, Attempt(TRIAL, "b", 4, 5))], UnitTrained(9, "b", 8)),
+        ([*GANG_HISTORY[:-1], UnitAssigned(8, Attempt(PROFILE, "b", 4, 5))], UnitTrained(9, "b", 8)),
     ]
     for history, event in impossible:
         with pytest.raises(IllegalEvent):
@@ -295,9 +300,9 @@ IMPOSSIBLE: dict[str, Event] = {
     "no such config": ConfigEnded(9, "c9", Status.STOPPED, "why"),
     "an end that is no end": ConfigEnded(9, "c0", Status.FINISHED, "why"),
     "a node that is there": NodeJoined(9, Node("a", "h", registration=9)),
-    "an unknown partition": Placed(9, {0: ("a",)}),
-    "a partition without home": Placed(9, {0: ("a",), 1: ()}),
-    "a partition twice on a node": Placed(9, {0: ("a",), 1: ("b", "b")}),
+    "an unknown partition": HomesAssigned(9, {0: ("a",)}),
+    "a partition without home": HomesAssigned(9, {0: ("a",), 1: ()}),
+    "a partition twice on a node": HomesAssigned(9, {0: ("a",), 1: ("b", "b")}),
     "a busy node": UnitAssigned(9, Attempt(Unit("c1", 0, 1), "b", 4, 6)),
     "a busy config": UnitAssigned(9, Attempt(Unit("c0", 0, 0), "a", 3, 5)),
     "an old registration": UnitAssigned(9, Attempt(Unit("c1", 0, 0), "a", 2, 6)),
@@ -318,8 +323,8 @@ IMPOSSIBLE: dict[str, Event] = {
     "a recovery from nothing": NodeRecovered(9, "a"),
     "ready before it was starting": NodeReady(9, "a"),
     "ready and not there": NodeReady(9, "z"),
-    "setting aside a busy node": NodeSetAside(9, "b", "why", 8, 60.0),
-    "setting aside a node that did not fail": NodeSetAside(9, "a", "why", 8, 60.0),
+    "setting aside a busy node": NodeQuarantined(9, "b", "why", 8, 60.0),
+    "setting aside a node that did not fail": NodeQuarantined(9, "a", "why", 8, 60.0),
     "an order while nobody leads": Ordered(9, (("b", "c1", 0, 0),)),
     "a state of another run": StateRead(9, State(plan=Plan("other", 2, 2))),
     "trained by nobody": UnitTrained(9, "a", 8),
@@ -342,9 +347,9 @@ def test_a_node_is_asked_to_leave_once_and_set_aside_once() -> None:
     draining = state([*HISTORY, NodeDraining(9, "a", 30.0)])
     with pytest.raises(IllegalEvent, match="asked to leave before"):
         fold(draining, NodeDraining(10, "a", 5.0))
-    aside = state([*HISTORY, UnitFailed(9, failed()), NodeSetAside(10, "b", "why", 8, 60.0)])
+    quarantined = state([*HISTORY, UnitFailed(9, failed()), NodeQuarantined(10, "b", "why", 8, 60.0)])
     with pytest.raises(IllegalEvent, match="set aside already"):
-        fold(aside, NodeSetAside(11, "b", "why", 8, 60.0))
+        fold(quarantined, NodeQuarantined(11, "b", "why", 8, 60.0))
 
 
 def test_nothing_but_nodes_comes_before_the_run() -> None:

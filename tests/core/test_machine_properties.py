@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import skipped
-from cerebro_elastic.core.model.interfaces import Instance
-from cerebro_elastic.core.model.values import CheckpointRef, Choice, FailureKind, Plan, Unit
+from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.core.model.values import CheckpointRef, FailureKind, Plan, Strategy, Unit
 from support.hashing import BATCHES, digest
 from support.world import FixedSearch, RestlessSearch, World
 
@@ -22,14 +22,14 @@ names = st.sampled_from(NAMES)
 which = st.integers(0, 5)
 kinds = st.sampled_from(FailureKind)
 
-DDP, FSDP, GANG = Choice("ddp", 2), Choice("fsdp", 2, options={"offload": True}), Choice("ddp", 2, 2)
-choices = st.sampled_from([(Choice(),), (Choice(), GANG), (GANG,), (Choice(), DDP, FSDP, GANG)])
+DDP, FSDP, GANG = Strategy("ddp", 2), Strategy("fsdp", 2, options={"offload": True}), Strategy("ddp", 2, 2)
+strategies = st.sampled_from([(Strategy(),), (Strategy(), GANG), (GANG,), (Strategy(), DDP, FSDP, GANG)])
 
 
 class FirstFit:
     """The simplest policy. It fetches whatever it may."""
 
-    def choose(self, instance: Instance) -> list[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
         taken: set[str] = set()
         chosen = []
         for node, units in instance.eligible.items():
@@ -40,7 +40,7 @@ class FirstFit:
                 chosen.append((node, unit))
         return chosen
 
-    def _elsewhere(self, instance: Instance, node: str) -> Iterator[Unit]:
+    def _elsewhere(self, instance: SchedulingContext, node: str) -> Iterator[Unit]:
         for config, partition in product(instance.remaining, range(3)) if instance.elsewhere else ():
             assert instance.elsewhere is not None
             if (unit := instance.elsewhere(node, config, partition)) is not None:
@@ -55,7 +55,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         min_nodes=st.integers(1, 2),
         max_nodes=st.integers(2, 3),
         search=st.sampled_from([FixedSearch, RestlessSearch]),
-        choices=choices,
+        strategies=strategies,
         replicas=st.integers(1, 3),
         on_demand=st.booleans(),
     )
@@ -67,7 +67,7 @@ class RunUnderFaults(RuleBasedStateMachine):
         min_nodes: int,
         max_nodes: int,
         search: type[FixedSearch],
-        choices: tuple[Choice, ...],
+        strategies: tuple[Strategy, ...],
         replicas: int,
         on_demand: bool,
     ) -> None:
@@ -79,7 +79,7 @@ class RunUnderFaults(RuleBasedStateMachine):
             min_nodes=min_nodes,
             max_nodes=max_nodes,
             tries=2,
-            choices=choices,
+            strategies=strategies,
             replicas=replicas,
             on_demand=on_demand,
         )
@@ -247,7 +247,7 @@ class RunUnderFaults(RuleBasedStateMachine):
                 result = digest(source, visit.unit, config.hparams, range(done, BATCHES))
                 heads[config.id] = CheckpointRef(f"mem:{result}", result, 1)
         for config in configs.values():
-            if config.begun is None:
+            if config.partial_unit is None:
                 assert config.head == heads.get(config.id, born(config).head)
 
 

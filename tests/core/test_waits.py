@@ -6,17 +6,26 @@ import pytest
 
 from cerebro_elastic.core.decisions.waits import Wait, waits
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Choice, Config, Node, Plan, Status, Unit
+from cerebro_elastic.core.model.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    Node,
+    Plan,
+    Status,
+    Strategy,
+    Unit,
+)
 
-SINGLE, WIDE, GANG = Choice(), Choice("ddp", 2), Choice("fsdp", 2, 2)
+SINGLE, WIDE, GANG = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, 2)
 REF = CheckpointRef("u", "d", 1)
 
 
-def state(choices: tuple[Choice, ...], *nodes: Node, busy: str = "") -> State:
+def state(strategies: tuple[Strategy, ...], *nodes: Node, busy: str = "") -> State:
     """Config ``x`` waits; ``y`` is in a unit on each node in ``busy``, ``z`` is stopped."""
     unit = Unit("y", 0, 0)
     return State(
-        plan=Plan("r", 1, 1, max_nodes=8, choices=choices),
+        plan=Plan("r", 1, 1, max_nodes=8, strategies=strategies),
         configs={
             "x": Config("x", {}, head=REF),
             "y": Config("y", {}, head=REF),
@@ -49,7 +58,7 @@ def test_who_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choices", "nodes", "lacks"),
+    ("strategies", "nodes", "lacks"),
     [
         (
             (GANG,),
@@ -62,18 +71,20 @@ def test_who_needs_a_gang_waits_for_its_nodes_rather_idle_ones() -> None:
         ((WIDE,), (), "ddp x2 takes a node of 2 ranks; there are: none"),
     ],
 )
-def test_what_is_not_there_is_told(choices: tuple[Choice, ...], nodes: tuple[Node, ...], lacks: str) -> None:
-    told = waited(state(choices, *nodes))
+def test_what_is_not_there_is_told(
+    strategies: tuple[Strategy, ...], nodes: tuple[Node, ...], lacks: str
+) -> None:
+    told = waited(state(strategies, *nodes))
     assert told == dict.fromkeys(("x", "y"), Wait(lacks=lacks))
 
 
 def test_what_is_refused_is_not_asked_for() -> None:
     there = state((GANG, WIDE), A)
     refused = Estimate(WIDE, "cpu", 0.0, 0, refusal="too large")
-    known = State(there.plan, there.configs, there.nodes, there.homes, trials={"x": (refused,)})
+    known = State(there.plan, there.configs, there.nodes, there.homes, profiles={"x": (refused,)})
     assert (waited(known)["x"].lacks or "").startswith("fsdp x2 over 2 nodes takes 2 nodes")
 
 
 def test_a_run_that_has_not_begun_waits_for_its_nodes_as_it_is_told_to() -> None:
-    plan = Plan("r", 1, 1, min_nodes=2, max_nodes=2, choices=(GANG,))
+    plan = Plan("r", 1, 1, min_nodes=2, max_nodes=2, strategies=(GANG,))
     assert waits(State(plan, {"x": Config("x", {})}, {"a": A}), plan) == {}

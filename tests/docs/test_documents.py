@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.app import app
-from cerebro_elastic.core.model.interfaces import Outlook
+from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.values import Config, Plan, Spec, Unit
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -41,7 +41,7 @@ from cerebro_elastic.recipes.search import (
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.runs.start.preflight import check
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -139,11 +139,11 @@ def test_the_readmes_trainer(newcomer: Path) -> None:
 def test_the_example_of_plain_functions(tmp_path: Path) -> None:
     assert write_files("docs/recipes.md", tmp_path) >= {"my_functions.py", "my_functions.yaml"}
     recipe = load_recipe(tmp_path / "my_functions.yaml")
-    points = [proposal.hparams for proposal in make_search(recipe).propose(Outlook())]
+    points = [proposal.hparams for proposal in make_search(recipe).propose(SearchContext())]
     found = check(recipe, points, str(tmp_path / "data"), prepare=True)
     plan = Plan("example", found.partitions, recipe.epochs, seed=recipe.seed)
     place = (found.data, found.data_digest, str(tmp_path), found.code, str(tmp_path))
-    bench = Bench(
+    bench = UnitRunner(
         Spec(plan, recipe.resolved(), recipe.digest, *place, version=__version__), tmp_path / "cache"
     )
     config, done = Config("c0000", points[0]), None

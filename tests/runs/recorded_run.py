@@ -25,7 +25,7 @@ from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.ledger import Ledger
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import Identity
@@ -82,7 +82,7 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
     leader = ledger.lead("the-leader", ledger.store.grant(99), deciding(recipe), journal.head)
     assert leader is not None
     ledger.register(Node("n", "host", boot="boot"), ledger.store.grant(99))
-    clock, bench = SystemClock(), Bench(spec, folder.cache)
+    clock, bench = SystemClock(), UnitRunner(spec, folder.cache)
     bench.use_threads()
     controller = Controller(
         *(ledger, load("cerebro.schedulers", recipe.scheduler)(), make_search(recipe)),

@@ -15,9 +15,9 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.exactness.outcome import Checked, Exactness, Outcome, unlogged, untrainable
+from cerebro_elastic.runs.exactness.outcome import Checked, Exactness, Outcome, known, unlogged, untrainable
 from cerebro_elastic.runs.folder import run_folder
-from cerebro_elastic.runs.start.beside import VARIABLE, Beside, known
+from cerebro_elastic.runs.start.beside import VARIABLE, BackgroundCheck
 
 NET = """
 import os
@@ -57,7 +57,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-def ended(beside: Beside, state: State) -> None:
+def ended(beside: BackgroundCheck, state: State) -> None:
     deadline = time.monotonic() + 240.0
     while beside.goes_on:
         assert time.monotonic() < deadline
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[
     (tmp_path / "a_net_beside.py").write_text(NET)
     folder = run_folder("beside", tmp_path / "runs")
     recipe = load_recipe(RECIPE, root=tmp_path)
-    with folder.locked(), Beside(folder, lines.append) as beside:
+    with folder.locked(), BackgroundCheck(folder, lines.append) as beside:
         found = beside.preflight(recipe, POINTS, str(folder.data), prepare=True)
         assert found.partitions == 2
         with pytest.raises(TaskError, match=r"metric is 'val_los', which is not.*did you mean 'val_loss'"):

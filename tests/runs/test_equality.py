@@ -20,9 +20,9 @@ from cerebro_elastic.data.partition import sample_order
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.training.objects.encoder import Carrier
+from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.task import UnitJob
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from support.same import assert_same
 
 pytestmark = pytest.mark.cluster
@@ -34,7 +34,7 @@ class Loaders:
     """The loaders of an ordinary script: in each epoch the partitions as the config has visited them."""
 
     def __init__(self, result: RunResult, row: ConfigResult) -> None:
-        self._bench = Bench(result.spec, result.folder.cache)
+        self._bench = UnitRunner(result.spec, result.folder.cache)
         self._row = row
         self._seed = result.recipe.seed
         self.train = Sized(self._training)
@@ -133,7 +133,7 @@ def assert_equal(result: RunResult, nodes: int) -> None:
         assert_same(dict(state["state_dict"]), dict(module.state_dict()), "weights")
         (optimizer,), (scheduler,) = trainer.optimizers, trainer.lr_scheduler_configs
         assert_same(state["optimizer_states"][0], to_names(optimizer, module), "optimizer")
-        carried = Carrier().tree(scheduler.scheduler.state_dict())
+        carried = Encoder().tree(scheduler.scheduler.state_dict())
         assert_same(state["lr_schedulers"][0], carried, "scheduler")
         assert state["global_step"] == trainer.global_step
         assert state["epoch"] == trainer.current_epoch == EPOCHS

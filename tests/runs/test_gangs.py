@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import cerebro_elastic
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.verify import verify
 
@@ -43,7 +43,7 @@ def test_a_run_on_a_gang_and_its_replay(project: Path) -> None:
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     for row in result.leaderboard:
         assert row.curve[-1]["val_accuracy"] > 0.5
-        assert {(visit.choice, len(visit.nodes)) for visit in row.visits} == {(Choice("fsdp", 2, 2), 2)}
+        assert {(visit.strategy, len(visit.nodes)) for visit in row.visits} == {(Strategy("fsdp", 2, 2), 2)}
     assert verify(result) == []
     again = list(replay(result, result.leaderboard[0].config))
     assert [visit.same for visit in again] == [True, True]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.model.events import Event, NodeForgiven, NodeSetAside
+from cerebro_elastic.core.model.events import Event, NodeQuarantined, NodeReleased
 from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.values import FailureKind, Node
 from cerebro_elastic.errors import RunError
@@ -39,7 +39,7 @@ def state(kinds: dict[str, FailureKind | None]) -> State:
 
 
 def set_aside(*names: str) -> Sequence[Event]:
-    return [NodeSetAside(9, name, "why", 7, 60.0) for name in names]
+    return [NodeQuarantined(9, name, "why", 7, 60.0) for name in names]
 
 
 DISK, BUG = FailureKind.DISK_FULL, FailureKind.EXCEPTION
@@ -56,7 +56,7 @@ def test_no_node_can_work(judge: Judge) -> None:
     [
         (set_aside("a"), {"a": DISK, "b": None}),
         (set_aside("a", "b"), {"a": DISK, "b": BUG}),
-        ([*set_aside("a"), NodeForgiven(10, "a"), *set_aside("b")], {"a": DISK, "b": DISK}),
+        ([*set_aside("a"), NodeReleased(10, "a"), *set_aside("b")], {"a": DISK, "b": DISK}),
         (set_aside("a", "b"), {}),
         ([], {"a": DISK, "b": DISK}),
     ],

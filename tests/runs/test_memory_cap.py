@@ -57,8 +57,8 @@ def test_what_fits_no_rank_is_trained_over_two(project: Path, monkeypatch: pytes
     said = CliRunner().invoke(app, ["trials", str(result.folder.path), "--json"])
     table = {row["choice"]: row for row in json.loads(said.stdout)["trials"]}
     assert list(table) == ["single", "ddp x2", "fsdp x2", "deepspeed x2 stage=2", "pipeline x2"]
-    for choice in ("single", "ddp x2"):
-        assert table[choice]["refusal"].startswith(WHOLE), "before a batch is trained"
+    for strategy in ("single", "ddp x2"):
+        assert table[strategy]["refusal"].startswith(WHOLE), "before a batch is trained"
     # On a CPU fsdp and deepspeed fit or not by what the allocator makes of the tensors that they gather.
     for row in table.values():
         assert (row["refusal"] is None) == (row["seconds"] is not None and row["bytes"] <= 164e6), row
@@ -67,6 +67,6 @@ def test_what_fits_no_rank_is_trained_over_two(project: Path, monkeypatch: pytes
 
     (config,) = result.leaderboard
     assert config.status == "finished"
-    (used,) = (choice for choice, row in table.items() if row["used"])
-    assert [visit.choice.label for visit in config.visits] == [used]
+    (used,) = (strategy for strategy, row in table.items() if row["used"])
+    assert [visit.strategy.label for visit in config.visits] == [used]
     assert verify(result) == []

@@ -30,7 +30,7 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0
@@ -193,7 +193,7 @@ def test_evaluations_as_units_give_the_metrics_of_validation_at_the_epochs_end(p
     assert verify(result) == []
 
     plan = replace(result.spec.plan, evaluations=0)
-    bench = Bench(replace(result.spec, plan=plan), result.folder.cache)
+    bench = UnitRunner(replace(result.spec, plan=plan), result.folder.cache)
     for row in result.leaderboard:
         at, state, curve = Config(row.config, row.hparams), None, []
         assert len(row.visits) == 2 * (2 + 2)

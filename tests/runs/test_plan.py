@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
@@ -16,7 +16,7 @@ from cerebro_elastic.runs.forecast.measuring import Measured
 from cerebro_elastic.runs.forecast.plan import Forecasts, forecasts
 from cerebro_elastic.training.measure import Measure
 
-SINGLE, PAIR = Choice(), Choice("ddp", 2, 2)
+SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
 
 
 def recipe(**values: Any) -> Recipe:
@@ -33,8 +33,8 @@ def recipe(**values: Any) -> Recipe:
     )
 
 
-def told(*trials: Measure, valid: int = 0) -> Measured:
-    return Measured(rows=1600, valid=valid, bytes=1_000_000, trials=trials)
+def told(*profiles: Measure, valid: int = 0) -> Measured:
+    return Measured(rows=1600, valid=valid, bytes=1_000_000, profiles=profiles)
 
 
 def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +50,8 @@ def test_units_that_share_cores_are_those_of_several_nodes() -> None:
     assert seconds[2] == pytest.approx(2 * 6 * 160 * 0.15 / 2, rel=0.02)
 
 
-def tried(config: str, batch: float, choice: Choice = SINGLE, **rest: Any) -> Measure:
-    return Measure(config, choice, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
+def tried(config: str, batch: float, strategy: Strategy = SINGLE, **rest: Any) -> Measure:
+    return Measure(config, strategy, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
 
 
 def plan(measured: Measured, parts: list[int], counts: list[int], **values: Any) -> Forecasts:
@@ -106,10 +106,10 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
         "parallelism": ["single", "ddp", "fsdp"],
         "search": {"space": {"lr": [0.1]}},
     }
-    refused = Measure("c0000", Choice("fsdp", 2, 2), refusal="out of memory")
+    refused = Measure("c0000", Strategy("fsdp", 2, 2), refusal="out of memory")
     measured = told(tried("c0000", 0.1), tried("c0000", 0.06, PAIR, bytes=7_000_000), refused)
     found = plan(measured, [2], [1, 2], **values)
-    assert [(o.candidate.nodes, o.candidate.choice) for o in found.options] == [(2, PAIR), (1, SINGLE)]
+    assert [(o.candidate.nodes, o.candidate.strategy) for o in found.options] == [(2, PAIR), (1, SINGLE)]
     assert set(found.left_out.values()) == {
         "nodes would be idle: 1 config for 2 units at a time",
         "ddp x2 over 2 nodes takes 2 nodes",

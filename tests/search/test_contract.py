@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import registry
-from cerebro_elastic.core.model.interfaces import Standing
+from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import SearchError
@@ -134,8 +134,8 @@ def test_asha_lets_the_best_come_to_the_end() -> None:
 def test_hyperband_promotes_the_best_of_each_rung() -> None:
     tryout = checked("hyperband", trouble=False)
     brackets: dict[int, list[int]] = {}
-    for standing in tryout.configs.values():
-        brackets.setdefault(standing.origin["bracket"], []).append(standing.epochs)
+    for view in tryout.configs.values():
+        brackets.setdefault(view.origin["bracket"], []).append(view.epochs)
     counts = {number: sorted(Counter(epochs).items()) for number, epochs in brackets.items()}
     assert counts == {0: [(1, 6), (3, 2), (9, 1)], 1: [(3, 4), (9, 1)], 2: [(9, 3)]}
 
@@ -157,7 +157,7 @@ def test_pbt_children_go_on_from_the_best() -> None:
 
 @pytest.mark.parametrize("case", ["tpe", "median", "asha", "hyperband", "pbt", "asha in units"])
 def test_an_objective_that_is_never_logged_is_named(case: str) -> None:
-    def elsewhere(_standing: Standing, _units: int, ends: bool) -> dict[str, float]:
+    def elsewhere(_standing: ConfigView, _units: int, ends: bool) -> dict[str, float]:
         return {"val_los": 1.0} if ends else {"loss": 1.0}
 
     with pytest.raises(SearchError, match=r"which was not logged where it does; (did you|choices)") as told:
@@ -166,7 +166,7 @@ def test_an_objective_that_is_never_logged_is_named(case: str) -> None:
 
 
 def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:
-    def at_the_end(_standing: Standing, _units: int, ends: bool) -> dict[str, float]:
+    def at_the_end(_standing: ConfigView, _units: int, ends: bool) -> dict[str, float]:
         return {"train_loss": 1.0, **({"val_loss": 1.0} if ends else {})}
 
     with pytest.raises(SearchError, match=r"'val_loss', .* choices: train_loss\. .* known after every unit"):
@@ -175,10 +175,10 @@ def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:
 
 def test_where_a_child_was_born_inside_an_epoch_no_epoch_of_its_own_has_ended() -> None:
     inside, end = Point(7, 3, {"a": 1.0}), Point(8, 4, {"a": 2.0}, ends=True)
-    child = Standing("c0001", {}, epochs=4, units=8, curve=(inside, end), parent="c0000")
+    child = ConfigView("c0001", {}, epochs=4, units=8, curve=(inside, end), parent="c0000")
     assert Resource("epochs").at(child, 3) is None
     assert Resource("epochs").at(child, 4) is end
     assert Resource("units").at(child, 7) is inside
     assert Resource("units").at(child, 6) is None
-    evaluated = Standing("c0002", {}, curve=(Point(2, 0, {"a": 1.0}), Point(2, 1, {"a": 2.0}, ends=True)))
+    evaluated = ConfigView("c0002", {}, curve=(Point(2, 0, {"a": 1.0}), Point(2, 1, {"a": 2.0}, ends=True)))
     assert Resource("units").at(evaluated, 2) is evaluated.curve[1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.model.interfaces import Outlook, Proposal, Search, Standing
+from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Search, SearchContext
 from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Domain, Recipe, load_recipe
@@ -31,13 +31,13 @@ def recipe(space: dict[str, Any], *, limit: int = 1000, seed: int = 0, **search:
 Make = Callable[[Recipe], Search]
 
 
-def outlook(points: Sequence[HParams]) -> Outlook:
+def context(points: Sequence[HParams]) -> SearchContext:
     """All of them have become configs."""
-    return Outlook([Standing(f"c{place:04d}", point) for place, point in enumerate(points)])
+    return SearchContext([ConfigView(f"c{place:04d}", point) for place, point in enumerate(points)])
 
 
 def all_of(search: Search) -> list[HParams]:
-    return [proposal.hparams for proposal in search.propose(Outlook())]
+    return [proposal.hparams for proposal in search.propose(SearchContext())]
 
 
 def test_a_grid_is_every_point_once() -> None:
@@ -60,8 +60,8 @@ def test_what_is_created_is_not_proposed_again(search: Make, extra: dict[str, An
     proposer = search(recipe({"a": [1, 2], "b": [3, 4]}, **extra))
     points = all_of(proposer)
     assert len(points) == 4
-    assert proposer.propose(outlook(points[:1])) == [Proposal(point) for point in points[1:]]
-    assert not proposer.propose(outlook(points))
+    assert proposer.propose(context(points[:1])) == [Proposal(point) for point in points[1:]]
+    assert not proposer.propose(context(points))
 
 
 def test_random_search_draws_distinct_points_by_the_seed() -> None:

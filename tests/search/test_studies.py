@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model import events as told
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
-from cerebro_elastic.core.model.interfaces import Outlook, Standing
+from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import (
     Attempt,
@@ -59,7 +59,7 @@ def history(losses: dict[str, Sequence[float]]) -> list[Event]:
     events: list[Event] = [
         told.RunOpened(1, Plan("r", 1, 2)),
         told.NodeJoined(2, Node("n", "h", registration=2)),
-        told.Placed(3, {0: ("n",)}),
+        told.HomesAssigned(3, {0: ("n",)}),
     ]
     for name, values in losses.items():
         created = len(events) + 1
@@ -151,17 +151,17 @@ def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
     section = {"space_fn": "users_space:space", "method": "tpe", "num": 12, "concurrency": 12}
     made = load_recipe({**recipe().resolved(), "search": section}, root=tmp_path)
     search = load("cerebro.search", "tpe")(made)
-    proposals = search.propose(Outlook())
+    proposals = search.propose(SearchContext())
     assert len({p.hparams.get("slope") for p in proposals}) > 2
     assert all(("slope" in p.hparams) == (p.hparams["act"] == "gelu") for p in proposals)
-    known = [Standing(f"c{i:04d}", p.hparams, origin=p.origin) for i, p in enumerate(proposals[:3])]
-    assert search.propose(Outlook(known)) == proposals[3:]
+    known = [ConfigView(f"c{i:04d}", p.hparams, origin=p.origin) for i, p in enumerate(proposals[:3])]
+    assert search.propose(SearchContext(known)) == proposals[3:]
     broken = {**section, "space_fn": "users_space:broken"}
     failing = load("cerebro.search", "tpe")(
         load_recipe({**recipe().resolved(), "search": broken}, root=tmp_path)
     )
     with pytest.raises(RecipeError, match="space_fn fails: KeyError: 'lr'"):
-        failing.propose(Outlook())
+        failing.propose(SearchContext())
     on_a_grid = {"method": "grid", "space_fn": "users_space:space"}
     with pytest.raises(RecipeError, match="needs a `space`, not a function"):
         load("cerebro.search", "grid")(
@@ -215,6 +215,6 @@ def test_a_finite_space_is_used_up() -> None:
     search = load("cerebro.search", "tpe")(
         recipe(method="tpe", num=9, concurrency=9, space={"a": [1, 2], "b": [[1, 2], None, "x"]})
     )
-    points = [proposal.hparams for proposal in search.propose(Outlook())]
+    points = [proposal.hparams for proposal in search.propose(SearchContext())]
     assert len(points) == 6
     assert [1, 2] in [point["b"] for point in points], "a choice may be a list"

@@ -11,7 +11,7 @@ from cerebro_elastic.core.decisions.decide import decide, observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.actions import CreateConfig
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
-from cerebro_elastic.core.model.interfaces import Outlook, Search, Standing, Stop
+from cerebro_elastic.core.model.interfaces import ConfigView, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan
 from cerebro_elastic.errors import RecipeError
@@ -41,7 +41,7 @@ def trial(lr: float, *losses: float, finished: bool = True) -> dict[str, Any]:
 
 
 def first(search: Search, nodes: int = 8) -> list[float]:
-    return [p.hparams["lr"] for p in search.propose(Outlook(nodes=nodes))]
+    return [p.hparams["lr"] for p in search.propose(SearchContext(nodes=nodes))]
 
 
 def test_tpe_learns_from_what_is_known() -> None:
@@ -78,15 +78,15 @@ def test_what_is_written_out_reads_back_the_same() -> None:
 def test_rungs_count_from_where_configs_begin() -> None:
     search = make_search(recipe(epochs=12, method="asha", num=9, start=START))
 
-    def standing(place: int, losses: Sequence[float]) -> Standing:
+    def view(place: int, losses: Sequence[float]) -> ConfigView:
         curve = [Point(2 * e, e, {"val_loss": loss}, ends=True) for e, loss in enumerate(losses, start=4)]
         done = 3 + len(losses)
-        return Standing(f"c{place:04d}", {"lr": place / 10}, epochs=done, units=2 * done, curve=curve)
+        return ConfigView(f"c{place:04d}", {"lr": place / 10}, epochs=done, units=2 * done, curve=curve)
 
     def stopped(*curves: Sequence[float]) -> list[str]:
-        standings = [standing(place, losses) for place, losses in enumerate(curves)]
-        verdicts = search.decide(Outlook(standings, partitions=2, epochs=12))
-        return [verdict.config for verdict in verdicts if isinstance(verdict, Stop)]
+        configs = [view(place, losses) for place, losses in enumerate(curves)]
+        decisions = search.decide(SearchContext(configs, partitions=2, epochs=12))
+        return [decision.config for decision in decisions if isinstance(decision, Stop)]
 
     assert stopped((), (), ()) == [], "they have just begun"
     assert stopped([0.3], [0.1], [0.2]) == ["c0000", "c0002"], "one epoch of their own"
@@ -104,7 +104,7 @@ def test_all_proposals_begin_with_the_checkpoint() -> None:
         state = fold(state, ConfigCreated(revision, action.config))
     configs = state.configs.values()
     assert [(c.epoch, c.head) for c in configs] == [(3, start.checkpoint)] * 2
-    assert [s.parent for s in observe(state, plan).standings] == [None, None], "no child of another config"
+    assert [s.parent for s in observe(state, plan).configs] == [None, None], "no child of another config"
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,11 @@ def test_members_fall_in_turn(tmp_path: Path, connect: Connect, store_prefix: st
                 (change,) = expect(watch).changes
             assert change.item is not None
             seen.append(change.item.value)
-            turn, rest = divmod(len(seen), total // 4)
-            if rest == 0 and turn < 4:
-                if turn > 1:
-                    cluster.start(turn - 2)
-                cluster.kill(turn - 1)
+            lock, rest = divmod(len(seen), total // 4)
+            if rest == 0 and lock < 4:
+                if lock > 1:
+                    cluster.start(lock - 2)
+                cluster.kill(lock - 1)
         counting.result(timeout=SOON)
         assert seen == [b"%d" % (n + 1) for n in range(total)]
         assert not keeper.lost.is_set()

@@ -13,7 +13,7 @@ from cerebro_elastic.controller.follower import Follower
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
-from cerebro_elastic.core.model.interfaces import Instance
+from cerebro_elastic.core.model.interfaces import SchedulingContext
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Node, Plan, Spec, Unit
 from cerebro_elastic.errors import Rewound, RunError
@@ -26,7 +26,7 @@ from support.world import World
 
 
 class FirstUnit:
-    def choose(self, instance: Instance) -> list[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> list[tuple[str, Unit]]:
         return [(node, units[0]) for node, units in instance.eligible.items() if units][:1]
 
 

@@ -17,18 +17,18 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
+    HomesAssigned,
     LeaderChanged,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeQuarantined,
     NodeReady,
-    NodeSetAside,
+    NodeReleased,
     Ordered,
-    Placed,
+    ProfileDone,
     RunEnded,
     RunOpened,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -38,19 +38,19 @@ from cerebro_elastic.core.model.events import (
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Begun,
     CheckpointRef,
-    Choice,
     Config,
     Failure,
     FailureKind,
     Member,
     Node,
+    PartialUnit,
     Phase,
     Plan,
+    ProfileResult,
     Spec,
     Status,
-    TrialResult,
+    Strategy,
     Unit,
     Visit,
 )
@@ -63,7 +63,7 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 from support.clocks import HandClock
 from support.faults import Lost, losing
 
-GANG = Choice("ddp", 2, 2)
+GANG = Strategy("ddp", 2, 2)
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))
 
 
@@ -76,11 +76,11 @@ def store(request: pytest.FixtureRequest, etcd: EmbeddedEtcd) -> Iterator[Store]
 class Stage:
     """A run with a leader, a node ``n`` and a config ``c0``, and the values to go on with."""
 
-    def __init__(self, store: Store, choices: tuple[Choice, ...] = (Choice(),)) -> None:
+    def __init__(self, store: Store, strategies: tuple[Strategy, ...] = (Strategy(),)) -> None:
         self.store = store
         self.faults: list[Lost | None] = []
         self.begin = store.range("/cerebro/").revision + 1
-        self.plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, evaluations=1, choices=choices)
+        self.plan = Plan(uuid.uuid4().hex, partitions=2, epochs=1, evaluations=1, strategies=strategies)
         self.spec = Spec(self.plan, {"epochs": 1}, "", "", "", "", {}, "", "")
         lossy = losing(store, lambda: self.faults.pop(0) if self.faults else None)
         self.ledger = Ledger(lossy, self.plan.run)
@@ -264,7 +264,7 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
     stage.store.revoke(stage.node_lease)
     assert ledger.end_run("finished", stage.leader) is not None
     assert [type(event) for event in stage.events()] == [
-        *(RunOpened, LeaderChanged, NodeJoined, Placed, ConfigCreated),
+        *(RunOpened, LeaderChanged, NodeJoined, HomesAssigned, ConfigCreated),
         *(UnitAssigned, UnitCommitted, UnitAssigned, UnitFailed, UnitAssigned),
         *(NodeLeft, NodeJoined, UnitWithdrawn, ConfigEnded, NodeLeft, RunEnded),
     ]
@@ -385,7 +385,7 @@ def test_a_node_is_asked_to_leave_once_and_its_attempt_still_stands(stage: Stage
         assert stage.ledger.register(Node("n", "host"), stage.node_lease) == stage.ledger.node("n")
     part = replace(stage.visit(attempt), whole=False)
     assert stage.ledger.commit(attempt, config, part, stage.plan)
-    assert stage.config.begun == Begun(0, part.batches)
+    assert stage.config.partial_unit == PartialUnit(0, part.batches)
     assert [type(event) for event in stage.events()[-3:]] == [UnitAssigned, NodeDraining, UnitCommitted]
     stage.store.revoke(stage.node_lease)
     assert stage.ledger.node("n") is None, "it leaves with its lease"
@@ -479,14 +479,14 @@ def gang_of(stage: Stage, partition: int = 0) -> Attempt:
     """An attempt of ``n`` and ``m``, assigned."""
     companion = stage.ledger.register(Node("m", "host"), stage.node_lease)
     gang = (Member("m", companion.registration),)
-    attempt = replace(stage.attempt(partition), choice=GANG, gang=gang)
+    attempt = replace(stage.attempt(partition), strategy=GANG, gang=gang)
     token = stage.ledger.assign(attempt, stage.leader)
     assert token is not None
     return replace(attempt, token=token)
 
 
 def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
-    stage = Stage(MemoryStore(), choices=(GANG,))
+    stage = Stage(MemoryStore(), strategies=(GANG,))
     attempt, ledger = gang_of(stage), stage.ledger
     assert ledger.assignment("n") == ledger.assignment("m") == attempt
     assert set(ledger.state().attempts) == {"n", "m"}
@@ -494,7 +494,7 @@ def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
         assert ledger.assign(replace(stage.attempt(1), gang=attempt.gang), stage.leader) is None, "busy"
         alone = replace(stage.attempt(1), node="m", registration=attempt.gang[0].registration)
         assert ledger.assign(alone, stage.leader) is None, "busy"
-    together = replace(stage.visit(attempt), choice=GANG, gang=("m",))
+    together = replace(stage.visit(attempt), strategy=GANG, gang=("m",))
     assert ledger.commit(attempt, stage.config, together, stage.plan)
     assert ledger.state().attempts == {}
 
@@ -516,30 +516,30 @@ def test_a_gang_that_lost_a_node_reports_nothing(memory_stage: Stage, who: str) 
     stage = memory_stage
     attempt, config = gang_of(stage), stage.config
     stage.ledger.register(stage.ledger.node(who), stage.store.grant(30))  # type: ignore[arg-type]
-    trial = TrialResult(attempt.unit, GANG, "cpu", "n", attempt.token)
+    profile = ProfileResult(attempt.unit, GANG, "cpu", "n", attempt.token)
     with stage.unchanged():
         assert not stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
         assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
-        assert not stage.ledger.tried(attempt, trial)
+        assert not stage.ledger.tried(attempt, profile)
         assert not stage.ledger.give_up(attempt)
 
 
 @pytest.mark.parametrize("faults", SEQUENCES, ids=str)
 def test_a_trial_with_lost_answers_is_told_once(faults: tuple[Lost, ...]) -> None:
-    stage = Stage(MemoryStore(), choices=(Choice(), GANG))
+    stage = Stage(MemoryStore(), strategies=(Strategy(), GANG))
     attempt = stage.attempt()
-    attempt = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRIAL))
+    attempt = replace(attempt, unit=replace(attempt.unit, phase=Phase.PROFILE))
     token = stage.ledger.assign(attempt, stage.leader)
     assert token is not None
     attempt, revision = replace(attempt, token=token), stage.config.revision
     stage.faults = list(faults)
-    trial = TrialResult(attempt.unit, attempt.choice, "cpu", "n", token, seconds=2.0, bytes=100)
-    assert stage.ledger.tried(attempt, trial)
+    profile = ProfileResult(attempt.unit, attempt.strategy, "cpu", "n", token, seconds=2.0, bytes=100)
+    assert stage.ledger.tried(attempt, profile)
     stage.faults = []
-    assert [type(event) for event in stage.events()[-2:]] == [UnitAssigned, TrialDone]
+    assert [type(event) for event in stage.events()[-2:]] == [UnitAssigned, ProfileDone]
     state = stage.ledger.state()
     assert (state.attempts, stage.config.revision) == ({}, revision)
-    assert state.trials == {"c0": (Estimate(attempt.choice, "cpu", 2.0, 100),)}
+    assert state.profiles == {"c0": (Estimate(attempt.strategy, "cpu", 2.0, 100),)}
 
 
 def failed_once(stage: Stage) -> Attempt:
@@ -553,7 +553,7 @@ def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> 
     second = failed_once(stage)
     assert stage.ledger.set_aside("n", "it fails", second.token, 60.0, stage.leader) is not None
     state = stage.ledger.state()
-    assert (state.aside, state.judged, state.streaks["n"].failures) == (
+    assert (state.quarantined, state.quarantined_for, state.streaks["n"].failures) == (
         {"n": "it fails"},
         {"n": second.token},
         2,
@@ -567,10 +567,10 @@ def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> 
     third = stage.assigned()
     with stage.unchanged():
         assert stage.ledger.set_aside("n", "busy", third.token, 60.0, stage.leader) is None
-    assert [type(event) for event in stage.events()[-3:]] == [NodeSetAside, NodeForgiven, UnitAssigned]
+    assert [type(event) for event in stage.events()[-3:]] == [NodeQuarantined, NodeReleased, UnitAssigned]
     assert stage.ledger.commit(third, stage.config, stage.visit(third), stage.plan)
     state = stage.ledger.state()
-    assert (state.aside, state.judged, state.streaks) == ({}, {}, {})
+    assert (state.quarantined, state.quarantined_for, state.streaks) == ({}, {}, {})
 
 
 def test_a_node_is_forgiven_when_its_time_is_over() -> None:
@@ -579,11 +579,11 @@ def test_a_node_is_forgiven_when_its_time_is_over() -> None:
     failed = failed_once(stage)
     assert stage.ledger.set_aside("n", "it fails", failed.token, 20.0, stage.leader) is not None
     clock.sleep(19.0)
-    assert stage.ledger.state().aside
+    assert stage.ledger.state().quarantined
     clock.sleep(1.0)
-    assert not stage.ledger.state().aside
+    assert not stage.ledger.state().quarantined
     with stage.ledger.events(failed.token) as stream:
-        while not isinstance(event := stream.next(0)[0], NodeForgiven):
+        while not isinstance(event := stream.next(0)[0], NodeReleased):
             pass
     assert event.node == "n"
 

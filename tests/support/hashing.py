@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.values import (
     Config,
     HParams,
     Phase,
-    TrialResult,
+    ProfileResult,
     Unit,
     Visit,
 )
@@ -60,7 +60,7 @@ class Worker:
             seconds=len(batches) * seconds,
             hop_seconds=0.0,
             started=0.0,
-            choice=attempt.choice,
+            strategy=attempt.strategy,
             skip=attempt.skip,
             whole=upto == BATCHES,
             gang=attempt.nodes[1:],
@@ -68,16 +68,16 @@ class Worker:
             replicas=attempt.prefetch.replicas[:1] if attempt.prefetch else (),
         )
 
-    def trial(self, seconds: float, refusal: str | None = None) -> TrialResult:
+    def profile(self, seconds: float, refusal: str | None = None) -> ProfileResult:
         """Try the attempt's choice: its ranks share the ``seconds`` of a batch."""
-        attempt, choice = self.attempt, self.attempt.choice
-        return TrialResult(
+        attempt, strategy = self.attempt, self.attempt.strategy
+        return ProfileResult(
             attempt.unit,
-            choice,
+            strategy,
             attempt.hardware,
             attempt.node,
             attempt.token,
-            seconds=BATCHES * seconds / choice.ranks,
+            seconds=BATCHES * seconds / strategy.ranks,
             bytes=100,
             refusal=refusal,
         )

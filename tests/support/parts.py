@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cerebro_elastic.training.task import State, UnitJob, UnitResult
+from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 
 
 def in_parts(
     train: Callable[[UnitJob], UnitResult],
     job: UnitJob,
     stops: Sequence[int],
-    hop: Callable[[State], State],
+    hop: Callable[[TaskState], TaskState],
 ) -> list[UnitResult]:
     """``job`` stopped after each number of batches in ``stops`` (rising, inside the partition); what each
     part leaves goes through ``hop`` to the next. Raises ``AssertionError`` if a part is not as it was cut."""

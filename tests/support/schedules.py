@@ -10,7 +10,7 @@ import numpy as np
 
 from cerebro_elastic.openshop.checks import Array
 from cerebro_elastic.openshop.instances import Instance
-from cerebro_elastic.openshop.joint.problem import JointSchedule
+from cerebro_elastic.openshop.joint_problem.schedule import JointSchedule
 from cerebro_elastic.openshop.planner import Schedule
 
 

@@ -17,10 +17,10 @@ from functools import partial
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
-    NodeSetAside,
+    NodeQuarantined,
+    NodeReleased,
     RunEnded,
     UnitAssigned,
     UnitCommitted,
@@ -62,7 +62,7 @@ class Seen:
     leader: str | None = None
     ended: bool = False
     nodes: set[str] = field(default_factory=set)
-    aside: set[str] = field(default_factory=set)
+    quarantined: set[str] = field(default_factory=set)
     attempts: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
@@ -82,10 +82,10 @@ class Seen:
             case NodeLeft(node=name):
                 self.nodes.discard(name)
                 self.attempts.pop(name, None)
-            case NodeSetAside(node=name):
-                self.aside.add(name)
-            case NodeForgiven(node=name):
-                self.aside.discard(name)
+            case NodeQuarantined(node=name):
+                self.quarantined.add(name)
+            case NodeReleased(node=name):
+                self.quarantined.discard(name)
             case LeaderChanged(leader=leader):
                 self.leader = leader
             case RunEnded():
@@ -169,7 +169,7 @@ class Storm:
         """The node of this number, or another in its place if it is set aside: it would be no loss."""
         names = list(self._cluster.nodes)
         around = names[index:] + names[:index]
-        return next((name for name in around if name not in self.seen.aside), around[0])
+        return next((name for name in around if name not in self.seen.quarantined), around[0])
 
     def _begin(self, strike: Strike, target: str, now: float) -> None:
         fault = strike.fault

@@ -18,7 +18,15 @@ from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.interfaces import Outlook, Policy, Proposal, Resume, Search, Stop, Verdict
+from cerebro_elastic.core.model.interfaces import (
+    Decision,
+    Policy,
+    Proposal,
+    Resume,
+    Search,
+    SearchContext,
+    Stop,
+)
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import (
     Failure,
@@ -54,8 +62,8 @@ class FixedSearch(Search):
 
     points: Sequence[HParams]
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
-        return [Proposal(hparams) for hparams in self.points[len(outlook.proposed) :]]
+    def propose(self, context: SearchContext) -> Sequence[Proposal]:
+        return [Proposal(hparams) for hparams in self.points[len(context.proposed) :]]
 
 
 @dataclass(frozen=True)
@@ -63,20 +71,20 @@ class RestlessSearch(FixedSearch):
     """Stops a config after its first unit while others go on, resumes it when none does, and lets each of its
     first configs have a child after its second unit."""
 
-    def decide(self, outlook: Outlook) -> Sequence[Verdict]:
-        live = [s for s in outlook.standings if s.status is Status.LIVE]
-        theirs = [s for s in outlook.standings if s.idle and not s.by_hand]
+    def decide(self, context: SearchContext) -> Sequence[Decision]:
+        live = [s for s in context.configs if s.status is Status.LIVE]
+        theirs = [s for s in context.configs if s.idle and not s.by_hand]
         resting = [s for s in theirs if s.status is Status.STOPPED]
         if resting and not live:
             return [Resume(resting[0].config, "nobody else goes on")]
         fresh = [s for s in theirs if s in live and s.units == 1]
         return [Stop(fresh[0].config, "rests")] if fresh and len(live) > 1 else []
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
-        if len(outlook.proposed) < len(self.points):
-            return super().propose(outlook)
-        grown = [s for s in outlook.standings if s.units >= 2 and s.epochs < outlook.epochs and not s.origin]
-        parents = {s.origin.get("of") for s in outlook.proposed}
+    def propose(self, context: SearchContext) -> Sequence[Proposal]:
+        if len(context.proposed) < len(self.points):
+            return super().propose(context)
+        grown = [s for s in context.configs if s.units >= 2 and s.epochs < context.epochs and not s.origin]
+        parents = {s.origin.get("of") for s in context.proposed}
         childless = [s for s in grown if s.config not in parents]
         return [Proposal({"lr": 0.5}, s.config, {"of": s.config}) for s in childless[:1]]
 
@@ -233,7 +241,7 @@ class World:
             return
         worker = self.workers[which % len(self.workers)]
         attempt = worker.attempt
-        if attempt.choice.nodes == 1 and attempt.unit.phase is not Phase.TRIAL and not attempt.trained:
+        if attempt.strategy.nodes == 1 and attempt.unit.phase is not Phase.PROFILE and not attempt.trained:
             worker.attempt = self.ledger.trained(attempt) or attempt
 
     def commit(self, which: int, *, keep: bool = False) -> None:
@@ -275,7 +283,7 @@ class World:
             attempt.token,
             kind,
             "boom",
-            choice=attempt.choice,
+            strategy=attempt.strategy,
             hardware=attempt.hardware,
             place="KeyError at net.py:7" if kind is FailureKind.EXCEPTION and which % 2 else "",
         )
@@ -283,11 +291,11 @@ class World:
 
     def refuse(self, which: int) -> None:
         """A worker finds that what it tries is not feasible."""
-        trying = [w for w in self.workers if w.attempt.unit.phase is Phase.TRIAL]
+        trying = [w for w in self.workers if w.attempt.unit.phase is Phase.PROFILE]
         if trying:
             worker = trying[which % len(trying)]
             self.workers.remove(worker)
-            self.ledger.tried(worker.attempt, worker.trial(1.0, "too large"))
+            self.ledger.tried(worker.attempt, worker.profile(1.0, "too large"))
 
     def _leaving(self) -> list[Worker]:
         """The workers of nodes that were asked to leave."""
@@ -295,8 +303,8 @@ class World:
 
     def _commit(self, worker: Worker, upto: int) -> None:
         seconds = max(self.slowness.get(name, 1.0) for name in worker.attempt.nodes)
-        if worker.attempt.unit.phase is Phase.TRIAL:
-            self.ledger.tried(worker.attempt, worker.trial(seconds))
+        if worker.attempt.unit.phase is Phase.PROFILE:
+            self.ledger.tried(worker.attempt, worker.profile(seconds))
             return
         made = worker.train(min(upto, BATCHES), seconds)
         visit = replace(made, fetch_seconds=self._fetch_seconds(worker))

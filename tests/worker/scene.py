@@ -13,14 +13,14 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units, skipped
-from cerebro_elastic.core.model.values import Attempt, Choice, Config, Node, Phase, Spec
+from cerebro_elastic.core.model.values import Attempt, Config, Node, Phase, Spec, Strategy
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import Identity
@@ -128,7 +128,7 @@ class Scene:
         self.register()
         for name in configs:
             self.ledger.create_config(Config(name, {"deed": deed, "lr": 0.1}), leader)
-        self.bench = Bench(self.spec, folder / "cache")
+        self.bench = UnitRunner(self.spec, folder / "cache")
         self.dump = (folder / "dump").open("w+")
         self.checkpoints = folder / "checkpoints" / "c"
 
@@ -157,13 +157,15 @@ class Scene:
         assert config is not None
         return config
 
-    def assign(self, phase: Phase = Phase.TRAIN, choice: Choice = Choice(), config_id: str = "c") -> Attempt:
+    def assign(
+        self, phase: Phase = Phase.TRAIN, strategy: Strategy = Strategy(), config_id: str = "c"
+    ) -> Attempt:
         config = self.config_of(config_id)
         unit = replace(next_units(config, self.plan)[0], phase=phase)
         attempt = Attempt(
             *(unit, "n", self.node.registration, config.revision, config.head),
             skip=skipped(config),
-            choice=choice,
+            strategy=strategy,
         )
         token = self.ledger.assign(attempt, self.leader)
         assert token is not None

@@ -18,7 +18,7 @@ import numpy as np
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.history.progress import next_units, skipped
-from cerebro_elastic.core.model.values import Attempt, Choice, Config, Member, Node, Phase, Plan, Spec, Unit
+from cerebro_elastic.core.model.values import Attempt, Config, Member, Node, Phase, Plan, Spec, Strategy, Unit
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
@@ -58,7 +58,7 @@ class Stage:
         module: str,
         source: Callable[[], Mapping[str, np.ndarray]],
         *,
-        choices: Sequence[Choice],
+        strategies: Sequence[Strategy],
         batch_size: int,
         storage: str | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Stage:
         data = str(folder / "data")
         manifest = prepare(source, data, partitions=2, seed=1, valid=0.2)
         recipe = load_recipe({**RECIPE, "data": {"url": data, "batch_size": batch_size}}, root=folder)
-        self.plan = Plan(self.run, 2, 2, choices=tuple(choices))
+        self.plan = Plan(self.run, 2, 2, strategies=tuple(strategies))
         self.spec = Spec(
             *(self.plan, recipe.resolved(), recipe.digest, data, manifest.digest),
             *(str(folder), {}, storage or str(folder), __version__),
@@ -123,25 +123,27 @@ class Stage:
         config = Config(name, {"deed": "train", "lr": 0.01, **hparams})
         assert self.ledger.create_config(config, self.leader)
 
-    def assign(self, config: str, nodes: Sequence[str], choice: Choice, *, trial: bool = False) -> Attempt:
-        """The config's next unit, or a trial of ``choice``, to these nodes."""
+    def assign(
+        self, config: str, nodes: Sequence[str], strategy: Strategy, *, profile: bool = False
+    ) -> Attempt:
+        """The config's next unit, or a trial of ``strategy``, to these nodes."""
         at, (lead, *others) = self.config(config), [self.node(name) for name in nodes]
         unit = next_units(at, self.plan)[0]
         attempt = Attempt(
-            Unit(unit.config, unit.epoch, unit.partition, Phase.TRIAL) if trial else unit,
+            Unit(unit.config, unit.epoch, unit.partition, Phase.PROFILE) if profile else unit,
             lead.name,
             lead.registration,
             at.revision,
             at.head,
-            choice=choice,
+            strategy=strategy,
             gang=tuple(Member(node.name, node.registration) for node in others),
-            skip=0 if trial else skipped(at),
+            skip=0 if profile else skipped(at),
         )
         token = self.ledger.assign(attempt, self.leader)
         assert token is not None, f"{attempt} was not let through"
         return replace(attempt, token=token)
 
-    def begun(self, attempt: Attempt, node: str) -> None:
+    def partial_unit(self, attempt: Attempt, node: str) -> None:
         """Wait until a rank of the node takes part."""
         began = partial(self.said, node, "began")
         wait_for(lambda: any(line["attempt"] == attempt.token for line in began()), f"{attempt} to begin")

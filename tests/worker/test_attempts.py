@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.values import (
     Status,
 )
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
-from cerebro_elastic.worker.state_fetcher import Hopper
+from cerebro_elastic.worker.state_fetcher import StateFetcher
 
 
 def test_a_unit_is_committed_with_a_readable_checkpoint_and_its_log(scene: Scene) -> None:
@@ -196,9 +196,9 @@ def not_repaired(_ref: CheckpointRef, damage: DamagedCheckpoint) -> None:
 
 
 @pytest.fixture
-def hopper() -> Iterator[Hopper]:
+def hopper() -> Iterator[StateFetcher]:
     fetched: list[int] = []
-    hopper = Hopper(lambda partition, _beat: fetched.append(partition), not_repaired)
+    hopper = StateFetcher(lambda partition, _beat: fetched.append(partition), not_repaired)
     yield hopper
     hopper.close()
 
@@ -207,7 +207,7 @@ def saved(folder: Path, value: float) -> CheckpointRef:
     return checkpoint.save({"w": torch.full((3,), value)}, str(folder / str(value)))
 
 
-def test_a_state_fetched_ahead_is_the_state(hopper: Hopper, tmp_path: Path) -> None:
+def test_a_state_fetched_ahead_is_the_state(hopper: StateFetcher, tmp_path: Path) -> None:
     one, two = saved(tmp_path, 1.0), saved(tmp_path, 2.0)
     hopper.prefetch(Prefetch(0, one))
     assert hopper.load(one)["w"].tolist() == [1.0] * 3
@@ -217,17 +217,17 @@ def test_a_state_fetched_ahead_is_the_state(hopper: Hopper, tmp_path: Path) -> N
 
 
 def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
-    fetched, begun, go = list[int](), Event(), Event()
+    fetched, partial_unit, go = list[int](), Event(), Event()
 
     def fetch(partition: int, _beat: Callable[[], None]) -> None:
         fetched.append(partition)
         if partition == 1:
-            begun.set()
+            partial_unit.set()
             go.wait(10)
 
-    hopper = Hopper(fetch, not_repaired)
+    hopper = StateFetcher(fetch, not_repaired)
     hopper.prefetch(Prefetch(0, replicas=(1, 2)))
-    assert begun.wait(10)
+    assert partial_unit.wait(10)
     hopper.prefetch(Prefetch(0, replicas=(1, 2)))
     go.set()
     hopper._copied[1].result(10)
@@ -239,10 +239,10 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
 
 
 def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
-    begun, broken = Event(), list[Exception]()
+    partial_unit, broken = Event(), list[Exception]()
 
     def fetch(_partition: int, beat: Callable[[], None]) -> None:
-        begun.set()
+        partial_unit.set()
         deadline = time.monotonic() + 10
         try:
             while time.monotonic() < deadline:
@@ -250,14 +250,14 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
         except StorageError as error:
             broken.append(error)
 
-    hopper = Hopper(fetch, not_repaired)
+    hopper = StateFetcher(fetch, not_repaired)
     hopper.prefetch(Prefetch(0))
-    assert begun.wait(10)
+    assert partial_unit.wait(10)
     hopper.close()
     assert len(broken) == 1
 
 
-def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: Hopper, tmp_path: Path) -> None:
+def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: StateFetcher, tmp_path: Path) -> None:
     ref = saved(tmp_path, 1.0)
     Path(ref.url).rename(tmp_path / "away")
     hopper.prefetch(Prefetch(0, ref))

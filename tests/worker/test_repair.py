@@ -31,9 +31,9 @@ from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.repair import Repairs
-from cerebro_elastic.worker.state_fetcher import Hopper
+from cerebro_elastic.worker.state_fetcher import StateFetcher
 from support.proxy import Bad, BadProxy
 from support.same import assert_same
 
@@ -88,10 +88,10 @@ class Lineage:
         self.node = self.ledger.register(Node("n", "host"), store.grant(99))
         self.ledger.create_config(Config("c", {"lr": 0.1}), leader)
         self.storage = storage
-        self.bench = Bench(spec, folder / "cache")
+        self.bench = UnitRunner(spec, folder / "cache")
         self.beats = 0
         repairs = Repairs(self.ledger, spec, self.bench, EventLog(), self.beat)
-        self.hopper = Hopper(
+        self.hopper = StateFetcher(
             lambda partition, beat: self.bench.fetch(Phase.TRAIN, partition, beat), repairs.repair
         )
 

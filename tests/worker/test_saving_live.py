@@ -16,9 +16,9 @@ from stage import Stage, ranks_of, wait_for
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import UnitAssigned, UnitCommitted, UnitFailed, UnitTrained
-from cerebro_elastic.core.model.values import Choice, FailureKind
+from cerebro_elastic.core.model.values import FailureKind, Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.worker.visit_replayer import Again
+from cerebro_elastic.worker.visit_replayer import VisitReplayer
 from support.proxy import Bad, BadProxy, Request
 
 pytestmark = pytest.mark.cluster
@@ -46,7 +46,7 @@ def stage(etcd: EmbeddedEtcd, s3: BadProxy, tmp_path: Path) -> Iterator[Stage]: 
     with ExitStack() as stack:
         made = Stage(
             *(tmp_path, etcd, stack, MODULE, source),
-            choices=(Choice(),),
+            strategies=(Strategy(),),
             batch_size=4,
             storage="s3://bucket/storage",
         )
@@ -86,7 +86,7 @@ def told(stage: Stage) -> list[tuple[type, str]]:
 def differ_from_their_replay(stage: Stage) -> list[str]:
     """The configs whose visits, done again, give another digest."""
     visits, state, different = stage.ledger.visits(), stage.ledger.state(), []
-    with Again(stage.spec, stage.folder / "cache") as again:
+    with VisitReplayer(stage.spec, stage.folder / "cache") as again:
         for name in state.configs:
             own = [visit for visit in visits if visit.unit.config == name]
             for at, visit in history(name, state.configs, {name: own}, stage.plan):
@@ -110,10 +110,10 @@ def test_the_next_unit_begins_before_the_last_one_is_committed(stage: Stage, s3:
 
 def save_behind_the_next(stage: Stage, s3: BadProxy) -> None:
     s3.plan = late("first")
-    stage.assign("first", ["n"], Choice())
+    stage.assign("first", ["n"], Strategy())
     wait_for(lambda: stage.ledger.saving("n"), "the first unit to be trained")
-    second = stage.assign("second", ["n"], Choice())
-    stage.begun(second, "n")
+    second = stage.assign("second", ["n"], Strategy())
+    stage.partial_unit(second, "n")
     assert stage.ledger.visits() == []
     s3.reset()
     stage.done(second)
@@ -125,11 +125,11 @@ def save_behind_the_next(stage: Stage, s3: BadProxy) -> None:
 
 def die_in_a_save(stage: Stage, s3: BadProxy, node: subprocess.Popen[bytes]) -> None:
     s3.plan = late("first")
-    stage.assign("first", ["n"], Choice())
+    stage.assign("first", ["n"], Strategy())
     wait_for(lambda: stage.ledger.saving("n"), "the second unit to be trained")
     os.kill(ranks_of(node)[0], signal.SIGKILL)
     (failure,) = wait_for(lambda: stage.config("first").failures, "the failure")
     assert (failure.kind, told(stage)[-1]) == (FailureKind.CRASH, (UnitFailed, "first"))
     s3.reset()
     wait_for(lambda: len(stage.said("n", "ready")) == 2, "the rank to be there again")
-    stage.done(stage.assign("first", ["n"], Choice()))
+    stage.done(stage.assign("first", ["n"], Strategy()))

@@ -17,9 +17,9 @@ from stage import DEADLINE, Stage, ranks_of, wait_for
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
-from cerebro_elastic.core.model.values import Choice, Config, FailureKind, Visit
+from cerebro_elastic.core.model.values import Config, FailureKind, Strategy, Visit
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
-from cerebro_elastic.training.unit_runner import Bench
+from cerebro_elastic.training.unit_runner import UnitRunner
 
 pytestmark = pytest.mark.cluster
 
@@ -45,10 +45,10 @@ def prepared(batch, deed):
     return batch
 """
 
-DDP = Choice("ddp", 2)
-FSDP = Choice("fsdp", 2)
-OVER = Choice("fsdp", 2, 2)
-THREE = Choice("fsdp", 3, 2)
+DDP = Strategy("ddp", 2)
+FSDP = Strategy("fsdp", 2)
+OVER = Strategy("fsdp", 2, 2)
+THREE = Strategy("fsdp", 3, 2)
 ROWS, BATCH = 100, 7
 """40 rows a partition: the last batch has five, which two ranks do not divide."""
 
@@ -66,8 +66,8 @@ class Play:
     pair: subprocess.Popen[bytes]
     one: subprocess.Popen[bytes]
 
-    def unit(self, config: str, nodes: list[str], choice: Choice) -> Visit:
-        attempt = self.stage.assign(config, nodes, choice)
+    def unit(self, config: str, nodes: list[str], strategy: Strategy) -> Visit:
+        attempt = self.stage.assign(config, nodes, strategy)
         self.stage.done(attempt)
         visit = self.stage.ledger.visits()[-1]
         assert visit.attempt == attempt.token, self.stage.config(config).failures
@@ -78,8 +78,8 @@ class Play:
 def play(etcd: EmbeddedEtcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("play")
-        choices = (Choice(), DDP, FSDP, OVER, THREE)
-        stage = Stage(folder, etcd, stack, MODULE, source, choices=choices, batch_size=BATCH)
+        strategies = (Strategy(), DDP, FSDP, OVER, THREE)
+        stage = Stage(folder, etcd, stack, MODULE, source, strategies=strategies, batch_size=BATCH)
         play = Play(stage, stage.start("pair", 2), stage.start("one", 1, CEREBRO_GROWTH="150M"))
         wait_for(lambda: len(stage.said("pair", "ready")) == 2 and stage.said("one", "ready"), "the nodes")
         yield play
@@ -92,13 +92,13 @@ WAYS = [(["pair"], DDP), (["one", "pair"], OVER), (["pair"], FSDP), (["pair", "o
 def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(play: Play) -> None:
     for name in ("a", "again"):
         play.stage.create(name)
-    visits = [play.unit("a", nodes, choice) for nodes, choice in WAYS]
-    again = [play.unit("again", nodes, choice) for nodes, choice in WAYS]
+    visits = [play.unit("a", nodes, strategy) for nodes, strategy in WAYS]
+    again = [play.unit("again", nodes, strategy) for nodes, strategy in WAYS]
     assert [v.output.digest for v in again] == [v.output.digest for v in visits]
-    assert [(v.choice, v.nodes) for v in visits] == [(choice, tuple(nodes)) for nodes, choice in WAYS]
+    assert [(v.strategy, v.nodes) for v in visits] == [(strategy, tuple(nodes)) for nodes, strategy in WAYS]
     assert {(v.samples, v.batches) for v in visits} == {(40, 6)}
 
-    bench = Bench(play.stage.spec, play.stage.folder / "cache")
+    bench = UnitRunner(play.stage.spec, play.stage.folder / "cache")
     at, state = Config("a", {"deed": "train", "lr": 0.01}), None
     for visit in visits:
         alone = bench.perform(bench.job(at, next_units(at, play.stage.plan)[0], state))
@@ -116,7 +116,7 @@ def test_what_fails_on_one_rank_is_told_and_ends_the_attempt_for_all(play: Play)
     play.stage.create("fails", deed="raise")
     play.stage.done(play.stage.assign("fails", ["one", "pair"], OVER))
     (failure,) = play.stage.config("fails").failures
-    assert (failure.kind, failure.node, failure.choice) == (FailureKind.EXCEPTION, "pair", OVER)
+    assert (failure.kind, failure.node, failure.strategy) == (FailureKind.EXCEPTION, "pair", OVER)
     assert "not to the liking of rank 1" in failure.story
     play.stage.create("goes-on")
     play.unit("goes-on", ["one", "pair"], OVER)
@@ -141,8 +141,8 @@ def test_a_rank_whose_memory_has_grown_starts_anew_and_nobody_notices(play: Play
     stage, before = play.stage, (ranks_of(play.one), play.stage.node("one"))
     ready = len(stage.said("one", "ready"))
     stage.create("keeps", deed="keep")
-    for units, (nodes, choice) in enumerate(((["one"], Choice()), (["one", "pair"], OVER)), 1):
-        play.unit("keeps", nodes, choice)
+    for units, (nodes, strategy) in enumerate(((["one"], Strategy()), (["one", "pair"], OVER)), 1):
+        play.unit("keeps", nodes, strategy)
         wait_for(lambda n=units: len(stage.said("one", "ready")) == ready + n, "a fresh process")  # type: ignore[misc]
     assert (ranks_of(play.one), stage.node("one")) == before
     assert stage.config("keeps").failures == ()
@@ -154,7 +154,7 @@ def test_a_rank_killed_inside_a_gang_ends_the_attempt_and_no_other_process(play:
     ready = len(play.stage.said("one", "ready"))
     play.stage.create("loses", deed="pause")
     attempt = play.stage.assign("loses", ["pair", "one"], THREE)
-    play.stage.begun(attempt, "one")
+    play.stage.partial_unit(attempt, "one")
     os.kill(victim, signal.SIGKILL)
     play.stage.done(attempt)
     (failure,) = play.stage.config("loses").failures
@@ -170,7 +170,7 @@ def test_a_rank_killed_takes_its_node_down_and_up_again(play: Play) -> None:
     before, (other,) = ranks_of(play.pair), ranks_of(play.one)
     play.stage.create("dies", deed="pause")
     attempt = play.stage.assign("dies", ["one", "pair"], THREE)
-    play.stage.begun(attempt, "one")
+    play.stage.partial_unit(attempt, "one")
     ready = len(play.stage.said("pair", "ready"))
     os.kill(before[1], signal.SIGKILL)
     play.stage.done(attempt)
@@ -186,7 +186,7 @@ def test_a_member_that_leaves_takes_what_is_done_with_it(play: Play) -> None:
     """All ranks stop at the same batch; another choice takes up the rest."""
     play.stage.create("leaves", deed="pause", batch_size=1)
     attempt = play.stage.assign("leaves", ["pair", "one"], THREE)
-    play.stage.begun(attempt, "one")
+    play.stage.partial_unit(attempt, "one")
     assert play.stage.ledger.drain("one", 1.0)
     play.stage.done(attempt)
     part = play.stage.ledger.visits()[-1]

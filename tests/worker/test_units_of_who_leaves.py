@@ -9,7 +9,7 @@ import pytest
 from scene import Scene
 
 from cerebro_elastic.core.model.events import UnitWithdrawn
-from cerebro_elastic.core.model.values import Begun, Status
+from cerebro_elastic.core.model.values import PartialUnit, Status
 
 READY_MADE = {"kind": "torch", "model_fn": "an_act:model", "optimizer": "SGD", "loss": "cross_entropy"}
 Make = Callable[..., Scene]
@@ -26,7 +26,7 @@ def test_a_unit_in_parts_is_the_unit_in_one_go(split: Scene, make_scene: Make) -
         with split.rank():
             split.leaving.ask(0.0)
             split.perform()
-        assert split.config.begun == Begun(0, stops + 1)
+        assert split.config.partial_unit == PartialUnit(0, stops + 1)
         assert split.config.parts == stops + 1
     with split.rank():
         split.perform()
@@ -54,7 +54,7 @@ def test_who_has_time_enough_ends_its_unit(split: Scene) -> None:
     split.perform()
     (visit,) = split.ledger.visits()
     assert visit.whole
-    assert split.config.begun is None
+    assert split.config.partial_unit is None
 
 
 def test_parts_are_swept_like_other_checkpoints(split: Scene) -> None:

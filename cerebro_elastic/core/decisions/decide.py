@@ -8,25 +8,36 @@ from collections.abc import Iterator, Mapping
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
-from cerebro_elastic.core.decisions.membership import set_asides, used_nodes, waiting
-from cerebro_elastic.core.decisions.strategies import counts, verdict
-from cerebro_elastic.core.history.estimates import pace
+from cerebro_elastic.core.decisions.membership import quarantines, used_nodes, waiting
+from cerebro_elastic.core.decisions.strategies import counts, infeasible
+from cerebro_elastic.core.history.estimates import speed_factor
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order
 from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.history.tallies import holdings, repeated
 from cerebro_elastic.core.model.actions import (
     Action,
+    AssignHomes,
     CreateConfig,
     EndConfig,
     EndRun,
-    Place,
     ResumeConfig,
     Withdraw,
 )
-from cerebro_elastic.core.model.interfaces import Outlook, Policy, Proposal, Resume, Search, Standing, Stop
+from cerebro_elastic.core.model.interfaces import (
+    ConfigView,
+    Policy,
+    Proposal,
+    Resume,
+    Search,
+    SearchContext,
+    Stop,
+)
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Config, Failure, Node, Plan, Status
 from cerebro_elastic.words import counted
+
+WORTH_MOVING = 0.75
+"""Partitions move for speed alone if the busiest node's share gets at least a quarter shorter."""
 
 
 def decide(state: State, policy: Policy, search: Search) -> list[Action]:
@@ -40,19 +51,15 @@ def decide(state: State, policy: Policy, search: Search) -> list[Action]:
     repairs: list[Action] = [
         *withdrawals(state),
         *failures(state, plan),
-        *set_asides(state),
+        *quarantines(state),
         *searches(state, plan, search),
-        *placements(state, plan),
+        *home_changes(state, plan),
     ]
     if repairs:
         return repairs
     if not any(c.status is Status.LIVE for c in state.configs.values()):
         return [EndRun("finished", state.asked)]
     return list(assignments(state, plan, policy))
-
-
-WORTH_MOVING = 0.75
-"""Partitions move for speed alone if the busiest node's share gets at least a quarter shorter."""
 
 
 def withdrawals(state: State) -> Iterator[Withdraw]:
@@ -70,25 +77,29 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
     hardware = {node.hardware for node in used_nodes(state, plan)}
     for config in state.configs.values():
         if config.status is Status.LIVE and not state.running(config.id):
-            story = _hopeless(config, plan) or verdict(config, hardware, state.trials, plan)
+            story = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if story is not None:
                 yield EndConfig(config, Status.FAILED, story)
 
 
-def placements(state: State, plan: Plan) -> Iterator[Place]:
+def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
     """New homes, if a partition has one on a node that is not in use, if a node has come that should be
     home to some, or if the nodes' speeds make it worth while."""
     nodes = _hosting(state, plan)
     if not nodes or waiting(state, plan):
         return
-    paces = {n.name: pace(state, n.name) for n in nodes}
-    balanced = rebalance(state.homes, nodes, holdings(nodes), plan.partitions, paces, plan.replicas)
+    speed_factors = {n.name: speed_factor(state, n.name) for n in nodes}
+    balanced = rebalance(state.homes, nodes, holdings(nodes), plan.partitions, speed_factors, plan.replicas)
     before, after = set(_count(state.homes)), set(_count(balanced))
-    homeless = before - set(paces) or len(state.homes) < plan.partitions
+    homeless = before - set(speed_factors) or len(state.homes) < plan.partitions
     newcomer = after - before and len(after) > len(before)
-    worth = homeless or newcomer or _longest(balanced, paces) <= WORTH_MOVING * _longest(state.homes, paces)
+    worth = (
+        homeless
+        or newcomer
+        or _longest(balanced, speed_factors) <= WORTH_MOVING * _longest(state.homes, speed_factors)
+    )
     if worth and balanced != state.homes:
-        yield Place(balanced)
+        yield AssignHomes(balanced)
 
 
 def _hosting(state: State, plan: Plan) -> list[Node]:
@@ -120,9 +131,9 @@ def _told(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.story}"
 
 
-def _longest(homes: Homes, paces: Mapping[str, float]) -> float:
+def _longest(homes: Homes, speed_factors: Mapping[str, float]) -> float:
     """The busiest node's share: how long it takes for one visit of all its partitions."""
-    return max(count * paces[name] for name, count in _count(homes).items())
+    return max(count * speed_factors[name] for name, count in _count(homes).items())
 
 
 def _count(homes: Homes) -> Counter[str]:
@@ -130,11 +141,11 @@ def _count(homes: Homes) -> Counter[str]:
     return Counter(name for names in homes.values() for name in names)
 
 
-def observe(state: State, plan: Plan) -> Outlook:
+def observe(state: State, plan: Plan) -> SearchContext:
     """The run as a search sees it."""
     busy = {attempt.unit.config for attempt in state.underway()}
-    standings = [
-        Standing(
+    configs = [
+        ConfigView(
             config=config.id,
             hparams=config.hparams,
             status=config.status,
@@ -148,28 +159,28 @@ def observe(state: State, plan: Plan) -> Outlook:
         )
         for config in in_order(state.configs.values())
     ]
-    return Outlook(
-        standings=standings,
+    return SearchContext(
+        configs=configs,
         partitions=plan.partitions,
         epochs=plan.epochs,
         nodes=max(len(used_nodes(state, plan)), plan.min_nodes),
-        spent=state.spent,
+        usage=state.usage,
     )
 
 
 def searches(state: State, plan: Plan, search: Search) -> Iterator[CreateConfig | EndConfig | ResumeConfig]:
     """What the search wants to be done next."""
-    outlook = observe(state, plan)
-    verdicts = search.decide(outlook)
-    for verdict in verdicts:
-        config = state.configs[verdict.config]
-        match verdict:
+    context = observe(state, plan)
+    decisions = search.decide(context)
+    for decision in decisions:
+        config = state.configs[decision.config]
+        match decision:
             case Stop(reason=reason):
                 yield EndConfig(config, Status.STOPPED, reason)
             case Resume(reason=reason):
                 yield ResumeConfig(config, reason)
-    if not verdicts:
-        for name, proposal in zip(fresh_names(state.configs), search.propose(outlook), strict=False):
+    if not decisions:
+        for name, proposal in zip(fresh_names(state.configs), search.propose(context), strict=False):
             yield _created(state, plan, name, proposal)
 
 

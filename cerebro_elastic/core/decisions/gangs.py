@@ -20,21 +20,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.next_steps import kind_of
-from cerebro_elastic.core.decisions.placements import Offer, Offers
+from cerebro_elastic.core.decisions.placements import Placement, Placements
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Node
 
 
-def companions(offer: Offer, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...] | None:
+def companions(
+    placement: Placement, nodes: Mapping[str, Node], idle: Collection[str]
+) -> tuple[Node, ...] | None:
     """The other nodes of the gang, in the order of their ranks; ``None`` if too few of them are idle."""
-    team = _team(offer, nodes, idle) if offer.choice.nodes > 1 else ()
+    team = _team(placement, nodes, idle) if placement.strategy.nodes > 1 else ()
     return team if all(node.name in idle for node in team) else None
 
 
-def overdue(state: State, offers: Offers, nodes: int) -> str | None:
+def overdue(state: State, placements: Placements, nodes: int) -> str | None:
     """The config that idle ones of the ``nodes`` are held for, if there is one."""
     running = {attempt.unit.config: attempt.token for attempt in state.underway()}
-    needs = {name: max(offer.choice.nodes for offer in some) for name, some in offers.items() if some}
+    needs = {
+        name: max(placement.strategy.nodes for placement in some) for name, some in placements.items() if some
+    }
     gone_on = {name: max(state.configs[name].revision, running.get(name, 0)) for name in needs}
     longest: dict[int, tuple[int, str]] = {}
     for name, need in needs.items():
@@ -48,22 +52,24 @@ def overdue(state: State, offers: Offers, nodes: int) -> str | None:
     return min(passed_over)[1] if passed_over else None
 
 
-def held(offers: Sequence[Offer], nodes: Mapping[str, Node], idle: Collection[str]) -> set[str]:
+def held(placements: Sequence[Placement], nodes: Mapping[str, Node], idle: Collection[str]) -> set[str]:
     """The idle nodes of the gang that lacks fewest."""
-    return {node.name for node in nearest(offers, nodes, idle)} & set(idle)
+    return {node.name for node in nearest(placements, nodes, idle)} & set(idle)
 
 
-def nearest(offers: Sequence[Offer], nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
+def nearest(
+    placements: Sequence[Placement], nodes: Mapping[str, Node], idle: Collection[str]
+) -> tuple[Node, ...]:
     """The gang that lacks fewest idle nodes, in the order of its ranks; none if no offer takes several."""
-    gangs = [(o.lead, *_team(o, nodes, idle)) for o in offers if o.choice.nodes > 1]
+    gangs = [(o.lead, *_team(o, nodes, idle)) for o in placements if o.strategy.nodes > 1]
     return max(gangs, key=lambda gang: sum(node.name in idle for node in gang), default=())
 
 
-def _team(offer: Offer, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
+def _team(placement: Placement, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
     """The lead's companions, idle ones rather than busy ones."""
-    lead, size = offer.lead, offer.choice.nodes
+    lead, size = placement.lead, placement.strategy.nodes
     alike = [node for node in nodes.values() if kind_of(node) == kind_of(lead)]
-    fresh = [node for node in alike if node.name not in offer.failed]
+    fresh = [node for node in alike if node.name not in placement.failed]
     pool = fresh if len(fresh) >= size else alike
     near = [node for node in pool if node.host == lead.host]
     pool = near if len(near) >= size else pool

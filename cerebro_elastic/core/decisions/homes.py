@@ -22,12 +22,12 @@ def rebalance(
     nodes: Sequence[Node],
     held: Mapping[str, Collection[int]],
     partitions: int,
-    paces: Mapping[str, float],
+    speed_factors: Mapping[str, float],
     replicas: int = 1,
 ) -> dict[int, tuple[str, ...]]:
     """New homes for partitions ``0 .. partitions - 1``, each on ``replicas`` different ``nodes`` (on all, if
     there are fewer), such that the node that takes longest for all of its own is done as early as can be;
-    ``paces`` has the nodes' seconds for one.
+    ``speed_factors`` has the nodes' seconds for one.
 
     A partition stays at home on a node as long as that is there and has room; else it goes to a node
     that holds it already (``held``: by node, what its cache has), else to the one with most room, of these to
@@ -36,7 +36,7 @@ def rebalance(
     if not nodes:
         return {}
     placing = _Placing(homes, nodes, held, partitions, min(replicas, len(nodes)))
-    placing.keep(paces)
+    placing.keep(speed_factors)
     short = [j for j in range(partitions) if not placing.fill(j)]
     for j in short:
         placing.fill_by_moving(j)
@@ -65,10 +65,10 @@ class _Placing:
         self.at: list[list[str]] = [[] for _ in range(partitions)]
         self.room: dict[str, int] = {}
 
-    def keep(self, paces: Mapping[str, float]) -> None:
+    def keep(self, speed_factors: Mapping[str, float]) -> None:
         """What is at home somewhere stays there, up to the node's share. Of too many, it gives away what it
         does not hold yet, and what has other homes."""
-        self.room = _shares(self.had, len(self.at), self.replicas, paces)
+        self.room = _shares(self.had, len(self.at), self.replicas, speed_factors)
         for name, had in self.had.items():
             best = sorted(had, key=lambda j, name=name: (j not in self.held[name], len(self.at[j]), j))  # type: ignore[misc]
             for j in best[: self.room[name]]:
@@ -122,7 +122,7 @@ class _Placing:
 
 
 def _shares(
-    kept: Mapping[str, Sequence[int]], partitions: int, replicas: int, paces: Mapping[str, float]
+    kept: Mapping[str, Sequence[int]], partitions: int, replicas: int, speed_factors: Mapping[str, float]
 ) -> dict[str, int]:
     """How many partitions each node gets: one after the other goes to who would be done with it first, which
     for jobs of one length gives the shortest makespan; no node has one twice. Ties go to those that have
@@ -130,7 +130,7 @@ def _shares(
     shares = dict.fromkeys(kept, 0)
 
     def bid(name: str, at: int) -> tuple[float, bool, int, str]:
-        return (shares[name] + 1) * paces[name], shares[name] >= len(kept[name]), at, name
+        return (shares[name] + 1) * speed_factors[name], shares[name] >= len(kept[name]), at, name
 
     bids = [bid(name, at) for at, name in enumerate(shares)]
     heapq.heapify(bids)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cerebro_elastic.core.history.tallies import suspicious
-from cerebro_elastic.core.model.actions import SetAside
+from cerebro_elastic.core.model.actions import Quarantine
 from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.values import Node, Plan
 
@@ -24,24 +24,24 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.drain is None and n.stalled is None]
-    trusted = [n for n in staying if n.name not in state.aside]
+    trusted = [n for n in staying if n.name not in state.quarantined]
     return (trusted or [n for n in staying if not _in_trouble(state, n)])[: plan.max_nodes]
 
 
 def waiting(state: State, plan: Plan) -> bool:
     """Before its first unit a run waits for its least number of nodes; after it, never."""
     configs = state.configs.values()
-    begun = state.underway() or state.trials or any(c.head is not None or c.failures for c in configs)
+    begun = state.underway() or state.profiles or any(c.head is not None or c.failures for c in configs)
     return not begun and sum(n.drain is None for n in state.nodes.values()) < plan.min_nodes
 
 
-def set_asides(state: State) -> Iterator[SetAside]:
+def quarantines(state: State) -> Iterator[Quarantine]:
     """Nodes on which units keep failing, each for longer than the last time. The failures of a busy node
     are judged when it is idle."""
     for name, streak in state.streaks.items():
-        idle = name in state.nodes and name not in state.attempts and name not in state.aside
-        if idle and streak.last > state.judged.get(name, 0) and _too_many(state, name, streak):
-            yield SetAside(name, _why(streak), streak.last, _cooldown(streak))
+        idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
+        if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
+            yield Quarantine(name, _why(streak), streak.last, _cooldown(streak))
 
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
@@ -49,7 +49,7 @@ def _too_many(state: State, name: str, streak: Streak) -> bool:
     one config alone fails on it, that is to blame, unless the trouble is the node's by its kind."""
     against = suspicious(state, name)
     of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
-    return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.judged
+    return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.quarantined_for
 
 
 def _why(streak: Streak) -> str:
@@ -65,4 +65,4 @@ def _cooldown(streak: Streak) -> float:
 
 def _in_trouble(state: State, node: Node) -> bool:
     streak = state.streaks.get(node.name)
-    return node.name in state.aside and streak is not None and streak.kind.of_node
+    return node.name in state.quarantined and streak is not None and streak.kind.of_node

@@ -19,22 +19,22 @@ from cerebro_elastic.core.history.estimates import all_unit_seconds
 from cerebro_elastic.core.history.profiles import estimates_of
 from cerebro_elastic.core.history.progress import next_units, units_left
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Choice, Config, Node, Phase, Plan
+from cerebro_elastic.core.model.values import Config, Node, Phase, Plan, Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a config does next on a kind of node: a unit by ``choice``, which is expected to take so many
+class NextStep:
+    """What a config does next on a kind of node: a unit by ``strategy``, which is expected to take so many
     ``seconds`` if anybody knows, or a trial of it."""
 
-    choice: Choice
-    trial: bool = False
+    strategy: Strategy
+    profile: bool = False
     seconds: float | None = None
 
 
-Turns: TypeAlias = Mapping[Kind, Turn]
+NextSteps: TypeAlias = Mapping[Kind, NextStep]
 """By kind of nodes, where there is one."""
-BySize: TypeAlias = Mapping[Kind, Mapping[int, Turn]]
+BySize: TypeAlias = Mapping[Kind, Mapping[int, NextStep]]
 """By kind of nodes: what would be the turn on so many of them, fewest first."""
 
 
@@ -43,18 +43,18 @@ def kind_of(node: Node) -> Kind:
     return node.hardware, node.ranks
 
 
-def turns(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[str, Turns]:
+def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[str, NextSteps]:
     """By config, what is its turn on ``nodes``, were it and they idle; empty if none of them could."""
     there = Counter(map(kind_of, nodes.values()))
     if not chooses(plan):
-        (only,) = plan.choices
-        same = {kind: Turn(only) for kind in there if _fits(only, kind, there)}
+        (only,) = plan.strategies
+        same = {kind: NextStep(only) for kind in there if _fits(only, kind, there)}
         return dict.fromkeys(state.configs, same)
     by_size: dict[str, BySize] = {}
     for config in state.configs.values():
         if units := next_units(config, plan):
             able = {
-                kind: turns_by_size(config, units[0].phase, kind, n, state, plan) for kind, n in there.items()
+                kind: steps_by_size(config, units[0].phase, kind, n, state, plan) for kind, n in there.items()
             }
             by_size[config.id] = {kind: found for kind, found in able.items() if found}
     sizes = gang_sizes(_jobs(by_size, state, plan, nodes), there)
@@ -64,31 +64,33 @@ def turns(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[str, T
     }
 
 
-def turns_by_size(
+def steps_by_size(
     config: Config, phase: Phase, kind: Kind, most: int, state: State, plan: Plan
-) -> dict[int, Turn]:
+) -> dict[int, NextStep]:
     """What would be the config's turn on nodes of a ``kind``, of which there are ``most``, by how many of
     them take part, fewest first: before a training unit a choice that was not tried yet, else the fastest."""
     hardware, _ = kind
-    refused = refusals(config, hardware, state.trials, plan)
-    known = {e.choice: e.seconds for e in estimates_of(config, state) if e.hardware == hardware}
-    found: dict[int, Turn] = {}
-    for size in sorted({choice.nodes for choice in plan.choices}):
+    refused = refusals(config, hardware, state.profiles, plan)
+    known = {e.strategy: e.seconds for e in estimates_of(config, state) if e.hardware == hardware}
+    found: dict[int, NextStep] = {}
+    for size in sorted({strategy.nodes for strategy in plan.strategies}):
         feasible = [
-            c for c in plan.choices if c.nodes == size and c not in refused and _fits(c, kind, {kind: most})
+            c
+            for c in plan.strategies
+            if c.nodes == size and c not in refused and _fits(c, kind, {kind: most})
         ]
-        untried = [choice for choice in feasible if choice not in known]
+        untried = [strategy for strategy in feasible if strategy not in known]
         if untried and phase is Phase.TRAIN:
-            found[size] = Turn(untried[0], trial=True)
+            found[size] = NextStep(untried[0], profile=True)
         elif feasible:
-            fastest = min(feasible, key=lambda choice: known.get(choice, math.inf))
-            found[size] = Turn(fastest, seconds=known.get(fastest))
+            fastest = min(feasible, key=lambda strategy: known.get(strategy, math.inf))
+            found[size] = NextStep(fastest, seconds=known.get(fastest))
     return found
 
 
-def _fits(choice: Choice, kind: Kind, there: Mapping[Kind, int]) -> bool:
+def _fits(strategy: Strategy, kind: Kind, there: Mapping[Kind, int]) -> bool:
     """Whether there are as many nodes of the kind, with as many ranks, as the choice takes."""
-    return choice.nodes <= there[kind] and choice.ranks <= choice.nodes * kind[1]
+    return strategy.nodes <= there[kind] and strategy.ranks <= strategy.nodes * kind[1]
 
 
 def _jobs(
@@ -109,14 +111,14 @@ def _jobs(
     return jobs
 
 
-def _seconds(found: Mapping[int, Turn], usual: float) -> dict[int, float]:
+def _seconds(found: Mapping[int, NextStep], usual: float) -> dict[int, float]:
     """Of a unit, by the number of nodes. As long as nobody knows what it takes on the fewest, those are what
     is tried first."""
     seconds: dict[int, float] = {}
-    for size, turn in found.items():
-        if turn.seconds is not None:
-            seconds[size] = turn.seconds
-        elif turn.trial:
+    for size, step in found.items():
+        if step.seconds is not None:
+            seconds[size] = step.seconds
+        elif step.profile:
             if not seconds:
                 return {size: usual}
             seconds[size] = min(n * each for n, each in seconds.items()) / size

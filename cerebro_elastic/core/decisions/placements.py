@@ -8,37 +8,39 @@ from math import inf
 from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.homes import Homes
-from cerebro_elastic.core.decisions.next_steps import Turn, Turns, kind_of
+from cerebro_elastic.core.decisions.next_steps import NextStep, NextSteps, kind_of
 from cerebro_elastic.core.decisions.strategies import counts
 from cerebro_elastic.core.history.estimates import fetch_seconds
 from cerebro_elastic.core.history.progress import is_next, next_units
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Choice, Config, Node, Phase, Plan, Unit
+from cerebro_elastic.core.model.values import Config, Node, Phase, Plan, Strategy, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A unit, or the trial of one, that ``lead`` may take, by ``choice``; ``failed`` are the nodes on which
+class Placement:
+    """A unit, or the trial of one, that ``lead`` may take, by ``strategy``; ``failed`` are the nodes on which
     it has failed. Its partition will be waited for, for ``fetch`` seconds."""
 
     unit: Unit
     lead: Node
-    choice: Choice
+    strategy: Strategy
     failed: frozenset[str] = frozenset()
     fetch: float = 0.0
 
 
-Offers: TypeAlias = Mapping[str, Sequence[Offer]]
+Placements: TypeAlias = Mapping[str, Sequence[Placement]]
 """By config."""
-ByNode: TypeAlias = Mapping[str, Turn]
+ByNode: TypeAlias = Mapping[str, NextStep]
 """What is the config's turn on each node that is able to do it."""
 
 
-def offers(state: State, plan: Plan, nodes: Mapping[str, Node], turns: Mapping[str, Turns]) -> Offers:
-    """What each live config could do next on ``nodes``, were it and they idle; ``turns`` are theirs."""
+def placements(
+    state: State, plan: Plan, nodes: Mapping[str, Node], next_steps: Mapping[str, NextSteps]
+) -> Placements:
+    """What each live config could do next on ``nodes``, were it and they idle; ``next_steps`` are theirs."""
     kinds = {name: kind_of(node) for name, node in nodes.items()}
-    found: dict[str, list[Offer]] = {}
-    for name, by_kind in turns.items():
+    found: dict[str, list[Placement]] = {}
+    for name, by_kind in next_steps.items():
         able = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
         found[name] = list(_offers(state, plan, state.configs[name], nodes, able))
     return found
@@ -46,29 +48,31 @@ def offers(state: State, plan: Plan, nodes: Mapping[str, Node], turns: Mapping[s
 
 def _offers(
     state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], able: ByNode
-) -> Iterator[Offer]:
+) -> Iterator[Placement]:
     for unit in next_units(config, plan):
         for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
-            turn = able[name]
-            yield Offer(_offered(unit, turn), nodes[name], turn.choice, _failed(config, unit, turn, plan))
+            step = able[name]
+            yield Placement(
+                _offered(unit, step), nodes[name], step.strategy, _failed(config, unit, step, plan)
+            )
 
 
 def elsewhere(
-    state: State, plan: Plan, node: Node, held: Collection[int], unit: Unit, turns: Turns
-) -> Offer | None:
+    state: State, plan: Plan, node: Node, held: Collection[int], unit: Unit, next_steps: NextSteps
+) -> Placement | None:
     """The unit as an offer to a node that its partition is not at home on, and that fetches it, if it is not
-    among those that it holds anyway (``held``); ``turns`` are the config's. ``None`` if the unit is not next,
+    among those that it holds anyway (``held``); ``next_steps`` are the config's. ``None`` if the unit is not next,
     if nobody knows what a fetch takes, or if the node cannot do it alone, has to try something out before, or
     has failed at it."""
     config = state.configs[unit.config]
     fetch = 0.0 if unit.partition in held else fetch_seconds(state.fetches)
     if fetch == inf or not is_next(config, unit, plan) or node.name in state.homes[unit.partition]:
         return None
-    turn = turns.get(kind_of(node))
-    if turn is None or turn.trial or turn.choice.nodes > 1:
+    step = next_steps.get(kind_of(node))
+    if step is None or step.profile or step.strategy.nodes > 1:
         return None
-    failed = _failed(config, unit, turn, plan)
-    return None if node.name in failed else Offer(unit, node, turn.choice, failed, fetch)
+    failed = _failed(config, unit, step, plan)
+    return None if node.name in failed else Placement(unit, node, step.strategy, failed, fetch)
 
 
 def at_hand(
@@ -105,17 +109,17 @@ def _tried_in_vain(config: Config, unit: Unit, able: ByNode, plan: Plan) -> froz
     """The nodes on which it has failed what would be its turn there."""
     if not config.failures:
         return frozenset()
-    return frozenset(name for name, turn in able.items() if name in _failed(config, unit, turn, plan))
+    return frozenset(name for name, step in able.items() if name in _failed(config, unit, step, plan))
 
 
-def _offered(unit: Unit, turn: Turn) -> Unit:
-    return replace(unit, phase=Phase.TRIAL) if turn.trial else unit
+def _offered(unit: Unit, step: NextStep) -> Unit:
+    return replace(unit, phase=Phase.PROFILE) if step.profile else unit
 
 
-def _failed(config: Config, unit: Unit, turn: Turn, plan: Plan) -> frozenset[str]:
+def _failed(config: Config, unit: Unit, step: NextStep, plan: Plan) -> frozenset[str]:
     """Where the unit has failed, or the trial of this choice."""
     if not config.failures:
         return frozenset()
-    offered = _offered(unit, turn)
+    offered = _offered(unit, step)
     failures = [f for f in config.failures if f.unit == offered and counts(f, plan)]
-    return frozenset(f.node for f in failures if not turn.trial or f.choice == turn.choice)
+    return frozenset(f.node for f in failures if not step.profile or f.strategy == step.strategy)

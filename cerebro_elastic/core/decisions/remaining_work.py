@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import inf
 
-from cerebro_elastic.core.decisions.placements import Offers
-from cerebro_elastic.core.history.estimates import fetch_seconds, pace, unit_seconds
-from cerebro_elastic.core.model.interfaces import Remainder
+from cerebro_elastic.core.decisions.placements import Placements
+from cerebro_elastic.core.history.estimates import fetch_seconds, speed_factor, unit_seconds
+from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Attempt, Config, Node, Phase, Plan, Status
 
@@ -22,26 +22,30 @@ ended."""
 
 
 def remainder(
-    state: State, plan: Plan, nodes: Mapping[str, Node], held: Mapping[str, Collection[int]], offers: Offers
-) -> Remainder | None:
+    state: State,
+    plan: Plan,
+    nodes: Mapping[str, Node],
+    held: Mapping[str, Collection[int]],
+    placements: Placements,
+) -> RemainingWork | None:
     """What is left of the run on ``nodes``, whose caches have partitions (``held``); ``None`` if it is not
     training units of one node each alone."""
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
     others = any(
-        offer.choice.nodes > 1 or offer.unit.phase is not Phase.TRAIN
-        for some in offers.values()
-        for offer in some
+        placement.strategy.nodes > 1 or placement.unit.phase is not Phase.TRAIN
+        for some in placements.values()
+        for placement in some
     )
     if plan.evaluations or others or not all(holders):
         return None
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
     usual = {config.id: _unit_seconds(state, config.id) for config in live}
-    paces = {name: pace(state, name) for name in nodes}
+    speed_factors = {name: speed_factor(state, name) for name in nodes}
     underway = {attempt.unit.config: attempt for attempt in state.underway()}
-    return Remainder(
+    return RemainingWork(
         nodes={name: _until_free(state, name) for name in nodes},
         configs={name: _still(state, underway[name]) if name in underway else 0.0 for name in usual},
-        seconds={name: [each * factor for factor in paces.values()] for name, each in usual.items()},
+        seconds={name: [each * factor for factor in speed_factors.values()] for name, each in usual.items()},
         undone={config.id: _undone(config, underway.get(config.id), plan) for config in live},
         later={config.id: plan.epochs - config.epoch - 1 for config in live},
         holders=holders,
@@ -63,7 +67,7 @@ def _unit_seconds(state: State, config: str) -> float:
 
 
 def _measured(state: State, config: str) -> bool:
-    return config in state.timings or config in state.trials
+    return config in state.timings or config in state.profiles
 
 
 def _undone(config: Config, attempt: Attempt | None, plan: Plan) -> list[int]:
@@ -80,9 +84,9 @@ def _still(state: State, attempt: Attempt) -> float:
     """The seconds that the attempt is expected to take yet. Of what is being saved the most is over."""
     expected = attempt.expected
     if expected is None:
-        expected = unit_seconds(state, attempt.unit.config) * pace(state, attempt.node)
+        expected = unit_seconds(state, attempt.unit.config) * speed_factor(state, attempt.node)
     if attempt.trained:
         return LEAST * expected
-    began = state.spent.began if attempt.since is None else attempt.since
-    elapsed = 0.0 if began is None else state.spent.until - began
+    began = state.usage.began if attempt.since is None else attempt.since
+    elapsed = 0.0 if began is None else state.usage.until - began
     return max(expected - max(elapsed, 0.0), LEAST * expected)

@@ -1,7 +1,7 @@
 """How long units take: learned from the visits, and told to whoever decides.
 
 The seconds of a unit are taken to be a product: what the config needs (``State.timings``) times how its
-node compares with the others (``State.paces``). Both factors are learned from the same visits, each from
+node compares with the others (``State.speed_factors``). Both factors are learned from the same visits, each from
 what the other leaves unexplained, so that a slow node does not make a config look large, nor a large
 config its node slow. Only ratios between nodes are used: a scale common to all cancels out.
 """
@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cerebro_elastic.core.model.state import Pace, State
+from cerebro_elastic.core.model.state import SpeedFactor, State
 from cerebro_elastic.core.model.values import Phase, Visit
 
 KNOWN = 3
@@ -30,9 +30,9 @@ _SLACK = 0.5
 
 
 def learn(
-    timings: Mapping[str, float], paces: Mapping[str, Pace], visit: Visit
-) -> tuple[Mapping[str, float], Mapping[str, Pace]]:
-    """``timings`` and ``paces`` after one more visit; only a whole training unit teaches something.
+    timings: Mapping[str, float], speed_factors: Mapping[str, SpeedFactor], visit: Visit
+) -> tuple[Mapping[str, float], Mapping[str, SpeedFactor]]:
+    """``timings`` and ``speed_factors`` after one more visit; only a whole training unit teaches something.
 
     For a config each visit counts half as much as the one after it, a node's factor is the mean of what its
     last visits say. A node's first unit is slow for reasons that pass (imports, a cold cache) and teaches
@@ -41,24 +41,27 @@ def learn(
     slowest node, whichever that is: its visits teach what the config needs.
     """
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
-        return timings, paces
+        return timings, speed_factors
     config, seconds = visit.unit.config, visit.seconds + visit.hop_seconds
-    pace = Pace() if visit.gang else paces.get(visit.node, Pace())
-    at = _visits(paces) + 1
-    if not pace.units and not visit.gang:
-        return timings, {**paces, visit.node: Pace(units=1, at=at)}
+    speed_factor = SpeedFactor() if visit.gang else speed_factors.get(visit.node, SpeedFactor())
+    at = _visits(speed_factors) + 1
+    if not speed_factor.units and not visit.gang:
+        return timings, {**speed_factors, visit.node: SpeedFactor(units=1, at=at)}
     usual = timings.get(config, 0.0)
     if not usual or not seconds:
-        timings = {**timings, config: seconds / pace.factor}
-        return timings, paces if visit.gang else {**paces, visit.node: replace(pace, at=at)}
-    expected = usual * pace.factor
+        timings = {**timings, config: seconds / speed_factor.factor}
+        return timings, speed_factors if visit.gang else {
+            **speed_factors,
+            visit.node: replace(speed_factor, at=at),
+        }
+    expected = usual * speed_factor.factor
     seconds = min(max(seconds, expected / OUTLIER), expected * OUTLIER)
     if visit.gang:
-        return {**timings, config: (usual + seconds) / 2}, paces
-    share = 1 / min(pace.units + 1, MEMORY)
-    factor = _bounded(pace.factor ** (1 - share) * (seconds / usual) ** share)
+        return {**timings, config: (usual + seconds) / 2}, speed_factors
+    share = 1 / min(speed_factor.units + 1, MEMORY)
+    factor = _bounded(speed_factor.factor ** (1 - share) * (seconds / usual) ** share)
     timings = {**timings, config: (usual + seconds / factor) / 2}
-    return timings, {**paces, visit.node: Pace(factor, pace.units + 1, at)}
+    return timings, {**speed_factors, visit.node: SpeedFactor(factor, speed_factor.units + 1, at)}
 
 
 def waited(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
@@ -76,11 +79,11 @@ def fetch_seconds(fetches: tuple[float, ...]) -> float:
     return known[3 * len(known) // 4] if known else math.inf
 
 
-def pace(state: State, node: str) -> float:
+def speed_factor(state: State, node: str) -> float:
     """The node's factor; of one that is not known yet, or no longer, the (geometric) mean of those that are,
     else 1."""
-    oldest = _visits(state.paces) - FORGOTTEN
-    known = {name: p.factor for name, p in state.paces.items() if p.units >= KNOWN and p.at >= oldest}
+    oldest = _visits(state.speed_factors) - FORGOTTEN
+    known = {name: p.factor for name, p in state.speed_factors.items() if p.units >= KNOWN and p.at >= oldest}
     if node in known or not known:
         return known.get(node, 1.0)
     return math.exp(sum(map(math.log, known.values())) / len(known))
@@ -109,18 +112,18 @@ def fits(rest: float, save: float, left: float) -> bool:
 def _measured(state: State, config: str) -> float | None:
     if config in state.timings:
         return state.timings[config]
-    return min((e.seconds for e in state.trials.get(config, ()) if e.refusal is None), default=None)
+    return min((e.seconds for e in state.profiles.get(config, ()) if e.refusal is None), default=None)
 
 
 def _mean(state: State) -> float:
     if state.timings:
         return sum(state.timings.values()) / len(state.timings)
-    return state.spent.seconds / state.spent.units if state.spent.units else 1.0
+    return state.usage.seconds / state.usage.units if state.usage.units else 1.0
 
 
-def _visits(paces: Mapping[str, Pace]) -> int:
+def _visits(speed_factors: Mapping[str, SpeedFactor]) -> int:
     """From how many visits the paces were learned."""
-    return sum(pace.units for pace in paces.values())
+    return sum(speed_factor.units for speed_factor in speed_factors.values())
 
 
 def _bounded(factor: float) -> float:

@@ -28,7 +28,11 @@ def born(config: Config) -> Config:
     if parent is None:
         return new
     return replace(
-        new, epoch=parent.epoch, visited=parent.visited, begun=parent.begun, head=parent.checkpoint
+        new,
+        epoch=parent.epoch,
+        visited=parent.visited,
+        partial_unit=parent.partial_unit,
+        head=parent.checkpoint,
     )
 
 
@@ -45,7 +49,7 @@ def edge_from(parent: Config) -> Parent | None:
     inherited = parent.parent if is_newborn(parent) else None
     owner = inherited.owner if inherited else parent.id
     made = inherited.hparams if inherited else parent.hparams
-    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.begun, made)
+    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.partial_unit, made)
 
 
 def is_newborn(config: Config) -> bool:

@@ -66,7 +66,7 @@ its own, and until it is withdrawn nobody else may have the config (isolation). 
 since its registration is gone (fencing). So it is with a gang, whose attempt has a key for each of its
 nodes: they come and go together, and if one node is gone the attempt cannot commit.
 
-``NodeLeft`` and ``NodeForgiven`` are what the store does when a lease ends. Nothing guards them, so they are
+``NodeLeft`` and ``NodeReleased`` are what the store does when a lease ends. Nothing guards them, so they are
 always possible: others may have written such a key, and taken it away.
 
 An attempt is a node's in training (``State.attempts``) or, from ``UnitTrained`` on, being saved
@@ -82,30 +82,37 @@ from typing import Any, TypeVar
 
 from cerebro_elastic.core.history.estimates import learn, waited
 from cerebro_elastic.core.history.lineage import born, changed, edge_from, may_end
-from cerebro_elastic.core.history.profiles import refined, tried
+from cerebro_elastic.core.history.profiles import profiled, refined
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
-from cerebro_elastic.core.history.tallies import extend, lengthen, spend, streaks_of, when_ready, with_visit
+from cerebro_elastic.core.history.tallies import (
+    add_usage,
+    extend,
+    lengthen,
+    streaks_of,
+    when_ready,
+    with_visit,
+)
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
     ConfigResumed,
     Event,
+    HomesAssigned,
     LeaderChanged,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeQuarantined,
     NodeReady,
     NodeRecovered,
-    NodeSetAside,
+    NodeReleased,
     NodeStalled,
     Ordered,
-    Placed,
+    ProfileDone,
     RecordMended,
     RunEnded,
     RunOpened,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -188,20 +195,20 @@ def _node_draining(state: State, event: NodeDraining) -> State:
     return replace(state, nodes={**state.nodes, node.name: replace(node, drain=event.grace)})
 
 
-def _node_set_aside(state: State, event: NodeSetAside) -> State:
+def _node_set_aside(state: State, event: NodeQuarantined) -> State:
     streak = state.streaks.get(event.node)
-    _require(event.node not in state.aside, event, "it is set aside already")
+    _require(event.node not in state.quarantined, event, "it is set aside already")
     _require(event.node not in state.attempts, event, "it is busy (non-preemption)")
     _require(streak is not None and streak.last == event.failure, event, f"its streak is {streak}")
     return replace(
         state,
-        aside={**state.aside, event.node: event.why},
-        judged={**state.judged, event.node: event.failure},
+        quarantined={**state.quarantined, event.node: event.why},
+        quarantined_for={**state.quarantined_for, event.node: event.failure},
     )
 
 
-def _node_forgiven(state: State, event: NodeForgiven) -> State:
-    return replace(state, aside=_without(state.aside, event.node))
+def _node_forgiven(state: State, event: NodeReleased) -> State:
+    return replace(state, quarantined=_without(state.quarantined, event.node))
 
 
 def _node_stalled(state: State, event: NodeStalled) -> State:
@@ -220,28 +227,24 @@ def _node_recovered(state: State, event: NodeRecovered) -> State:
 
 
 def _record_mended(state: State, event: RecordMended) -> State:
-    names: dict[str, set[str]] = {}
-    for key in event.keys:
-        kind, _, name = key.partition("/")
-        names.setdefault(kind, set()).add(name)
     mended = {
         name: replace(state.configs[name], revision=event.revision)
-        for name in names.get("configs", ())
+        for name in event.names("configs")
         if name in state.configs
     }
-    asked = event.revision if state.asked and "control" in names else state.asked
+    asked = event.revision if state.asked and event.names("control") else state.asked
     return replace(
         state,
         configs={**state.configs, **mended},
-        nodes=_without(state.nodes, *names.get("nodes", ())),
-        aside=_without(state.aside, *names.get("aside", ())),
+        nodes=_without(state.nodes, *event.names("nodes")),
+        quarantined=_without(state.quarantined, *event.names("quarantined")),
         attempts={k: a for k, a in state.attempts.items() if a.token not in event.withdrawn},
         saving={k: a for k, a in state.saving.items() if a.token not in event.withdrawn},
         asked=asked,
     )
 
 
-def _placed(state: State, event: Placed) -> State:
+def _placed(state: State, event: HomesAssigned) -> State:
     assert state.plan is not None
     wanted = set(range(state.plan.partitions))
     _require(set(event.homes) == wanted, event, f"the partitions are 0 to {state.plan.partitions - 1}")
@@ -260,14 +263,16 @@ def _unit_assigned(state: State, event: UnitAssigned) -> State:
     assert state.plan is not None
     busy = sorted(set(attempt.nodes) & set(state.attempts))
     _require(not busy, event, f"{busy} are busy (exclusive access)")
-    alone = len(set(attempt.nodes)) == attempt.choice.nodes
-    _require(alone, event, f"its choice takes {attempt.choice.nodes} nodes, each once (exclusive access)")
+    alone = len(set(attempt.nodes)) == attempt.strategy.nodes
+    _require(alone, event, f"its choice takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
     _require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
     _require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
     config = state.configs[attempt.unit.config]
     _require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
-    _require(attempt.choice in state.plan.choices, event, "the plan has no such choice")
-    _require(attempt.skip == skipped(config), event, f"{config} has begun {config.begun} (completeness)")
+    _require(attempt.strategy in state.plan.strategies, event, "the plan has no such choice")
+    _require(
+        attempt.skip == skipped(config), event, f"{config} has begun {config.partial_unit} (completeness)"
+    )
     return replace(state, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
 
 
@@ -277,7 +282,7 @@ def _unit_trained(state: State, event: UnitTrained) -> State:
         raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
     _require_standing(state, event, attempt)
     _require(attempt.nodes == (event.node,), event, "a gang's attempt is saved by all of its nodes")
-    _require(attempt.unit.phase is not Phase.TRIAL, event, "a trial saves nothing")
+    _require(attempt.unit.phase is not Phase.PROFILE, event, "a trial saves nothing")
     _require(event.node not in state.saving, event, f"it saves {state.saving.get(event.node)}")
     return replace(
         state,
@@ -290,15 +295,15 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     assert state.plan is not None
     visit = event.visit
     attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
-    trained = (visit.nodes, visit.choice) == (attempt.nodes, attempt.choice)
-    _require(trained, event, f"it was to be trained by {attempt.choice} on {attempt.nodes}")
-    _require(visit.unit.phase is not Phase.TRIAL, event, "a trial is no visit (completeness)")
+    trained = (visit.nodes, visit.strategy) == (attempt.nodes, attempt.strategy)
+    _require(trained, event, f"it was to be trained by {attempt.strategy} on {attempt.nodes}")
+    _require(visit.unit.phase is not Phase.PROFILE, event, "a trial is no visit (completeness)")
     _require(visit.input == attempt.input, event, f"its input is {attempt.input} (isolation)")
     _require(visit.skip == attempt.skip, event, f"it began after {attempt.skip} batches (completeness)")
     left_early = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
     _require(visit.whole or left_early, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
-    timings, paces = learn(state.timings, state.paces, visit)
+    timings, speed_factors = learn(state.timings, state.speed_factors, visit)
     committed = {**state.committed}
     for name in visit.nodes:
         committed[name] = max(committed.get(name, 0), visit.attempt)
@@ -309,13 +314,15 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
         nodes=with_visit(state.nodes, visit),
         committed=committed,
         streaks=streaks_of(state.configs.values(), committed) if failed else state.streaks,
-        judged={name: token for name, token in state.judged.items() if token > committed.get(name, 0)},
+        quarantined_for={
+            name: token for name, token in state.quarantined_for.items() if token > committed.get(name, 0)
+        },
         timings=timings,
-        paces=paces,
+        speed_factors=speed_factors,
         fetches=waited(state.fetches, visit),
         curves=extend(state.curves, config, visit, state.plan),
-        spent=spend(state.spent, visit),
-        trials=refined(state.trials, visit),
+        usage=add_usage(state.usage, visit),
+        profiles=refined(state.profiles, visit),
     )
 
 
@@ -332,13 +339,13 @@ def _unit_failed(state: State, event: UnitFailed) -> State:
     )
 
 
-def _trial_done(state: State, event: TrialDone) -> State:
-    trial = event.trial
-    attempt = _standing(state, event, trial.node, trial.attempt, trial.unit)
-    _require(trial.unit.phase is Phase.TRIAL, event, "its unit is no trial")
-    same = (trial.choice, trial.hardware) == (attempt.choice, attempt.hardware)
-    _require(same, event, f"it was to try {attempt.choice} on {attempt.hardware}")
-    return replace(_over(state, attempt), trials=tried(state.trials, trial))
+def _trial_done(state: State, event: ProfileDone) -> State:
+    profile = event.profile
+    attempt = _standing(state, event, profile.node, profile.attempt, profile.unit)
+    _require(profile.unit.phase is Phase.PROFILE, event, "its unit is no trial")
+    same = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
+    _require(same, event, f"it was to try {attempt.strategy} on {attempt.hardware}")
+    return replace(_over(state, attempt), profiles=profiled(state.profiles, profile))
 
 
 def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
@@ -378,18 +385,18 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     NodeLeft: _node_left,
     NodeReady: _node_ready,
     NodeDraining: _node_draining,
-    NodeSetAside: _node_set_aside,
-    NodeForgiven: _node_forgiven,
+    NodeQuarantined: _node_set_aside,
+    NodeReleased: _node_forgiven,
     NodeStalled: _node_stalled,
     NodeRecovered: _node_recovered,
     RecordMended: _record_mended,
-    Placed: _placed,
+    HomesAssigned: _placed,
     Ordered: _ordered,
     UnitAssigned: _unit_assigned,
     UnitTrained: _unit_trained,
     UnitCommitted: _unit_committed,
     UnitFailed: _unit_failed,
-    TrialDone: _trial_done,
+    ProfileDone: _trial_done,
     UnitWithdrawn: _unit_withdrawn,
     RunEnded: _run_ended,
     StateRead: _state_read,

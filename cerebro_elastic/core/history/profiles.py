@@ -7,38 +7,38 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import Config, Phase, TrialResult, Visit
+from cerebro_elastic.core.model.values import Config, Phase, ProfileResult, Visit
 
-Trials: TypeAlias = Mapping[str, tuple[Estimate, ...]]
+Profiles: TypeAlias = Mapping[str, tuple[Estimate, ...]]
 """By config: what is known of the choices that were tried."""
 
 
 def estimates_of(config: Config, state: State) -> list[Estimate]:
     """What is known of the choices for a config: from its own trials, and of what it has not tried itself
     from its nearest ancestor's that found it feasible."""
-    found = {(e.choice, e.hardware): e for e in state.trials.get(config.id, ())}
+    found = {(e.strategy, e.hardware): e for e in state.profiles.get(config.id, ())}
     while config.parent is not None and config.parent.config in state.configs:
         config = state.configs[config.parent.config]
-        for estimate in state.trials.get(config.id, ()):
+        for estimate in state.profiles.get(config.id, ()):
             if estimate.refusal is None:
-                found.setdefault((estimate.choice, estimate.hardware), estimate)
+                found.setdefault((estimate.strategy, estimate.hardware), estimate)
     return list(found.values())
 
 
-def tried(trials: Trials, trial: TrialResult) -> Trials:
-    """``trials`` after one more."""
-    estimate = Estimate(trial.choice, trial.hardware, trial.seconds, trial.bytes, trial.refusal)
-    others = [e for e in trials.get(trial.unit.config, ()) if not _same(e, trial)]
-    return {**trials, trial.unit.config: (*others, estimate)}
+def profiled(profiles: Profiles, profile: ProfileResult) -> Profiles:
+    """``profiles`` after one more."""
+    estimate = Estimate(profile.strategy, profile.hardware, profile.seconds, profile.bytes, profile.refusal)
+    others = [e for e in profiles.get(profile.unit.config, ()) if not _same(e, profile)]
+    return {**profiles, profile.unit.config: (*others, estimate)}
 
 
-def refined(trials: Trials, visit: Visit) -> Trials:
-    """``trials`` after a visit: it counts as much as all that was known of its choice before. Only a whole
+def refined(profiles: Profiles, visit: Visit) -> Profiles:
+    """``profiles`` after a visit: it counts as much as all that was known of its choice before. Only a whole
     training unit teaches something."""
     config = visit.unit.config
-    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in trials:
-        return trials
-    return {**trials, config: tuple(_refine(e, visit) if _same(e, visit) else e for e in trials[config])}
+    if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole or config not in profiles:
+        return profiles
+    return {**profiles, config: tuple(_refine(e, visit) if _same(e, visit) else e for e in profiles[config])}
 
 
 def _refine(estimate: Estimate, visit: Visit) -> Estimate:
@@ -46,5 +46,5 @@ def _refine(estimate: Estimate, visit: Visit) -> Estimate:
     return replace(estimate, seconds=seconds, units=estimate.units + 1)
 
 
-def _same(estimate: Estimate, other: TrialResult | Visit) -> bool:
-    return (estimate.choice, estimate.hardware) == (other.choice, other.hardware)
+def _same(estimate: Estimate, other: ProfileResult | Visit) -> bool:
+    return (estimate.strategy, estimate.hardware) == (other.strategy, other.hardware)

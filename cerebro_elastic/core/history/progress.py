@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cerebro_elastic.core.model.values import Begun, Config, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.core.model.values import Config, PartialUnit, Phase, Plan, Status, Unit, Visit
 
 
 def units_done(config: Config, plan: Plan) -> int:
@@ -17,8 +17,8 @@ def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
     else the epoch's unvisited partitions, then the epoch's evaluations, if they are units of their own."""
     if config.status is not Status.LIVE:
         return ()
-    if config.begun is not None:
-        return (Unit(config.id, config.epoch, config.begun.partition),)
+    if config.partial_unit is not None:
+        return (Unit(config.id, config.epoch, config.partial_unit.partition),)
     left = [j for j in range(plan.partitions) if j not in config.visited]
     if left:
         return tuple(Unit(config.id, config.epoch, j) for j in left)
@@ -28,13 +28,13 @@ def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
 
 def is_next(config: Config, unit: Unit, plan: Plan) -> bool:
     """Whether ``unit``, or the unit that it tries, is among ``next_units``."""
-    trains = replace(unit, phase=Phase.TRAIN) if unit.phase is Phase.TRIAL else unit
+    trains = replace(unit, phase=Phase.TRAIN) if unit.phase is Phase.PROFILE else unit
     return trains in next_units(config, plan)
 
 
 def skipped(config: Config) -> int:
     """How many batches of its next unit the config has done already."""
-    return config.begun.batches if config.begun is not None else 0
+    return config.partial_unit.batches if config.partial_unit is not None else 0
 
 
 def position(config: Config) -> int:
@@ -60,13 +60,13 @@ def advance(config: Config, visit: Visit, plan: Plan) -> Config:
 def _train(config: Config, visit: Visit) -> Config:
     """A visit that is not whole says nothing of the epoch's metrics yet."""
     if not visit.whole:
-        begun = Begun(visit.unit.partition, visit.skip + visit.batches)
-        return replace(config, head=visit.output, begun=begun, parts=config.parts + 1)
+        partial_unit = PartialUnit(visit.unit.partition, visit.skip + visit.batches)
+        return replace(config, head=visit.output, partial_unit=partial_unit, parts=config.parts + 1)
     return replace(
         config,
         visited=(*config.visited, visit.unit.partition),
         head=visit.output,
-        begun=None,
+        partial_unit=None,
         pending=dict(visit.metrics),
     )
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
-from cerebro_elastic.core.model.state import Busy, Point, Spent, State, Streak
+from cerebro_elastic.core.model.state import NodeUsage, Point, State, Streak, Usage
 from cerebro_elastic.core.model.values import Config, Failure, Node, Phase, Plan, Visit
 
 
@@ -72,39 +72,39 @@ def extend(curves: Curves, after: Config, visit: Visit, plan: Plan) -> Curves:
     return {**curves, after.id: (*curves.get(after.id, ()), point)}
 
 
-def spend(spent: Spent, visit: Visit) -> Spent:
-    """``spent`` after one more visit; a gang's seconds are those of each of its nodes."""
+def add_usage(usage: Usage, visit: Visit) -> Usage:
+    """``usage`` after one more visit; a gang's seconds are those of each of its nodes."""
     seconds = visit.seconds + visit.hop_seconds + visit.fetch_seconds
-    began = visit.started if spent.began is None else min(spent.began, visit.started)
+    began = visit.started if usage.began is None else min(usage.began, visit.started)
     return replace(
-        spent,
-        units=spent.units + (visit.unit.phase is Phase.TRAIN and visit.whole),
-        seconds=spent.seconds + seconds * len(visit.nodes),
+        usage,
+        units=usage.units + (visit.unit.phase is Phase.TRAIN and visit.whole),
+        seconds=usage.seconds + seconds * len(visit.nodes),
         began=began,
-        until=max(spent.until, visit.ended),
-        nodes=_busier(spent.nodes, visit.nodes, visit.seconds, visit.freed),
-        configs=_busier(spent.configs, (visit.unit.config,), visit.seconds, visit.ended),
+        until=max(usage.until, visit.ended),
+        nodes=_busier(usage.nodes, visit.nodes, visit.seconds, visit.freed),
+        configs=_busier(usage.configs, (visit.unit.config,), visit.seconds, visit.ended),
     )
 
 
 def _busier(
-    busy: Mapping[str, Busy], names: Iterable[str], seconds: float, until: float
-) -> Mapping[str, Busy]:
-    before = {name: busy.get(name, Busy()) for name in names}
-    after = {name: Busy(b.seconds + seconds, max(b.until, until)) for name, b in before.items()}
+    busy: Mapping[str, NodeUsage], names: Iterable[str], seconds: float, until: float
+) -> Mapping[str, NodeUsage]:
+    before = {name: busy.get(name, NodeUsage()) for name in names}
+    after = {name: NodeUsage(b.seconds + seconds, max(b.until, until)) for name, b in before.items()}
     return {**busy, **after}
 
 
-def retell(configs: Iterable[Config], visits: Iterable[Visit], plan: Plan | None) -> tuple[Curves, Spent]:
+def retell(configs: Iterable[Config], visits: Iterable[Visit], plan: Plan | None) -> tuple[Curves, Usage]:
     """The curves and costs that all ``visits``, in the order of their commits, have made."""
-    curves, spent = dict[str, tuple[Point, ...]](), Spent()
+    curves, usage = dict[str, tuple[Point, ...]](), Usage()
     at = {config.id: born(config) for config in configs}
     for visit in visits:
         assert plan is not None
         after = at[visit.unit.config] = advance(at[visit.unit.config], visit, plan)
         curves = dict(extend(curves, after, visit, plan))
-        spent = spend(spent, visit)
-    return curves, spent
+        usage = add_usage(usage, visit)
+    return curves, usage
 
 
 def with_visit(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:

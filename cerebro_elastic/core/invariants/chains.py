@@ -11,10 +11,10 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
+    ProfileDone,
     RecordMended,
     RunEnded,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -22,10 +22,10 @@ from cerebro_elastic.core.model.events import (
 )
 from cerebro_elastic.core.model.values import (
     Attempt,
-    Begun,
     CheckpointRef,
     Config,
     HParams,
+    PartialUnit,
     Phase,
     Plan,
     Status,
@@ -41,7 +41,7 @@ class _Epoch:
     number: int = 0
     done: list[tuple[Phase, int]] = field(default_factory=list)
     visits: int = 0
-    begun: Begun | None = None
+    partial_unit: PartialUnit | None = None
 
 
 def completeness(read: StateRead, events: Trace) -> Iterator[str]:
@@ -115,8 +115,8 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                 head[visit.unit.config] = visit.output
             case UnitFailed(failure=failure):
                 open_.pop(failure.attempt, None)
-            case TrialDone(trial=trial):
-                open_.pop(trial.attempt, None)
+            case ProfileDone(profile=profile):
+                open_.pop(profile.attempt, None)
             case UnitWithdrawn(token=token):
                 open_.pop(token, None)
             case RecordMended(withdrawn=tokens):
@@ -136,8 +136,8 @@ def durability(
     visits: list[Visit] = []
     for read, events in parts:
         created = [event.config for event in events if isinstance(event, ConfigCreated)]
-        begun = [*read.state.configs.values(), *created]
-        heads = {config.id: ref for config in begun if (ref := _heritage(config))}
+        partial_unit = [*read.state.configs.values(), *created]
+        heads = {config.id: ref for config in partial_unit if (ref := _heritage(config))}
         known = [e.visit for e in [*_led_to(read), *events] if isinstance(e, UnitCommitted)]
         heads |= {visit.unit.config: visit.output for visit in known}
         visits += known
@@ -179,7 +179,7 @@ def _began(config: Config) -> _Epoch:
     edge = config.parent
     if edge is None:
         return _Epoch()
-    return _Epoch(edge.epoch, [(Phase.TRAIN, j) for j in edge.visited], len(edge.visited), edge.begun)
+    return _Epoch(edge.epoch, [(Phase.TRAIN, j) for j in edge.visited], len(edge.visited), edge.partial_unit)
 
 
 def _heritage(config: Config) -> CheckpointRef | None:
@@ -197,7 +197,7 @@ def _differs(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> It
     if set(epoch.done) == whole:
         epoch = _Epoch(epoch.number + 1)
     done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]
-    if _Epoch(config.epoch, done, len(done) + config.parts, config.begun) != epoch:
+    if _Epoch(config.epoch, done, len(done) + config.parts, config.partial_unit) != epoch:
         yield f"config {config.id} is not where its visits have brought it: {config}, {epoch}"
 
 
@@ -211,14 +211,14 @@ def _visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
         yield f"{told(unit)} was visited twice, at last by attempt {visit.attempt}"
     if visit.k != epoch.visits:
         yield f"{told(unit)} says it is visit {visit.k} of its epoch, it is {epoch.visits}"
-    begun = epoch.begun
-    if begun is not None and what != (Phase.TRAIN, begun.partition):
-        yield f"{told(unit)} was visited while partition {begun.partition} was begun"
-    done = begun.batches if begun is not None else 0
+    partial_unit = epoch.partial_unit
+    if partial_unit is not None and what != (Phase.TRAIN, partial_unit.partition):
+        yield f"{told(unit)} was visited while partition {partial_unit.partition} was begun"
+    done = partial_unit.batches if partial_unit is not None else 0
     if visit.skip != done:
         yield f"{told(unit)} went on after {visit.skip} batches, {done} were done"
     epoch.visits += 1
-    epoch.begun = None if visit.whole else Begun(unit.partition, visit.skip + visit.batches)
+    epoch.partial_unit = None if visit.whole else PartialUnit(unit.partition, visit.skip + visit.batches)
     if visit.whole:
         epoch.done.append(what)
     elif visit.batches < 1 or unit.phase is not Phase.TRAIN or visit.done:
@@ -242,7 +242,7 @@ def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
 def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:
     source = visit.input.digest if visit.input else None
     upto = None if visit.whole else visit.batches
-    key = (source, visit.unit, visit.choice, visit.hardware, visit.skip, upto)
+    key = (source, visit.unit, visit.strategy, visit.hardware, visit.skip, upto)
     if seen.setdefault(key, visit.output.digest) != visit.output.digest:
         yield f"{told(visit.unit)} gave two different results from the same input"
     if visit.unit.phase is Phase.EVALUATE and visit.output != visit.input:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cerebro_elastic.core.invariants.trace import Roll, Trace, named, told
+from cerebro_elastic.core.invariants.trace import Roll, Trace, told
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     Event,
+    ProfileDone,
     RecordMended,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -33,8 +33,8 @@ def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:
                         f"node {name} got {told(attempt.unit)} at revision {event.revision} "
                         f"while attempt {busy[name]} was open on it"
                     )
-                if len({*attempt.nodes}) != attempt.choice.nodes:
-                    yield f"{told(attempt.unit)} by {attempt.choice} was given to {attempt.nodes}"
+                if len({*attempt.nodes}) != attempt.strategy.nodes:
+                    yield f"{told(attempt.unit)} by {attempt.strategy} was given to {attempt.nodes}"
                 busy |= dict.fromkeys(attempt.nodes, event.revision)
             case UnitTrained(node=name, token=trained):
                 if busy.get(name) != trained or list(busy.values()).count(trained) > 1:
@@ -63,7 +63,7 @@ def non_preemption(read: StateRead, events: Trace) -> Iterator[str]:
             case ConfigEnded(config=name):
                 doomed |= {token for token, attempt in open_.items() if attempt.unit.config == name}
             case RecordMended():
-                configs = named(event, "configs")
+                configs = event.names("configs")
                 doomed |= {token for token, attempt in open_.items() if attempt.unit.config in configs}
             case UnitCommitted(visit=visit) if not visit.whole and not roll.leaving & {*visit.nodes}:
                 yield f"{told(visit.unit)} was left on {visit.node}, which nobody asked to leave"
@@ -94,8 +94,8 @@ def fencing(read: StateRead, events: Trace) -> Iterator[str]:
                 yield from _fenced(attempt, roll, visit.unit, visit.nodes, event)
             case UnitFailed(failure=failure):
                 yield from _fenced(attempt, roll, failure.unit, [failure.node], event)
-            case TrialDone(trial=trial):
-                yield from _fenced(attempt, roll, trial.unit, [trial.node], event)
+            case ProfileDone(profile=profile):
+                yield from _fenced(attempt, roll, profile.unit, [profile.node], event)
 
 
 def _over(event: Event) -> tuple[int, ...]:
@@ -105,8 +105,8 @@ def _over(event: Event) -> tuple[int, ...]:
             return (token,)
         case UnitFailed(failure=failure):
             return (failure.attempt,)
-        case TrialDone(trial=trial):
-            return (trial.attempt,)
+        case ProfileDone(profile=profile):
+            return (profile.attempt,)
         case RecordMended(withdrawn=tokens):
             return tokens
     return ()

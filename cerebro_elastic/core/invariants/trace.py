@@ -8,11 +8,11 @@ from typing import TypeAlias
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
+    NodeQuarantined,
     NodeRecovered,
-    NodeSetAside,
+    NodeReleased,
     NodeStalled,
     RecordMended,
     RunOpened,
@@ -51,7 +51,7 @@ class Roll:
         self.since = {name: node.registration for name, node in start.nodes.items()}
         self.leaving = {name for name, node in start.nodes.items() if node.drain is not None}
         self.stalled = {name for name, node in start.nodes.items() if node.stalled is not None}
-        self.aside = set(start.aside)
+        self.quarantined = set(start.quarantined)
 
     def read(self, event: Event) -> None:
         match event:
@@ -65,15 +65,15 @@ class Roll:
             case NodeRecovered(node=name):
                 self.stalled.discard(name)
             case RecordMended():
-                for name in named(event, "nodes"):
+                for name in event.names("nodes"):
                     self._left(name)
-                self.aside -= named(event, "aside")
+                self.quarantined -= event.names("quarantined")
             case NodeDraining(node=name):
                 self.leaving.add(name)
-            case NodeSetAside(node=name):
-                self.aside.add(name)
-            case NodeForgiven(node=name):
-                self.aside.discard(name)
+            case NodeQuarantined(node=name):
+                self.quarantined.add(name)
+            case NodeReleased(node=name):
+                self.quarantined.discard(name)
 
     def _left(self, name: str) -> None:
         self.since.pop(name, None)
@@ -86,17 +86,12 @@ class Roll:
 
     def used(self, most: int) -> set[tuple[str, int]]:
         """Names and registrations of those that get units, if there are any that nothing speaks against."""
-        out = self.leaving | self.aside | self.stalled
+        out = self.leaving | self.quarantined | self.stalled
         free = [(name, at) for name, at in self.since.items() if name not in out]
         return set(sorted(free, key=lambda item: item[1])[:most])
 
 
-def named(event: RecordMended, kind: str) -> set[str]:
-    """What the keys of this ``kind`` are called that were put back."""
-    return {key.partition("/")[2] for key in event.keys if key.partition("/")[0] == kind}
-
-
 def told(unit: Unit) -> str:
     """The unit in words."""
-    what = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.TRIAL: "trial on partition"}
+    what = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "trial on partition"}
     return f"{unit.config} epoch {unit.epoch} {what[unit.phase]} {unit.partition}"

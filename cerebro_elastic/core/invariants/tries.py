@@ -9,15 +9,24 @@ from typing import TypeAlias
 from cerebro_elastic.core.invariants.trace import Roll, Trace, plan_of, told
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
-    NodeSetAside,
+    NodeQuarantined,
+    ProfileDone,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Choice, Failure, FailureKind, Phase, Plan, Status, Unit
+from cerebro_elastic.core.model.values import (
+    Attempt,
+    Failure,
+    FailureKind,
+    Phase,
+    Plan,
+    Status,
+    Strategy,
+    Unit,
+)
 
 _IN_A_ROW = 3
 
@@ -43,12 +52,12 @@ def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
             case UnitCommitted(visit=visit):
                 for name in visit.nodes:
                     rows.end(name, visit.attempt)
-            case TrialDone(trial=trial) if trial.refusal is not None:
-                units.refused.add((trial.unit.config, trial.choice, trial.hardware))
+            case ProfileDone(profile=profile) if profile.refusal is not None:
+                units.refused.add((profile.unit.config, profile.strategy, profile.hardware))
             case UnitFailed(failure=failure):
                 units.failed(failure, roll)
                 rows.lengthen(failure, roll)
-            case NodeSetAside(node=name, failure=token):
+            case NodeQuarantined(node=name, failure=token):
                 rows.answer(name, token)
             case ConfigEnded(config=name, status=Status.FAILED, reason=reason) if not reason:
                 yield f"config {name} failed without a story"
@@ -65,8 +74,8 @@ class _Units:
         self._alike = _Alike()
         self._there: dict[_Try, set[tuple[str, int]]] = {}
         self.refused = {
-            (name, known.choice, known.hardware)
-            for name, estimates in start.trials.items()
+            (name, known.strategy, known.hardware)
+            for name, estimates in start.profiles.items()
             for known in estimates
             if known.refusal is not None
         }
@@ -80,37 +89,39 @@ class _Units:
             self._there[what] &= used
 
     def failed(self, failure: Failure, roll: Roll) -> None:
-        if len(self._plan.choices) > 1 and failure.kind is FailureKind.OUT_OF_MEMORY:
-            self.refused.add((failure.unit.config, failure.choice, failure.hardware))
+        if len(self._plan.strategies) > 1 and failure.kind is FailureKind.OUT_OF_MEMORY:
+            self.refused.add((failure.unit.config, failure.strategy, failure.hardware))
         elif not failure.kind.of_node:
             what = _what(failure)
             self._tries.setdefault(what, []).append(failure.node)
             self._there[what] = roll.used(self._plan.max_nodes)
-        if failure.kind.of_config or (failure.unit.phase is not Phase.TRIAL and self._alike.repeats(failure)):
+        if failure.kind.of_config or (
+            failure.unit.phase is not Phase.PROFILE and self._alike.repeats(failure)
+        ):
             self._vain.add(_what(failure))
 
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
-        unit, choice, what = attempt.unit, attempt.choice, _what(attempt)
+        unit, strategy, what = attempt.unit, attempt.strategy, _what(attempt)
         tried = self._tries.get(what, [])
         there = {name for name, _ in self._there.get(what, ()) if roll.hardware[name] == attempt.hardware}
         others, again = sorted(there - set(tried)), sorted({*attempt.nodes} & {*tried})
-        if again and len(others) >= choice.nodes:
+        if again and len(others) >= strategy.nodes:
             yield f"{told(unit)} was tried again on {again}, not on {others}"
-        if (unit.config, choice, attempt.hardware) in self.refused:
-            yield f"{told(unit)} was assigned by {choice}, which was refused on {attempt.hardware}"
+        if (unit.config, strategy, attempt.hardware) in self.refused:
+            yield f"{told(unit)} was assigned by {strategy}, which was refused on {attempt.hardware}"
         if len(tried) >= self._plan.tries:
             yield f"{told(unit)} was assigned after {len(tried)} failures"
         if what in self._vain:
             yield f"{told(unit)} was assigned although another try was in vain"
 
 
-_Try: TypeAlias = tuple[Unit, Choice | None, str]
+_Try: TypeAlias = tuple[Unit, Strategy | None, str]
 
 
 def _what(of: Attempt | Failure) -> _Try:
     """What is tried so many times: a unit, by whatever choice and wherever; or the trial of one choice on one
     kind of node."""
-    return (of.unit, of.choice, of.hardware) if of.unit.phase is Phase.TRIAL else (of.unit, None, "")
+    return (of.unit, of.strategy, of.hardware) if of.unit.phase is Phase.PROFILE else (of.unit, None, "")
 
 
 class _Alike:
@@ -154,7 +165,7 @@ class _Row:
 
 class _Rows:
     def __init__(self, start: State) -> None:
-        judged = start.judged
+        quarantined_for = start.quarantined_for
         failures = [failure for config in start.configs.values() for failure in config.failures]
         self._committed = dict(start.committed)
         self._alike = _Alike()
@@ -165,8 +176,8 @@ class _Rows:
                 failures=[f for f in failures if f.node == name and self._counts(f)],
                 own=streak.kind.of_node,
                 lasting=streak.kind.lasting,
-                answered=judged.get(name, 0),
-                open=streak.last > judged.get(name, 0) and name not in start.aside,
+                answered=quarantined_for.get(name, 0),
+                open=streak.last > quarantined_for.get(name, 0) and name not in start.quarantined,
             )
             for name, streak in start.streaks.items()
         }
@@ -179,7 +190,7 @@ class _Rows:
             )
             if failure.attempt > max((f.attempt for f in row.failures), default=0):
                 row.own, row.lasting = failure.kind.of_node, failure.kind.lasting
-                row.open = failure.node not in roll.aside
+                row.open = failure.node not in roll.quarantined
             row.failures.append(failure)
 
     def answer(self, node: str, failure: int) -> None:
@@ -201,8 +212,8 @@ class _Rows:
 
     def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
         for name in set(attempt.nodes) & set(self._rows):
-            row, aside = self._rows[name], name in roll.aside
-            if row.due(self._alike) and not aside:
+            row, quarantined = self._rows[name], name in roll.quarantined
+            if row.due(self._alike) and not quarantined:
                 yield f"{name} got {told(attempt.unit)} after {len(row.failures)} failures in a row"
-            if row.own and aside:
+            if row.own and quarantined:
                 yield f"{name} got {told(attempt.unit)} while it was set aside for its own trouble"

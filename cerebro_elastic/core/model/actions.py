@@ -36,7 +36,7 @@ class ResumeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AssignHomes:
     """Give every partition its homes."""
 
     homes: Mapping[int, tuple[str, ...]]
@@ -58,7 +58,7 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class Quarantine:
     """Give a node on which units keep failing no more of them for ``seconds``; ``failure`` is the token of
     its last failure."""
 
@@ -76,4 +76,6 @@ class EndRun:
     asked: int = 0
 
 
-Action: TypeAlias = CreateConfig | EndConfig | ResumeConfig | Place | Assign | Withdraw | SetAside | EndRun
+Action: TypeAlias = (
+    CreateConfig | EndConfig | ResumeConfig | AssignHomes | Assign | Withdraw | Quarantine | EndRun
+)

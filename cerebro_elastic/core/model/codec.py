@@ -2,7 +2,8 @@
 
 Field types come from the dataclasses' own annotations, so there is no second description of a
 value. Fields at their default are left out, which keeps values in etcd small and lets a later
-version add fields.
+version add fields. What was renamed since version 0.1 keeps its name in JSON (``STORED``): records of every
+version are read, and digests over values stay.
 
 ``decode`` is total: whatever bytes it is given, it returns a value whose fields have the annotated types, or
 raises ``UnreadableValue``. Others than we may write where our values are.
@@ -25,6 +26,28 @@ VERSION = 1
 DEEPEST = 64
 """So deep may lists and objects be nested in a field of any type: deeper ones could not be written again."""
 
+STORED: Mapping[str, str] = {
+    "HomesAssigned": "Placed",
+    "NodeQuarantined": "NodeSetAside",
+    "NodeReleased": "NodeForgiven",
+    "ProfileDone": "TrialDone",
+    "Attempt.strategy": "choice",
+    "Config.partial_unit": "begun",
+    "Estimate.strategy": "choice",
+    "Failure.strategy": "choice",
+    "Parent.partial_unit": "begun",
+    "Plan.strategies": "choices",
+    "ProfileDone.profile": "trial",
+    "ProfileResult.strategy": "choice",
+    "State.profiles": "trials",
+    "State.quarantined": "aside",
+    "State.quarantined_for": "judged",
+    "State.speed_factors": "paces",
+    "State.usage": "spent",
+    "Visit.strategy": "choice",
+}
+"""Classes, and fields of classes, that have another name in JSON."""
+
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]
 
@@ -35,7 +58,7 @@ class UnreadableValue(CerebroError):
 
 def encode(value: Any) -> str:
     """Compact JSON of a dataclass instance; equal values give equal text."""
-    body = {"v": VERSION, "kind": type(value).__name__, **_plain(value)}
+    body = {"v": VERSION, "kind": _stored(type(value)), **_plain(value)}
     return json.dumps(body, separators=(",", ":"), sort_keys=True)
 
 
@@ -51,7 +74,7 @@ def decode(text: str | bytes, kind: type[T]) -> T:
             f"{excerpt(text)} is of format version {version}, this package reads version {VERSION}; "
             "use one version of cerebro-elastic for the whole run"
         )
-    if name != kind.__name__:
+    if name != _stored(kind):
         raise UnreadableValue(f"expected a {kind.__name__}, found {excerpt(text)}")
     try:
         return typing.cast(T, _reader(typing.cast(Any, kind))(body))
@@ -60,11 +83,12 @@ def decode(text: str | bytes, kind: type[T]) -> T:
 
 
 def kind_of(text: str | bytes) -> str:
-    """The kind's name that ``text`` bears, or "" if it bears none."""
+    """The name of the class that ``text`` holds a value of, or "" if it bears none."""
     try:
-        return str(json.loads(text)["kind"])
+        stored = str(json.loads(text)["kind"])
     except _DAMAGE:
         return ""
+    return _CLASSES.get(stored, stored)
 
 
 def excerpt(text: str | bytes) -> str:
@@ -74,6 +98,7 @@ def excerpt(text: str | bytes) -> str:
     return repr(shown if len(text) <= _SHOWN else shown[: _SHOWN - 3] + "...")
 
 
+_CLASSES = {stored: name for name, stored in STORED.items() if "." not in name}
 _SHOWN = 120
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What JSON that is not ours may raise: of the wrong shape, too deep, too large, not UTF-8."""
@@ -82,7 +107,7 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            f.name: _plain(getattr(value, f.name))
+            _stored(type(value), f.name): _plain(getattr(value, f.name))
             for f in dataclasses.fields(value)
             if getattr(value, f.name) != _default(f)
         }
@@ -91,6 +116,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     return value.value if isinstance(value, Enum) else value
+
+
+def _stored(kind: type, field: str = "") -> str:
+    """The name in JSON of the class, or of its ``field``."""
+    name = field or kind.__name__
+    return STORED.get(f"{kind.__name__}.{field}" if field else name, name)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -122,8 +153,16 @@ def _optional(read: Reader) -> Reader:
 
 def _fields(kind: type) -> Reader:
     hints = typing.get_type_hints(kind)
-    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
-    return lambda raw: kind(**{name: readers[name](value) for name, value in _of(dict, raw).items()})
+    readers = {
+        _stored(kind, field.name): (field.name, _reader(hints[field.name]))
+        for field in dataclasses.fields(kind)
+    }
+
+    def read(raw: Any) -> Any:
+        known = ((readers[stored], value) for stored, value in _of(dict, raw).items())
+        return kind(**{name: reader(value) for (name, reader), value in known})
+
+    return read
 
 
 def _all_of(read: Reader) -> Reader:

@@ -15,9 +15,9 @@ from cerebro_elastic.core.model.values import (
     Node,
     Order,
     Plan,
+    ProfileResult,
     RecordHead,
     Status,
-    TrialResult,
     Visit,
 )
 
@@ -108,7 +108,7 @@ class NodeDraining:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSetAside:
+class NodeQuarantined:
     """The controller gives the node of this name no units for ``seconds``, because of its last failures;
     ``failure`` is the token of the last of them."""
 
@@ -120,7 +120,7 @@ class NodeSetAside:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeForgiven:
+class NodeReleased:
     """The time for which a node was set aside is over."""
 
     revision: int
@@ -156,6 +156,15 @@ class RecordMended:
     keys: tuple[str, ...]
     withdrawn: tuple[int, ...] = ()
 
+    def names(self, kind: str) -> set[str]:
+        """What the keys of this ``kind`` are called that were put back."""
+        kinds = {kind, _FORMER_KEYS.get(kind, kind)}
+        return {name for of, _, name in (key.partition("/") for key in self.keys) if of in kinds}
+
+
+_FORMER_KEYS = {"quarantined": "aside"}
+"""By kind of keys: its name in records of version 0.1."""
+
 
 @dataclass(frozen=True, slots=True)
 class StateRead:
@@ -169,7 +178,7 @@ class StateRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class HomesAssigned:
     """On which nodes each partition is at home."""
 
     revision: int
@@ -219,11 +228,11 @@ class UnitFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialDone:
+class ProfileDone:
     """An attempt at a trial has told how its choice does."""
 
     revision: int
-    trial: TrialResult
+    profile: ProfileResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,19 +263,19 @@ Event: TypeAlias = (
     | NodeLeft
     | NodeReady
     | NodeDraining
-    | NodeSetAside
-    | NodeForgiven
+    | NodeQuarantined
+    | NodeReleased
     | NodeStalled
     | NodeRecovered
     | RecordMended
     | StateRead
-    | Placed
+    | HomesAssigned
     | Ordered
     | UnitAssigned
     | UnitTrained
     | UnitCommitted
     | UnitFailed
-    | TrialDone
+    | ProfileDone
     | UnitWithdrawn
     | RunEnded
 )

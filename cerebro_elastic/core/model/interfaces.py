@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from cerebro_elastic.core.model.state import Point, Spent
+from cerebro_elastic.core.model.state import Point, Usage
 from cerebro_elastic.core.model.values import BY_HAND, HParams, Order, Progress, Status, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
+class RemainingWork:
     """What is left of a run from a moment on, to play it forward. All times are expected seconds.
 
     ``nodes`` are those in use, idle ones and busy ones, and when each is free, from now; ``configs`` likewise
@@ -43,12 +43,12 @@ class Remainder:
     progress: Progress = Progress.FREE
 
 
-def _unknown() -> Remainder | None:
+def _unknown() -> RemainingWork | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class SchedulingContext:
     """A moment at which nodes are idle.
 
     ``eligible`` has for each idle node the units that it may take now; ``remaining`` each live
@@ -71,7 +71,7 @@ class Instance:
     load: Mapping[str, float]
     seconds: Callable[[Unit, str], float]
     seed: tuple[int, ...] = (0,)
-    remainder: Callable[[], Remainder | None] = _unknown
+    remainder: Callable[[], RemainingWork | None] = _unknown
     elsewhere: Callable[[str, str, int], Unit | None] | None = None
     even: bool = False
 
@@ -79,7 +79,7 @@ class Instance:
 class Policy(Protocol):
     """Which idle node takes which unit."""
 
-    def choose(self, instance: Instance) -> Sequence[tuple[str, Unit]]:
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
         """At most one unit for each idle node, eligible there or found ``elsewhere``; no config twice."""
 
 
@@ -93,18 +93,18 @@ class Planner(Protocol):
 
     solver: str
 
-    def due(self, before: Remainder | None, left: Remainder) -> bool:
+    def due(self, before: RemainingWork | None, left: RemainingWork) -> bool:
         """Whether to ask at the moment ``left``, the last one at which that was so being ``before``."""
 
-    def question(self, left: Remainder, seed: int) -> Mapping[str, Any] | None:
+    def question(self, left: RemainingWork, seed: int) -> Mapping[str, Any] | None:
         """What to ask at the moment ``left``; ``None`` if no answer could be of use."""
 
-    def order(self, left: Remainder, question: Mapping[str, Any], answer: Any) -> Order:
+    def order(self, left: RemainingWork, question: Mapping[str, Any], answer: Any) -> Order:
         """What the answer to what was asked at the moment ``left`` says; nothing, if it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConfigView:
     """A config as a search sees it.
 
     ``epochs`` and ``units`` (whole training units) are those behind it, its parent's before it included;
@@ -125,20 +125,20 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class SearchContext:
     """The run as a search sees it: all configs in the order in which they were created, the plan's
-    ``partitions`` and ``epochs``, how many ``nodes`` work, and what has been ``spent``."""
+    ``partitions`` and ``epochs``, how many ``nodes`` work, and what has been ``usage``."""
 
-    standings: Sequence[Standing] = ()
+    configs: Sequence[ConfigView] = ()
     partitions: int = 1
     epochs: int = 1
     nodes: int = 1
-    spent: Spent = field(default_factory=Spent)
+    usage: Usage = field(default_factory=Usage)
 
     @property
-    def proposed(self) -> Sequence[Standing]:
+    def proposed(self) -> Sequence[ConfigView]:
         """Those that the search has proposed, not people."""
-        return [standing for standing in self.standings if standing.origin != BY_HAND]
+        return [view for view in self.configs if view.origin != BY_HAND]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Resume:
     reason: str
 
 
-Verdict: TypeAlias = Stop | Resume
+Decision: TypeAlias = Stop | Resume
 
 
 class Search(Protocol):
@@ -179,11 +179,11 @@ class Search(Protocol):
     what came of the last answers. A run ends when no config is live and the search wants nothing.
     """
 
-    def decide(self, outlook: Outlook) -> Sequence[Verdict]:
+    def decide(self, context: SearchContext) -> Sequence[Decision]:
         """Which of the configs that there are stop or go on: no config that is in a unit, and none that a
         person has decided on (``by_hand``)."""
-        del outlook
+        del context
         return ()
 
-    def propose(self, outlook: Outlook) -> Sequence[Proposal]:
+    def propose(self, context: SearchContext) -> Sequence[Proposal]:
         """The configs to create now."""

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.model.values import Attempt, Choice, Config, FailureKind, Node, Order, Plan, Status
+from cerebro_elastic.core.model.values import (
+    Attempt,
+    Config,
+    FailureKind,
+    Node,
+    Order,
+    Plan,
+    Status,
+    Strategy,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SpeedFactor:
     """How a node compares with the run's other nodes: ``factor`` times their seconds for the same config,
     learned from ``units`` visits, the last of which was visit number ``at`` of all nodes'."""
 
@@ -36,7 +45,7 @@ class Estimate:
     training, and the highest number of ``bytes`` that a rank had in use, from its trial and refined by
     ``units`` visits since; or why the trial refused it."""
 
-    choice: Choice
+    strategy: Strategy
     hardware: str
     seconds: float
     bytes: int
@@ -56,7 +65,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class NodeUsage:
     """What the visits of one node, or of one config, have cost: ``seconds`` in the task; the last of them
     ended at ``until``."""
 
@@ -65,7 +74,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Usage:
     """What the visits so far have cost: whole training ``units``, ``seconds`` of nodes, and the time from the
     beginning of the first (``began``) to the latest end of one (``until``), by the nodes' wall clocks; and
     the same of each of the ``nodes`` and ``configs``."""
@@ -74,8 +83,8 @@ class Spent:
     seconds: float = 0.0
     began: float | None = None
     until: float = 0.0
-    nodes: Mapping[str, Busy] = field(default_factory=dict)
-    configs: Mapping[str, Busy] = field(default_factory=dict)
+    nodes: Mapping[str, NodeUsage] = field(default_factory=dict)
+    configs: Mapping[str, NodeUsage] = field(default_factory=dict)
 
     @property
     def elapsed(self) -> float:
@@ -90,12 +99,12 @@ class State:
     ``homes`` says on which nodes each partition is at home; ``attempts`` is by node, a gang's under each of
     its nodes. ``saving`` has by node the attempt that is trained and is being saved: the node is free for
     another, the config is not. ``committed`` has the token of each node's last attempt that became a visit.
-    ``streaks`` has the nodes whose last units failed; ``aside`` those that are set aside, and why;
-    ``judged`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
+    ``streaks`` has the nodes whose last units failed; ``quarantined`` those that are set aside, and why;
+    ``quarantined_for`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
     three are by the node's name: a new registration of it makes no new machine.) ``timings`` has each
-    config's expected seconds of a unit on a node of factor 1, ``paces`` the nodes' factors; ``fetches`` has
-    the seconds that the last units waited whose partition had to be fetched. ``trials`` has by config what is
-    known of the choices that were tried. ``curves`` and ``spent`` are for the search; ``asked`` is the
+    config's expected seconds of a unit on a node of factor 1, ``speed_factors`` the nodes' factors; ``fetches`` has
+    the seconds that the last units waited whose partition had to be fetched. ``profiles`` has by config what is
+    known of the choices that were tried. ``curves`` and ``usage`` are for the search; ``asked`` is the
     revision at which a person last created, stopped or resumed a config. ``order`` is the last that was
     found for the policy. ``outcome`` is set when the run has ended.
     """
@@ -106,16 +115,16 @@ class State:
     homes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     streaks: Mapping[str, Streak] = field(default_factory=dict)
-    aside: Mapping[str, str] = field(default_factory=dict)
-    judged: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    quarantined_for: Mapping[str, int] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
-    paces: Mapping[str, Pace] = field(default_factory=dict)
+    speed_factors: Mapping[str, SpeedFactor] = field(default_factory=dict)
     leader: str | None = None
     outcome: str | None = None
-    trials: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
+    profiles: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
     revision: int = 0
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
-    spent: Spent = field(default_factory=Spent)
+    usage: Usage = field(default_factory=Usage)
     asked: int = 0
     saving: Mapping[str, Attempt] = field(default_factory=dict)
     committed: Mapping[str, int] = field(default_factory=dict)

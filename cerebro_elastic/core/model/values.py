@@ -20,7 +20,12 @@ class Phase(StrEnum):
 
     TRAIN = "train"
     EVALUATE = "evaluate"
-    TRIAL = "trial"
+    PROFILE = "profile"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Phase | None:
+        """Records of version 0.1 call it a trial."""
+        return cls.PROFILE if value == "trial" else None
 
 
 class Status(StrEnum):
@@ -62,7 +67,7 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Strategy:
     """How a unit is trained: by which parallelism (with its ``options``), on how many ranks of how many
     nodes. ``ranks`` counts those of all ``nodes`` together."""
 
@@ -102,7 +107,7 @@ class Plan:
     ``partitions`` is p; ``evaluations`` the number of validation partitions that are evaluated by
     units of their own (0: validation belongs to the epoch's last unit); the run waits for
     ``min_nodes`` before its first unit and uses at most ``max_nodes``; a unit is tried ``tries``
-    times. ``choices`` are those that a unit may be trained by, the preferred one first: if they are several,
+    times. ``strategies`` are those that a unit may be trained by, the preferred one first: if they are several,
     trials tell which is the fastest for a config. ``start`` is the checkpoint from outside the run with which
     the search's configs begin, if there is one. Each partition is at home on ``replicas`` nodes, or on all if
     there are fewer; ``on_demand``: a node that would be idle else may fetch one that is at home elsewhere.
@@ -117,7 +122,7 @@ class Plan:
     max_nodes: int = 1
     tries: int = 3
     seed: int = 0
-    choices: tuple[Choice, ...] = (Choice(),)
+    strategies: tuple[Strategy, ...] = (Strategy(),)
     start: Parent | None = None
     replicas: int = 1
     on_demand: bool = False
@@ -254,7 +259,7 @@ class Attempt:
     registration: int
     config_revision: int
     input: CheckpointRef | None = None
-    choice: Choice = Choice()
+    strategy: Strategy = Strategy()
     prefetch: Prefetch | None = None
     skip: int = 0
     expected: float | None = None
@@ -306,7 +311,7 @@ class Visit:
     hop_seconds: float
     started: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    choice: Choice = Choice()
+    strategy: Strategy = Strategy()
     log: str | None = None
     done: bool = False
     skip: int = 0
@@ -338,7 +343,7 @@ class Visit:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An attempt's failure, with its story for people: ``node`` is the one of its nodes that failed.
-    ``choice`` is what the unit was to be trained by, ``hardware`` the attempt's. ``place`` is the exception's
+    ``strategy`` is what the unit was to be trained by, ``hardware`` the attempt's. ``place`` is the exception's
     type and line, if that tells one error from another."""
 
     unit: Unit
@@ -346,19 +351,19 @@ class Failure:
     attempt: int
     kind: FailureKind
     story: str
-    choice: Choice = Choice()
+    strategy: Strategy = Strategy()
     hardware: str = "cpu"
     place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialResult:
+class ProfileResult:
     """How a choice did for a config on a kind of node (``hardware``): the ``seconds`` that a whole unit is
     expected to take and the highest number of ``bytes`` that a rank had in use; or why it is refused: it is
     not feasible, or there was not memory enough. ``node`` led ``attempt``, in which it was tried."""
 
     unit: Unit
-    choice: Choice
+    strategy: Strategy
     hardware: str
     node: str
     attempt: int
@@ -368,7 +373,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PartialUnit:
     """A partition of which some ``batches`` are trained, and the rest is not."""
 
     partition: int
@@ -382,7 +387,7 @@ BY_HAND: Mapping[str, str] = {"by": "hand"}
 @dataclass(frozen=True, slots=True)
 class Parent:
     """Where a config's chain of checkpoints begins: with ``checkpoint`` of another ``config``, which has come
-    to ``epoch`` and in it has done the partitions ``visited`` and some batches of the one that is ``begun``.
+    to ``epoch`` and in it has done the partitions ``visited`` and some batches of the one that is ``partial_unit``.
     The checkpoint is shared, not copied: it is a visit's of ``owner``, which is ``config`` or an ancestor of
     it. Both are empty for a checkpoint from outside the run. ``hparams`` are those with which it was made."""
 
@@ -391,7 +396,7 @@ class Parent:
     epoch: int
     owner: str
     visited: tuple[int, ...] = ()
-    begun: Begun | None = None
+    partial_unit: PartialUnit | None = None
     hparams: HParams = field(default_factory=dict)
 
 
@@ -400,7 +405,7 @@ class Config:
     """One training configuration and how far it has come.
 
     ``visited`` and ``evaluated`` are the partitions of the present epoch that are done, in order;
-    ``begun`` is the one that a visit left before its end, ``parts`` the number of such visits in this
+    ``partial_unit`` is the one that a visit left before its end, ``parts`` the number of such visits in this
     epoch; ``head`` is the checkpoint of its last visit; ``metrics`` those of its last full epoch,
     ``pending`` those of the present one so far (``weighted``: sums over ``samples`` of its evaluate
     units); ``revision`` is the store's revision of this value: every commit compares it.
@@ -421,7 +426,7 @@ class Config:
     pending: Mapping[str, float] = field(default_factory=dict)
     weighted: Mapping[str, float] = field(default_factory=dict)
     samples: int = 0
-    begun: Begun | None = None
+    partial_unit: PartialUnit | None = None
     parts: int = 0
     failures: tuple[Failure, ...] = ()
     reason: str = ""

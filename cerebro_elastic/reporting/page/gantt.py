@@ -8,7 +8,7 @@ from itertools import groupby
 
 from cerebro_elastic.reporting.page.scale import Scale, Tick
 from cerebro_elastic.reporting.tables import unit_text
-from cerebro_elastic.reporting.timeline import Mark, Quarantine, Span, Timeline
+from cerebro_elastic.reporting.timeline import Mark, QuarantineSpan, Span, Timeline
 from cerebro_elastic.words import counted
 
 WIDTH = 1000
@@ -130,7 +130,7 @@ def _tip(span: Span, begin: float) -> str:
     what = f"{unit_text(span.unit)} on {span.node}, {span.start - begin:.2f} s to {span.end - begin:.2f} s"
     if span.visit is None:
         return f"{what}: {span.why}"
-    told = [f"{span.visit.choice}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
+    told = [f"{span.visit.strategy}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
     if span.visit.fetch_seconds:
         told.append(f"fetch {span.visit.fetch_seconds:.3g} s")
     if span.visit.save_seconds:
@@ -140,7 +140,7 @@ def _tip(span: Span, begin: float) -> str:
     return f"{what}: {', '.join(told)}"
 
 
-def _band(quarantine: Quarantine, x: Scale, begin: float) -> Band:
+def _band(quarantine: QuarantineSpan, x: Scale, begin: float) -> Band:
     start, end = x(quarantine.start - begin), x(quarantine.end - begin)
     tip = f"{quarantine.node} in quarantine for about {quarantine.seconds:.1f} s: {quarantine.why}"
     return Band(start, max(end - start, 0.6), tip)

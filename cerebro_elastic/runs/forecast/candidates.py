@@ -20,25 +20,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.words import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A run on so many ``nodes``, over so many ``partitions``, all its units being trained by ``choice``."""
+class PlanCandidate:
+    """A run on so many ``nodes``, over so many ``partitions``, all its units being trained by ``strategy``."""
 
     partitions: int
     nodes: int
-    choice: Choice
+    strategy: Strategy
 
     def __str__(self) -> str:
-        return f"{counted(self.nodes, 'node')}, {counted(self.partitions, 'partition')}, {self.choice}"
+        return f"{counted(self.nodes, 'node')}, {counted(self.partitions, 'partition')}, {self.strategy}"
 
     @property
     def groups(self) -> int:
         """How many units may be trained at a time."""
-        return self.nodes // self.choice.nodes
+        return self.nodes // self.strategy.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Option:
     of the nodes' time that they are ``idle``, and by which share it ends later than the lower bound
     (``gap``)."""
 
-    candidate: Candidate
+    candidate: PlanCandidate
     seconds: float
     idle: float
     gap: float
@@ -58,14 +58,16 @@ class Option:
         return self.candidate.nodes * self.seconds / 3600
 
 
-def useless(candidate: Candidate, configs: int, replicas: int, refused: Mapping[Choice, str]) -> str | None:
+def useless(
+    candidate: PlanCandidate, configs: int, replicas: int, refused: Mapping[Strategy, str]
+) -> str | None:
     """Why it is not worth a forecast; ``None`` if it is. So many ``configs`` are trained at a time at most,
     each partition on so many nodes (its ``replicas``), and some choices were ``refused`` by their trials."""
-    choice, groups = candidate.choice, candidate.groups
-    if choice in refused:
-        return f"{choice}: {refused[choice]}"
+    strategy, groups = candidate.strategy, candidate.groups
+    if strategy in refused:
+        return f"{strategy}: {refused[strategy]}"
     if not groups:
-        return f"{choice} takes {choice.nodes} nodes"
+        return f"{strategy} takes {strategy.nodes} nodes"
     if groups > candidate.partitions * replicas:
         there = counted(candidate.partitions, "partition")
         held = "" if replicas == 1 else f" on {replicas} nodes each"
@@ -75,10 +77,10 @@ def useless(candidate: Candidate, configs: int, replicas: int, refused: Mapping[
     return None
 
 
-def dominated(options: Sequence[Option]) -> dict[Candidate, str]:
+def dominated(options: Sequence[Option]) -> dict[PlanCandidate, str]:
     """Those that are no better than another one in time and in node hours, and which one that is. Of equals
     the first stays."""
-    found: dict[Candidate, str] = {}
+    found: dict[PlanCandidate, str] = {}
     for place, option in enumerate(options):
         ahead = [other for at, other in enumerate(options) if _as_good(other, option, first=at < place)]
         if ahead:

@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.values import Config, HParams, Plan, Spec
 from cerebro_elastic.data.manifest import PartitionFiles, read_manifest
 from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.from_recipe import choices, start_of
+from cerebro_elastic.runs.from_recipe import start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.runs.subprocess_call import ask, serve
 from cerebro_elastic.scratch import Scratch
@@ -27,12 +27,12 @@ from cerebro_elastic.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found: rows to train on and to validate on, the bytes of the former, and the ``trials``."""
+    """What was found: rows to train on and to validate on, the bytes of the former, and the ``profiles``."""
 
     rows: int
     valid: int
     bytes: int
-    trials: tuple[Measure, ...] = ()
+    profiles: tuple[Measure, ...] = ()
 
 
 def measure(
@@ -69,7 +69,7 @@ def _asked(request: Mapping[str, Any]) -> dict[str, str]:
             found.partitions,
             recipe.epochs,
             seed=recipe.seed,
-            choices=choices(recipe),
+            strategies=strategies(recipe),
             start=start_of(recipe),
         ),
         recipe=recipe.resolved(),
@@ -88,7 +88,7 @@ def _asked(request: Mapping[str, Any]) -> dict[str, str]:
         rows=sum(manifest.rows),
         valid=sum(part.rows for part in manifest.valid),
         bytes=sum(map(_bytes, manifest.train)),
-        trials=tuple(
+        profiles=tuple(
             _trials(spec, configs, folder / "cache", f"{where}/plan-{os.getpid()}", request["beside"])
         ),
     )
@@ -96,16 +96,16 @@ def _asked(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _trials(spec: Spec, configs: list[Config], cache: Path, scratch: str, beside: int) -> Iterator[Measure]:
-    from cerebro_elastic.worker.local_profile import Alone
+    from cerebro_elastic.worker.local_profile import LocalProfile
 
-    with Alone(spec, cache, scratch, beside) as alone:
-        for choice in spec.plan.choices:
+    with LocalProfile(spec, cache, scratch, beside) as alone:
+        for strategy in spec.plan.strategies:
             for config in configs:
-                told = alone(config, choice)
+                told = alone(config, strategy)
                 yield told
                 if told.refusal is not None:
                     break
-                if (several := alone.side_by_side(config, choice)) is not None:
+                if (several := alone.side_by_side(config, strategy)) is not None:
                     yield several
 
 

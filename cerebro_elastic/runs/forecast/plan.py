@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 
 from cerebro_elastic.core.history.lineage import fresh_names
-from cerebro_elastic.core.model.interfaces import Outlook
-from cerebro_elastic.core.model.values import Choice, HParams, Progress, Status
+from cerebro_elastic.core.model.interfaces import SearchContext
+from cerebro_elastic.core.model.values import HParams, Progress, Status, Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.gap import gap
@@ -19,10 +19,10 @@ from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import Way, ways
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.forecast.candidates import Candidate, Option, best, dominated, useless
+from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate, best, dominated, useless
 from cerebro_elastic.runs.forecast.measuring import Measured, measure
 from cerebro_elastic.runs.forecast.simulate import partitions_of, simulated, toy
-from cerebro_elastic.runs.from_recipe import choices, make_search, plan_of
+from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import written_out
 from cerebro_elastic.simulation import Simulation, Sizes, Times
 from cerebro_elastic.simulation.times import EVALUATION
@@ -48,19 +48,19 @@ class Forecasts:
     measured: Measured
     options: Sequence[Option]
     best: Option
-    left_out: Mapping[Candidate, str]
+    left_out: Mapping[PlanCandidate, str]
     ways: Sequence[Way]
     configs: int
     stopped: int
     evenness: float = 0.0
 
     @property
-    def memory(self) -> dict[Choice, int]:
+    def memory(self) -> dict[Strategy, int]:
         """The most bytes that a rank had in use, by choice."""
-        found: dict[Choice, int] = {}
-        for trial in self.measured.trials:
-            if trial.refusal is None:
-                found[trial.choice] = max(found.get(trial.choice, 0), trial.bytes)
+        found: dict[Strategy, int] = {}
+        for profile in self.measured.profiles:
+            if profile.refusal is None:
+                found[profile.strategy] = max(found.get(profile.strategy, 0), profile.bytes)
         return found
 
 
@@ -103,11 +103,11 @@ def forecasts(
 ) -> Forecasts:
     """What comes of the trials in ``measured`` for each of the recipe's choices, these numbers of partitions
     (``parts``) and of nodes (``counts``). Raises ``RecipeError`` if no candidate can be trained."""
-    refused = {t.choice: f"{t.config}: {t.refusal}" for t in measured.trials if t.refusal is not None}
-    left_out: dict[Candidate, str] = {}
-    played: dict[Candidate, Simulation] = {}
-    for choice, p, n in product(choices(recipe), parts, counts):
-        candidate = Candidate(p, n, choice)
+    refused = {t.strategy: f"{t.config}: {t.refusal}" for t in measured.profiles if t.refusal is not None}
+    left_out: dict[PlanCandidate, str] = {}
+    played: dict[PlanCandidate, Simulation] = {}
+    for strategy, p, n in product(strategies(recipe), parts, counts):
+        candidate = PlanCandidate(p, n, strategy)
         why = useless(candidate, len(_points(recipe, p, n)), recipe.replicas, refused)
         if why is None and p > measured.rows:
             why = f"there are {measured.rows} rows for {p} partitions"
@@ -137,7 +137,7 @@ def forecasts(
     )
 
 
-def _evenness(recipe: Recipe, measured: Measured, candidate: Candidate) -> float:
+def _evenness(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> float:
     """The share of its time that even progress costs, where the scheduler weighs that."""
     if recipe.scheduler != "auto" or recipe.progress is not None or recipe.search.has_rungs:
         return 0.0
@@ -148,7 +148,7 @@ def _evenness(recipe: Recipe, measured: Measured, candidate: Candidate) -> float
 
 def _points(recipe: Recipe, partitions: int, nodes: int) -> dict[str, HParams]:
     """The configs that the search begins with, by their ids."""
-    first = Outlook(partitions=partitions, epochs=recipe.epochs, nodes=nodes)
+    first = SearchContext(partitions=partitions, epochs=recipe.epochs, nodes=nodes)
     proposals = make_search(recipe).propose(first)
     return {name: p.hparams for name, p in zip(fresh_names(()), proposals, strict=False)}
 
@@ -160,22 +160,22 @@ def _sample(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[i * (len(names) - 1) // last] for i in range(most))
 
 
-def _trials(measured: Measured, candidate: Candidate) -> list[Measure]:
+def _trials(measured: Measured, candidate: PlanCandidate) -> list[Measure]:
     """Those of its choice; where units share this machine's cores, as they would in a run."""
-    of_choice = [trial for trial in measured.trials if trial.choice == candidate.choice]
-    several = [trial for trial in of_choice if trial.beside > 1]
+    of_choice = [profile for profile in measured.profiles if profile.strategy == candidate.strategy]
+    several = [profile for profile in of_choice if profile.beside > 1]
     if candidate.groups > 1 and several:
         return several
-    return [trial for trial in of_choice if trial.beside == 1]
+    return [profile for profile in of_choice if profile.beside == 1]
 
 
 def _simulated(
-    recipe: Recipe, measured: Measured, candidate: Candidate, progress: Progress | None = None
+    recipe: Recipe, measured: Measured, candidate: PlanCandidate, progress: Progress | None = None
 ) -> Simulation:
     settled = plan_of(recipe, recipe.name, candidate.partitions, partitions_of(recipe)[1])
     alone = replace(
         settled,
-        choices=(candidate.choice,),
+        strategies=(candidate.strategy,),
         min_nodes=candidate.nodes,
         max_nodes=candidate.nodes,
         progress=progress or settled.progress,
@@ -184,32 +184,32 @@ def _simulated(
     return simulated(recipe, alone, times, toy(recipe, alone), sizes=sizes)
 
 
-def _times(recipe: Recipe, measured: Measured, candidate: Candidate) -> Times:
+def _times(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Times:
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
-    trials, ranks = _trials(measured, candidate), candidate.choice.ranks
+    profiles, ranks = _trials(measured, candidate), candidate.strategy.ranks
     batches = _batches(recipe, _rows(measured, candidate))
-    units = {t.config: (t.fixed + t.batch * batches) * ranks for t in trials}
+    units = {t.config: (t.fixed + t.batch * batches) * ranks for t in profiles}
     # The last unit of an epoch validates.
     valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measured.valid)
-    validation = {t.config: EVALUATION * t.batch * valid * ranks for t in trials}
+    validation = {t.config: EVALUATION * t.batch * valid * ranks for t in profiles}
     names = islice(fresh_names(()), recipe.limits.configs)
     return Times(
         usual=fmean(units.values()),
         configs=units,
         validation=dict.fromkeys(names, fmean(validation.values())) | validation,
-        hop=fmean(t.hop or 0.0 for t in trials),
-        saving=fmean(t.saving for t in trials),
+        hop=fmean(t.hop or 0.0 for t in profiles),
+        saving=fmean(t.saving for t in profiles),
         dispatch=DISPATCH,
     )
 
 
-def _sizes(recipe: Recipe, measured: Measured, candidate: Candidate) -> Sizes:
+def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Sizes:
     states = {t.config: t.state or 0 for t in _trials(measured, candidate)}
     rows = _rows(measured, candidate)
     return Sizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 
 
-def _rows(measured: Measured, candidate: Candidate) -> int:
+def _rows(measured: Measured, candidate: PlanCandidate) -> int:
     """Of the largest partition."""
     return -(-measured.rows // candidate.partitions)
 
@@ -218,7 +218,7 @@ def _batches(recipe: Recipe, rows: int) -> int:
     return -(-rows // recipe.data.batch_size)
 
 
-def _option(candidate: Candidate, done: Simulation) -> Option:
+def _option(candidate: PlanCandidate, done: Simulation) -> Option:
     shares = timeline(done.events).shares
     present = sum(share.present for share in shares)
     known = gap(done.state)

@@ -61,7 +61,7 @@ class FileNote:
         temporary.replace(self._path)
 
 
-class Scribe:
+class LogForwarder:
     """Follows the record ``history`` and writes to a ``logger`` when the ``note`` says that it is our turn.
     ``say`` is told if it fails; it gets no more rows from us then."""
 

@@ -17,12 +17,12 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
+    HomesAssigned,
     LeaderChanged,
-    Placed,
+    ProfileDone,
     RunEnded,
     RunOpened,
     StateRead,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
 )
@@ -53,7 +53,7 @@ def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator
         yield from _differ("spec", "the plan in the spec and the one in the history", spec.plan, plan)
     follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
     if recipe.parallelism == AUTO:  # what was installed then
-        follows = replace(follows, choices=spec.plan.choices)
+        follows = replace(follows, strategies=spec.plan.strategies)
     if recipe.progress is None:  # what was the default then
         follows = replace(follows, progress=spec.plan.progress)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
@@ -102,7 +102,16 @@ def course_agrees(events: Sequence[Event]) -> Iterator[Violation | Note]:
         ended = ended or isinstance(event, RunEnded)
 
 
-_OVER = (ConfigCreated, ConfigEnded, ConfigResumed, UnitAssigned, UnitCommitted, TrialDone, Placed, RunEnded)
+_OVER = (
+    ConfigCreated,
+    ConfigEnded,
+    ConfigResumed,
+    UnitAssigned,
+    UnitCommitted,
+    ProfileDone,
+    HomesAssigned,
+    RunEnded,
+)
 """What no run does that has ended. (Nodes leave then, and give back what they have.)"""
 
 

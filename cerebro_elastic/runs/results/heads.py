@@ -21,17 +21,17 @@ from cerebro_elastic.words import counted
 
 def chain(lines: Sequence[Line]) -> Iterator[str]:
     """The first line whose digest is not that of itself and the lines before it, and how many more."""
-    broken, previous, begun = [], "", False
+    broken, previous, partial_unit = [], "", False
     for number, line in enumerate(lines, start=1):
         expected = link(previous, line.body)
         what = f"line {number} ({type(line.event).__name__} at revision {line.event.revision})"
-        if line.digest is None and begun:
+        if line.digest is None and partial_unit:
             broken.append(f"{what} bears no digest, and lines before it do")
         if line.digest not in (None, expected):
             broken.append(
                 f"{what} is not as it was written, or lines before it were taken out, put in or exchanged"
             )
-        begun = begun or line.digest is not None
+        partial_unit = partial_unit or line.digest is not None
         previous = line.digest or expected
     if broken:
         more = f"; and so {counted(len(broken) - 1, 'line')} behind it" if len(broken) > 1 else ""

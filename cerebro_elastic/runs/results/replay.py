@@ -21,7 +21,7 @@ from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.scratch import Scratch
 
 if TYPE_CHECKING:
-    from cerebro_elastic.worker.visit_replayer import Again, Redone
+    from cerebro_elastic.worker.visit_replayer import Redone, VisitReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
     Nothing of the recorded states is used: each unit continues from the one replayed before. A unit that was
     split is done in its parts, and in one go as well: that makes the same state.
     """
-    from cerebro_elastic.worker.visit_replayer import Again
+    from cerebro_elastic.worker.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     may_be_nan = result.recipe.limits.not_finite != "fail"
     with (
         Scratch("replay") as scratch,
-        Again(result.spec, _cache(result, scratch.path)) as again,
+        VisitReplayer(result.spec, _cache(result, scratch.path)) as again,
     ):
         head: CheckpointRef | None = None
         for place, unit in enumerate(_units(result, config)):
@@ -135,7 +135,7 @@ def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]
 
 
 def _takes_up(visit: Visit, part: Visit) -> bool:
-    return (visit.unit.config, visit.choice) == (part.unit.config, part.choice)
+    return (visit.unit.config, visit.strategy) == (part.unit.config, part.strategy)
 
 
 def _cache(result: RunResult, scratch: Path) -> Path:
@@ -144,7 +144,7 @@ def _cache(result: RunResult, scratch: Path) -> Path:
 
 
 def _in_one_go(
-    again: Again,
+    again: VisitReplayer,
     unit: Sequence[tuple[Config, Visit]],
     start: CheckpointRef | None,
     end: CheckpointRef,

@@ -19,9 +19,9 @@ from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
-    NodeForgiven,
     NodeJoined,
-    NodeSetAside,
+    NodeQuarantined,
+    NodeReleased,
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
@@ -275,9 +275,9 @@ class Judge:
     def __call__(self, events: list[Event], state: State) -> None:
         for event in events:
             match event:
-                case NodeSetAside(node=name) if name in state.streaks and state.streaks[name].kind.of_node:
+                case NodeQuarantined(node=name) if name in state.streaks and state.streaks[name].kind.of_node:
                     self._aside[name] = state.streaks[name].story
-                case NodeForgiven(node=name):
+                case NodeReleased(node=name):
                     self._aside.pop(name, None)
         if state.nodes and state.nodes.keys() <= self._aside.keys():
             told = "\n".join(f"  {name}: {self._aside[name]}" for name in sorted(state.nodes))

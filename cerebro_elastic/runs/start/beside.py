@@ -17,7 +17,7 @@ from cerebro_elastic.runs.exactness.outcome import Checked, Outcome, unlogged, u
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
 from cerebro_elastic.runs.start.preflight import Findings, preflight, preflight_and_check
-from cerebro_elastic.runs.subprocess_call import Asked
+from cerebro_elastic.runs.subprocess_call import SubprocessCall
 
 VARIABLE = "CEREBRO_CHECK"
 """Goes before the recipe's ``check``."""
@@ -26,7 +26,7 @@ _CONFIGS = 3
 _SECONDS = 300.0
 
 
-class Beside:
+class BackgroundCheck:
     """The preflight of a run, and what it goes on to find out, which is kept in the run's folder. It ends
     with the context, whether it has come to its end or not."""
 
@@ -34,7 +34,7 @@ class Beside:
         self._folder = folder
         self._say = say
         self._stack = ExitStack()
-        self._asked: Asked | None = None
+        self._asked: SubprocessCall | None = None
         self.recipe: Recipe | None = None
         self._found: list[Checked] = []
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cerebro_elastic.core.model.interfaces import Outlook
+from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.outcome import Checked
@@ -28,7 +28,7 @@ def check(recipe: Recipe, home: Path | None = None) -> Iterator[tuple[list[HPara
     The recipe and its data are checked first, as a run does before it starts. Raises what is wrong with them.
     """
     recipe = written_out(recipe, home or default_home())
-    first = Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
+    first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     points = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     url = recipe.data.url
     with TemporaryDirectory(prefix="cerebro-check-") as folder:

@@ -22,14 +22,14 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
     """
     from cerebro_elastic import checkpoint
     from cerebro_elastic.training.task import Stopped
-    from cerebro_elastic.training.unit_runner import Bench
+    from cerebro_elastic.training.unit_runner import UnitRunner
 
     start = start_of(recipe)
     assert start is not None
     plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
     spec = Spec(plan, recipe.resolved(), "", data, manifest.digest, str(recipe.root), {}, "", __version__)
     with Scratch("check") as scratch:
-        bench = Bench(spec, scratch.path)
+        bench = UnitRunner(spec, scratch.path)
         bench.use_threads()
         for point in points:
             config = born(Config("c0000", point, parent=start))

@@ -32,8 +32,8 @@ from cerebro_elastic.runs.start.warm_start import changes
 from cerebro_elastic.store.client.base import Put, Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from cerebro_elastic.store.client.lock import turn
-from cerebro_elastic.store.client.retrying import PATIENCE, PatientStore
+from cerebro_elastic.store.client.lock import lock
+from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.store.ledger.ledger import Ledger
 
@@ -88,7 +88,7 @@ def host(
     _await(store, folder, PATIENCE)
     # Whoever serves it has made the key by now.
     store = with_key(store, folder.run, home)
-    patient = PatientStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
+    patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
     with closing(patient), _present(Ledger(patient, folder.run)):
         _open(patient, store, folder, checked, watcher)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
@@ -149,7 +149,7 @@ def _leave_word(store: StoreSettings, folder: RunFolder, home: str | Path | None
 def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
     """Until etcd answers; whether it lets us in is another matter."""
     bare = replace(store, user=None, password=None, run_key=None)
-    patient = PatientStore(EtcdStore(bare), patience, EventLog(run=folder.run))
+    patient = RetryingStore(EtcdStore(bare), patience, EventLog(run=folder.run))
     with closing(patient), suppress(StoreRefused):
         patient.get(Keys(folder.run).spec)
 
@@ -159,7 +159,7 @@ def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Reci
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
         return
-    with turn(store, keys.opening, lambda: watcher.say("another host is opening the run")):
+    with lock(store, keys.opening, lambda: watcher.say("another host is opening the run")):
         if store.get(keys.spec) is not None:
             return
         with folder.locked():

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic import registry
-from cerebro_elastic.core.model.values import Choice
+from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.data.manifest import Manifest, read_manifest, verify_sizes
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.admission import content_digest
-from cerebro_elastic.runs.from_recipe import choices
+from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.datasets import import_sources, prepare_recipe
 from cerebro_elastic.runs.start.first_batch import check_start
-from cerebro_elastic.runs.subprocess_call import Asked, ask, serve
+from cerebro_elastic.runs.subprocess_call import SubprocessCall, ask, serve
 
 if TYPE_CHECKING:
-    from cerebro_elastic.training.task import Foreseeing
+    from cerebro_elastic.training.task import SupportsPrecheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ def preflight_and_check(
     *,
     prepare: bool,
     extent: Mapping[str, Any],
-) -> tuple[Findings, Asked]:
+) -> tuple[Findings, SubprocessCall]:
     """The same, and the process, which goes on and checks whether units equal an ordinary fit: to such an
     ``extent`` (``check_configs.Extent``). Each further answer is a ``Checked``."""
     request = {**_request(recipe, hparams, data, prepare), "extent": extent}
-    asked = Asked(__name__, _WHAT, request)
+    asked = SubprocessCall(__name__, _WHAT, request)
     try:
         return Findings(**asked.answer()), asked
     except BaseException:
@@ -98,17 +98,17 @@ def check(
 ) -> Findings:
     """What ``preflight`` does, in this process."""
     from cerebro_elastic.parallel.choose import make as make_parallelism
-    from cerebro_elastic.training.task import Foreseeing
+    from cerebro_elastic.training.task import SupportsPrecheck
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
 
-    task, allowed = make_task(recipe), choices(recipe)
-    for choice in allowed:
-        make_parallelism(choice.parallelism, choice.options)
+    task, allowed = make_task(recipe), strategies(recipe)
+    for strategy in allowed:
+        make_parallelism(strategy.parallelism, strategy.options)
     loader_settings(recipe)
     _check_loggers(recipe)
     for point in hparams:
         task.check(point)
-    if len(allowed) == 1 and allowed != (Choice(),) and isinstance(task, Foreseeing):
+    if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
         _check_choice(task, allowed[0], hparams)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
@@ -118,7 +118,7 @@ def check(
     manifest = _checked_data(recipe, data, prepare=prepare)
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
-    if recipe.search.start is not None and Choice() in allowed:
+    if recipe.search.start is not None and Strategy() in allowed:
         # Of a grid these differ in all that there is to choose.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
     return Findings(
@@ -130,11 +130,11 @@ def check(
     )
 
 
-def _check_choice(task: Foreseeing, choice: Choice, hparams: Sequence[Mapping[str, Any]]) -> None:
+def _check_choice(task: SupportsPrecheck, strategy: Strategy, hparams: Sequence[Mapping[str, Any]]) -> None:
     """There is nothing else to try: does it suit the first config's model? The others' will be like that."""
-    refusal = task.refusal(hparams[0], choice) if hparams else None
+    refusal = task.refusal(hparams[0], strategy) if hparams else None
     if refusal:
-        raise RecipeError(f"parallelism: {choice.label} cannot train the model: {refusal}")
+        raise RecipeError(f"parallelism: {strategy.label} cannot train the model: {refusal}")
 
 
 def _check_loggers(recipe: Recipe) -> None:

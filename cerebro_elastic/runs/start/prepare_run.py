@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
-from cerebro_elastic.core.model.interfaces import Outlook
+from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Spec, Status
 from cerebro_elastic.errors import DataError, RunError
@@ -68,7 +68,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     watcher.say(f"checking {code}{more} (importing torch takes a few seconds)")
     given, recipe = recipe, written_out(recipe, folder.path.parent)
-    first = Outlook(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
+    first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     data = str(folder.data) if url is None else recipe.rooted(url)
     found = preflight(recipe, hparams, data, prepare=url is None)

@@ -25,7 +25,7 @@ from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import Judge, LocalAgents
-from cerebro_elastic.runs.start.beside import Beside
+from cerebro_elastic.runs.start.beside import BackgroundCheck
 from cerebro_elastic.runs.start.participate import published, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_again,
@@ -85,7 +85,7 @@ def run(
                 check_store(store, folder.run, known=spec is not None)
             if fresh:
                 folder.throw_away()
-            with Beside(folder, watcher.say) as beside:
+            with BackgroundCheck(folder, watcher.say) as beside:
                 spec = spec or new_spec(folder, checked, watcher, beside.preflight)
                 again = load_recipe(spec.recipe, root=checked.root)
                 _go_on(folder, again, spec, store, grace, watcher, beside)
@@ -104,7 +104,7 @@ def _go_on(
     store: StoreSettings | None,
     grace: float,
     watcher: Watcher,
-    beside: Beside,
+    beside: BackgroundCheck,
 ) -> None:
     """Open the run in its store, if it is not, and take part in it to its end."""
     journal = Journal(folder.history)

@@ -12,7 +12,7 @@ from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.model.values import Config, HParams, Spec, Status
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
-from cerebro_elastic.recipes.search import KnownTrial, Start
+from cerebro_elastic.recipes.search import KnownConfig, Start
 from cerebro_elastic.reporting.results import ConfigResult, gather
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
@@ -80,9 +80,9 @@ def _check_start(recipe: Recipe, start: Mapping[str, Any]) -> None:
         )
 
 
-def _trials(recipe: Recipe, known: str | KnownTrial, home: Path) -> Iterator[dict[str, Any]]:
+def _trials(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iterator[dict[str, Any]]:
     where = recipe.source.where(("search", "known"))
-    if isinstance(known, KnownTrial):
+    if isinstance(known, KnownConfig):
         _check_names(recipe, known.hparams, where, "a trial has")
         yield known.model_dump(mode="json")
         return

@@ -13,7 +13,7 @@ _SECONDS = 15.0
 
 
 @contextmanager
-def turn(store: Store, key: str, waiting: Callable[[], None], seconds: float = _SECONDS) -> Iterator[None]:
+def lock(store: Store, key: str, waiting: Callable[[], None], seconds: float = _SECONDS) -> Iterator[None]:
     """Hold ``key`` for the block; wait while another does, and tell so by ``waiting``, once. A holder that
     dies lets go when its lease of ``seconds`` ends."""
     with LeaseKeeper(store, seconds) as keeper:

@@ -28,7 +28,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.05, 2.0
 _T = TypeVar("_T")
 
 
-class PatientStore:
+class RetryingStore:
     """``store``, but a verb that finds it out of reach, or out of space, waits and tries again for up to
     ``patience`` seconds; one line is logged when the waiting begins and one when it is over.
 
@@ -118,7 +118,7 @@ class PatientStore:
 class _PatientWatch:
     """A ``Watch`` that goes on where it stood when the store is there again."""
 
-    def __init__(self, store: PatientStore, prefix: str, start: int) -> None:
+    def __init__(self, store: RetryingStore, prefix: str, start: int) -> None:
         self._store = store
         self._prefix = prefix
         self._position = start

@@ -22,19 +22,19 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
+    HomesAssigned,
     LeaderChanged,
     NodeDraining,
     NodeJoined,
+    NodeQuarantined,
     NodeReady,
     NodeRecovered,
-    NodeSetAside,
     NodeStalled,
     Ordered,
-    Placed,
+    ProfileDone,
     RecordMended,
     RunEnded,
     RunOpened,
-    TrialDone,
     UnitAssigned,
     UnitCommitted,
     UnitFailed,
@@ -48,7 +48,7 @@ from cerebro_elastic.store.ledger.keys import Keys
 
 T = TypeVar("T")
 
-UNDER_LEASE = frozenset({"nodes", "aside", "leader", "hosts", "opening"})
+UNDER_LEASE = frozenset({"nodes", "quarantined", "leader", "hosts", "opening"})
 """Kinds of keys that are always under a lease: without one they are nobody's."""
 
 _BESIDE: Mapping[type[Event], frozenset[str]] = {
@@ -62,15 +62,15 @@ _BESIDE: Mapping[type[Event], frozenset[str]] = {
     NodeDraining: frozenset({"nodes"}),
     NodeStalled: frozenset({"nodes"}),
     NodeRecovered: frozenset({"nodes"}),
-    NodeSetAside: frozenset({"aside", "judged"}),
-    Placed: frozenset({"homes"}),
+    NodeQuarantined: frozenset({"quarantined", "quarantined_for"}),
+    HomesAssigned: frozenset({"homes"}),
     Ordered: frozenset({"order"}),
     UnitAssigned: frozenset({"assign"}),
     UnitTrained: frozenset({"assign", "saving"}),
     UnitCommitted: frozenset({"visits", "configs"}),
     UnitFailed: frozenset({"configs"}),
     UnitWithdrawn: frozenset(),
-    TrialDone: frozenset({"trials"}),
+    ProfileDone: frozenset({"profiles"}),
     RunEnded: frozenset({"outcome"}),
     RecordMended: frozenset({"mended"}),
 }

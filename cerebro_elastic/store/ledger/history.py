@@ -14,23 +14,23 @@ from dataclasses import replace
 from functools import reduce
 
 from cerebro_elastic.core.history.estimates import learn, waited
-from cerebro_elastic.core.history.profiles import Trials, refined, tried
+from cerebro_elastic.core.history.profiles import Profiles, profiled, refined
 from cerebro_elastic.core.history.tallies import retell, streaks_of, with_visit
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt, kind_of
 from cerebro_elastic.core.model.events import (
     KINDS,
     Event,
+    HomesAssigned,
     LeaderChanged,
-    NodeForgiven,
     NodeJoined,
     NodeLeft,
-    NodeSetAside,
+    NodeQuarantined,
+    NodeReleased,
     Ordered,
-    Placed,
     RunEnded,
 )
-from cerebro_elastic.core.model.state import Pace, State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, TrialResult, Visit
+from cerebro_elastic.core.model.state import SpeedFactor, State
+from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, ProfileResult, Visit
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,
@@ -77,8 +77,8 @@ def _ended(batch: ChangeBatch, keys: Keys) -> list[Event]:
         kind, rest = keys.split(change.key)
         if kind == "nodes" and change.item is None:
             events.append(NodeLeft(batch.revision, rest))
-        if kind == "aside" and change.item is None:
-            events.append(NodeForgiven(batch.revision, rest))
+        if kind == "quarantined" and change.item is None:
+            events.append(NodeReleased(batch.revision, rest))
         if kind == "leader" and change.item is None:
             events.append(LeaderChanged(batch.revision, None))
     return events
@@ -98,32 +98,34 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     configs = {c.id: c for c in map(config_of, kinds.get("configs", {}).values())}
     visits = visits_in(kinds.get("visits", {}).values())
     _check_whole(keys, spec is not None, configs, [*visits, *attempts.values(), *saving.values()])
-    aside, judged = ([_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("aside", "judged"))
+    quarantined, quarantined_for = (
+        [_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("quarantined", "quarantined_for")
+    )
     committed = _committed(visits)
-    trials = [value_in(item, TrialResult) for item in kinds.get("trials", {}).values()]
-    timings, paces = _learned(visits)
+    profiles = [value_in(item, ProfileResult) for item in kinds.get("profiles", {}).values()]
+    timings, speed_factors = _learned(visits)
     plan = spec_in(spec, keys).plan if spec else None
-    curves, spent = retell(configs.values(), visits, plan)
+    curves, usage = retell(configs.values(), visits, plan)
     asked = kinds.get("control", {}).get("last")
     return State(
         plan=plan,
         configs=configs,
         nodes=_with_visits(nodes, visits),
-        homes=dict(value_in(homes, Placed).homes) if homes else {},
+        homes=dict(value_in(homes, HomesAssigned).homes) if homes else {},
         order=value_in(order, Ordered).order if order else (),
         attempts=attempts,
         saving=saving,
         committed=committed,
         streaks=streaks_of(configs.values(), committed),
-        aside={a.node: a.why for a in aside},
-        judged={j.node: j.failure for j in judged if j.failure > committed.get(j.node, 0)},
+        quarantined={a.node: a.why for a in quarantined},
+        quarantined_for={j.node: j.failure for j in quarantined_for if j.failure > committed.get(j.node, 0)},
         timings=timings,
-        paces=paces,
+        speed_factors=speed_factors,
         fetches=reduce(waited, visits, State().fetches),
         curves=curves,
-        spent=spent,
+        usage=usage,
         asked=asked.mod_revision if asked else 0,
-        trials=_known(trials, visits),
+        profiles=_known(profiles, visits),
         leader=leader_in(leader) if leader and leader.lease else None,
         outcome=outcome_of(outcome) if outcome else None,
         revision=snapshot.revision,
@@ -188,7 +190,7 @@ def check(item: KeyValue, keys: Keys) -> None:
         case "spec":
             spec_in(item, keys)
         case "homes":
-            value_in(item, Placed)
+            value_in(item, HomesAssigned)
         case "order":
             value_in(item, Ordered)
         case "outcome":
@@ -201,20 +203,20 @@ def check(item: KeyValue, keys: Keys) -> None:
             attempt_of(item)
         case "saving":
             saving_of(item)
-        case "aside" | "judged":
+        case "quarantined" | "quarantined_for":
             _set_aside(item)
         case "visits":
             visits_in([item])
-        case "trials":
-            value_in(item, TrialResult)
+        case "profiles":
+            value_in(item, ProfileResult)
         case "children":
             value_in(item, Parent)
         case "logged":
             number_in(item)
 
 
-def _set_aside(item: KeyValue) -> NodeSetAside:
-    return value_in(item, NodeSetAside, lambda event: event.node)
+def _set_aside(item: KeyValue) -> NodeQuarantined:
+    return value_in(item, NodeQuarantined, lambda event: event.node)
 
 
 def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
@@ -237,18 +239,18 @@ def _committed(visits: Iterable[Visit]) -> Mapping[str, int]:
     return last
 
 
-def _known(trials: Iterable[TrialResult], visits: Iterable[Visit]) -> Trials:
+def _known(profiles: Iterable[ProfileResult], visits: Iterable[Visit]) -> Profiles:
     """What trials and visits tell of the choices. A config is in one attempt at a time, and tokens grow."""
-    known: Trials = {}
-    both: list[TrialResult | Visit] = [*trials, *visits]
+    known: Profiles = {}
+    both: list[ProfileResult | Visit] = [*profiles, *visits]
     for told in sorted(both, key=lambda told: told.attempt):
-        known = tried(known, told) if isinstance(told, TrialResult) else refined(known, told)
+        known = profiled(known, told) if isinstance(told, ProfileResult) else refined(known, told)
     return known
 
 
-def _learned(visits: Iterable[Visit]) -> tuple[Mapping[str, float], Mapping[str, Pace]]:
+def _learned(visits: Iterable[Visit]) -> tuple[Mapping[str, float], Mapping[str, SpeedFactor]]:
     timings: Mapping[str, float] = {}
-    paces: Mapping[str, Pace] = {}
+    speed_factors: Mapping[str, SpeedFactor] = {}
     for visit in visits:
-        timings, paces = learn(timings, paces, visit)
-    return timings, paces
+        timings, speed_factors = learn(timings, speed_factors, visit)
+    return timings, speed_factors

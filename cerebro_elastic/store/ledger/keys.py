@@ -20,10 +20,10 @@ _NAMED = frozenset(
             "assign",
             "saving",
             "meeting",
-            "aside",
-            "judged",
+            "quarantined",
+            "quarantined_for",
         ),
-        *("logged", "trials", "visits"),
+        *("logged", "profiles", "visits"),
     }
 )
 """The kinds of keys that there is one of, and of which there are several."""
@@ -100,13 +100,13 @@ class Keys:
         """Where the ranks of the attempt that this node leads meet (``store/ledger/meetings.py``)."""
         return f"{self.prefix}meeting/{lead}"
 
-    def aside(self, node: str) -> str:
+    def quarantined(self, node: str) -> str:
         """Under a lease that is not kept: it ends with the time for which the node is set aside."""
-        return f"{self.prefix}aside/{node}"
+        return f"{self.prefix}quarantined/{node}"
 
-    def judged(self, node: str) -> str:
+    def quarantined_for(self, node: str) -> str:
         """The last failure for which the node was set aside."""
-        return f"{self.prefix}judged/{node}"
+        return f"{self.prefix}quarantined_for/{node}"
 
     @property
     def mended(self) -> str:
@@ -117,8 +117,8 @@ class Keys:
         """How many of the config's visits the loggers have that the leader writes to."""
         return f"{self.prefix}logged/{config}"
 
-    def trial(self, config: str, attempt: int) -> str:
-        return f"{self.prefix}trials/{config}/{attempt:012d}"
+    def profile(self, config: str, attempt: int) -> str:
+        return f"{self.prefix}profiles/{config}/{attempt:012d}"
 
     def visits(self, config: str, epoch: int | None = None) -> str:
         """What the keys of a config's visits begin with; of those of one ``epoch``, if it is given."""

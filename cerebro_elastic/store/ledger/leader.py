@@ -9,10 +9,10 @@ from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
     Event,
+    HomesAssigned,
     LeaderChanged,
-    NodeSetAside,
+    NodeQuarantined,
     Ordered,
-    Placed,
     RecordMended,
     RunEnded,
     UnitAssigned,
@@ -36,7 +36,7 @@ from cerebro_elastic.store.ledger.foreign import value_in
 from cerebro_elastic.store.ledger.record import Record
 
 
-class Leading(Record):
+class LeaderVerbs(Record):
     """What the leader of a run does to its record. A verb that is no longer the leader's, or whose guard does
     not hold otherwise, changes nothing and returns ``None``; one whose answer was lost raises
     ``TxnUnknown``."""
@@ -77,7 +77,7 @@ class Leading(Record):
         return self._lead(leader, *config_changed(self.keys, config, ConfigResumed(0, config.id, reason)))
 
     def place(self, homes: Mapping[int, tuple[str, ...]], leader: int) -> int | None:
-        event = Placed(0, homes)
+        event = HomesAssigned(0, homes)
         return self._lead(leader, [], [Put(self.keys.homes, value_of(event))], event)
 
     def order(self, order: Order, leader: int) -> int | None:
@@ -98,17 +98,20 @@ class Leading(Record):
     def set_aside(self, node: str, why: str, failure: int, seconds: float, leader: int) -> int | None:
         """Give the idle node no units until ``seconds`` are over, which the store counts, not we. Each
         failure is answered once."""
-        event, keys = NodeSetAside(0, node, why, failure, seconds), self.keys
-        judged = self.store.get(keys.judged(node))
-        if judged is not None and value_in(judged, NodeSetAside).failure >= failure:
+        event, keys = NodeQuarantined(0, node, why, failure, seconds), self.keys
+        quarantined_for = self.store.get(keys.quarantined_for(node))
+        if quarantined_for is not None and value_in(quarantined_for, NodeQuarantined).failure >= failure:
             return None
         guard = [
-            absent(keys.aside(node)),
+            absent(keys.quarantined(node)),
             absent(keys.assign(node)),
-            at_revision(keys.judged(node), judged.mod_revision if judged else 0),
+            at_revision(keys.quarantined_for(node), quarantined_for.mod_revision if quarantined_for else 0),
         ]
         lease = self.store.grant(seconds)
-        puts = [Put(keys.aside(node), value_of(event), lease), Put(keys.judged(node), value_of(event))]
+        puts = [
+            Put(keys.quarantined(node), value_of(event), lease),
+            Put(keys.quarantined_for(node), value_of(event)),
+        ]
         return self._lead(leader, guard, puts, event)
 
     def end_run(self, outcome: str, leader: int, asked: int = 0) -> int | None:

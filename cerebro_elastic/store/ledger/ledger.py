@@ -29,12 +29,12 @@ from cerebro_elastic.store.client.base import Delete, KeyValue, Put, absent, at_
 from cerebro_elastic.store.ledger.changes import value_of
 from cerebro_elastic.store.ledger.foreign import ForeignValue, foreign, value_in
 from cerebro_elastic.store.ledger.history import node_of
-from cerebro_elastic.store.ledger.leader import Leading
-from cerebro_elastic.store.ledger.operator import Asking
-from cerebro_elastic.store.ledger.worker import Working
+from cerebro_elastic.store.ledger.leader import LeaderVerbs
+from cerebro_elastic.store.ledger.operator import OperatorVerbs
+from cerebro_elastic.store.ledger.worker import WorkerVerbs
 
 
-class Ledger(Leading, Asking, Working):
+class Ledger(LeaderVerbs, OperatorVerbs, WorkerVerbs):
     """One run's ledger in a store: its record, and the verbs of all hands."""
 
     def open(self, spec: Spec) -> bool:
@@ -127,7 +127,7 @@ class Ledger(Leading, Asking, Working):
 
     def forgive(self) -> None:
         """Let all nodes that are set aside work again now: somebody has mended what was wrong."""
-        for item in self.store.range(self.keys.aside("")).items:
+        for item in self.store.range(self.keys.quarantined("")).items:
             self.store.revoke(item.lease)
 
     def _registered(self, item: KeyValue) -> Node | None:

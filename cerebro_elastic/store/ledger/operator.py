@@ -16,7 +16,7 @@ from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.words import counted
 
 
-class Asking(Record):
+class OperatorVerbs(Record):
     """What a person does to a run's record."""
 
     def stop(self, name: str, reason: str) -> Config | None:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.model.events import (
     Event,
-    TrialDone,
+    ProfileDone,
     UnitCommitted,
     UnitFailed,
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, Plan, TrialResult, Visit
+from cerebro_elastic.core.model.values import Attempt, Config, Failure, Plan, ProfileResult, Visit
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put, absent, at_revision
 from cerebro_elastic.store.ledger.changes import as_begun, cleared, held, value_of
@@ -23,7 +23,7 @@ from cerebro_elastic.store.ledger.history import visits_in
 from cerebro_elastic.store.ledger.record import Record
 
 
-class Working(Record):
+class WorkerVerbs(Record):
     """What a node does to a run's record for an attempt of its own."""
 
     def trained(self, attempt: Attempt) -> Attempt | None:
@@ -64,11 +64,11 @@ class Working(Record):
         recorded = self.config(config.id)
         return recorded is not None and failure in recorded.failures
 
-    def tried(self, attempt: Attempt, trial: TrialResult) -> bool:
+    def tried(self, attempt: Attempt, profile: ProfileResult) -> bool:
         """Record what a trial has told; ``False`` if the attempt is no longer the node's."""
-        key = self.keys.trial(attempt.unit.config, attempt.token)
+        key = self.keys.profile(attempt.unit.config, attempt.token)
         return (
-            self._report(attempt, [Put(key, value_of(trial))], TrialDone(0, trial))
+            self._report(attempt, [Put(key, value_of(profile))], ProfileDone(0, profile))
             or self.store.get(key) is not None
         )
 

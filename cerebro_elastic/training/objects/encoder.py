@@ -54,15 +54,15 @@ TAG = "cerebro.kind"
 MODULE_OWN = frozenset(vars(nn.Module())) - {"training"}
 
 
-class NotPlain(Exception):
+class NotSerializable(Exception):
     """The value has no tree; its text names the type at fault."""
 
 
-class Carrier:
+class Encoder:
     """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere; ``births``
     is the survey of what was there when the unit had been set up. Attributes whose names are ``marks`` are
     passed over; ``classes`` are those that instances can be made of, by their full names. If it is
-    ``strict``, what is opaque raises ``NotPlain``. ``lost`` is what would be met at another path in the next
+    ``strict``, what is opaque raises ``NotSerializable``. ``lost`` is what would be met at another path in the next
     unit, or not at all, and cannot be made by then."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Carrier:
                 self._memory.add(value, f"{KNOWN}:{name}")
 
     def tree(self, value: Any, path: str = "") -> Tree:
-        """Raises ``NotPlain``. Tensors are detached, not copied."""
+        """Raises ``NotSerializable``. Tensors are detached, not copied."""
         kind = type(value)
         if kind in kinds.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
             return value
@@ -117,7 +117,7 @@ class Carrier:
             try:
                 with self._undone():
                     tree = self.tree(value, f"{path}/{name}")
-            except NotPlain:
+            except NotSerializable:
                 other.append(name)
                 continue
             if type(tree) is dict and tree.get(TAG) == OPAQUE and "born" not in tree:
@@ -310,11 +310,11 @@ class Carrier:
             return None
         try:
             return self._tagged(kind, self._whole(attributes, path))
-        except NotPlain:
+        except NotSerializable:
             return None
 
     def _whole(self, values: dict[str, Any], path: str) -> Tree:
-        """All of it, or ``NotPlain``: what a part of a library's object means is not ours to know."""
+        """All of it, or ``NotSerializable``: what a part of a library's object means is not ours to know."""
         strict, self._strict = self._strict, True
         try:
             with self._undone():
@@ -328,7 +328,7 @@ class Carrier:
         before = self.survey.size(), self._memory.size(), len(self.lost)
         try:
             yield
-        except NotPlain:
+        except NotSerializable:
             self.survey.forget(before[0])
             self._memory.forget(before[1])
             del self.lost[before[2] :]
@@ -357,7 +357,7 @@ class Carrier:
 
     def _opaque(self, value: Any, path: str) -> Tree:
         if self._strict:
-            raise NotPlain(name_of(type(value)))
+            raise NotSerializable(name_of(type(value)))
         self.survey.opaque[path] = fingerprint(value, self._known)
         return {TAG: OPAQUE, "value": name_of(type(value))}
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from cerebro_elastic.registry import is_library, is_own
 from cerebro_elastic.training.objects import kinds
-from cerebro_elastic.training.objects.encoder import TAG, Carrier, Tree
+from cerebro_elastic.training.objects.encoder import TAG, Encoder, Tree
 from cerebro_elastic.training.objects.filler import Filler
 from cerebro_elastic.training.objects.kinds import KNOWN, OPAQUE, SAME, VIEW
 from cerebro_elastic.training.objects.survey import Survey
@@ -103,7 +103,7 @@ class Files:
         """Those that keep something."""
         return [owner for file in self._files for owner in file.owners]
 
-    def changed(self, carrier: Carrier) -> dict[str, Tree]:
+    def changed(self, carrier: Encoder) -> dict[str, Tree]:
         """By owner: the trees of what is no longer as it was imported, and the names that are gone."""
         changed: dict[str, Tree] = {}
         self.shared = any(
@@ -118,7 +118,7 @@ class Files:
                     changed[owner.name] = cloned(tree)
         return changed
 
-    def survey(self, carrier: Carrier) -> None:
+    def survey(self, carrier: Encoder) -> None:
         """Have ``carrier`` meet all that they keep."""
         for owner in self.owners:
             _variables(carrier, owner, owner.own())
@@ -130,7 +130,7 @@ class Files:
                 filler.variables(owner.thing, changed[owner.name], owner.name)
 
     def _put_back(self) -> None:
-        carrier = Carrier(strict=False)
+        carrier = Encoder(strict=False)
         for file in self._files:
             _put_back(file, carrier)
 
@@ -145,7 +145,7 @@ class Files:
             if isinstance(module, ModuleType)
             and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
         ]
-        carrier = Carrier(strict=False)
+        carrier = Encoder(strict=False)
         for module in modules:
             if module not in _PRISTINE:
                 _PRISTINE[module] = _pristine(module, carrier)
@@ -162,7 +162,7 @@ def _is_own(file: str, root: Path) -> bool:
     return is_own(Path(file), root)
 
 
-def _pristine(module: ModuleType, carrier: Carrier) -> _Pristine:
+def _pristine(module: ModuleType, carrier: Encoder) -> _Pristine:
     owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
     trees = {owner.name: cloned(_variables(carrier, owner, owner.own())) for owner in owners}
     known = carrier.survey.objects.values()
@@ -181,13 +181,13 @@ def _classes(outer: Any, module: str) -> Iterator[Owner]:
             yield from _classes(value, module)
 
 
-def _variables(carrier: Carrier, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
+def _variables(carrier: Encoder, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
     tree = carrier.attributes(own, owner.name)
     opaque = {name: {TAG: OPAQUE, "value": kinds.name_of(type(own[name]))} for name in tree["other"]}
     return {**tree["plain"], **opaque}
 
 
-def _changes(carrier: Carrier, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
+def _changes(carrier: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
     """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere,
     too, has changed only if it is another object."""
     own, before = owner.own(), pristine.trees[owner.name]
@@ -216,7 +216,7 @@ def _is_constant(tree: Tree) -> bool:
     return (type(tree) is dict and tree.get(TAG) == OPAQUE) or size_in_bytes(tree) > _LARGEST
 
 
-def _put_back(pristine: _Pristine, carrier: Carrier) -> None:
+def _put_back(pristine: _Pristine, carrier: Encoder) -> None:
     filler = Filler(pristine.survey, _CPU)
     for owner in pristine.owners:
         before = pristine.trees[owner.name]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.training.objects import kinds, memory
-from cerebro_elastic.training.objects.encoder import TAG, NotPlain, Tree, own_attributes
+from cerebro_elastic.training.objects.encoder import TAG, NotSerializable, Tree, own_attributes
 from cerebro_elastic.training.objects.kinds import (
     CELL,
     FUNCTION,
@@ -56,7 +56,7 @@ class Filler:
         self._done: dict[str, Any] = {}
 
     def value(self, tree: Tree, path: str = "") -> Any:
-        """The value of ``tree``. Raises ``NotPlain`` if an object that it needs is not there."""
+        """The value of ``tree``. Raises ``NotSerializable`` if an object that it needs is not there."""
         if type(tree) is dict and TAG in tree:
             return self._tagged(tree, path)
         if type(tree) in (list, dict, set) or isinstance(tree, Tensor | np.ndarray):
@@ -68,7 +68,7 @@ class Filler:
     def module(
         self, module: nn.Module, tree: Tree, own: Any, path: str = "", *, lenient: bool = False
     ) -> None:
-        """Put back what ``Carrier.module`` took, after the state dict. If it is ``lenient``, attributes that
+        """Put back what ``Encoder.module`` took, after the state dict. If it is ``lenient``, attributes that
         refer to what there is only in training stay as they are."""
         trained = set(tree["trained"])
         for name, parameter in module.named_parameters():
@@ -86,16 +86,16 @@ class Filler:
     def attributes(
         self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "", *, lenient: bool = False
     ) -> None:
-        """Put back what ``Carrier.attributes`` took."""
+        """Put back what ``Encoder.attributes`` took."""
         for name in own.keys() - tree["plain"].keys() - set(tree["other"]) - self._marks:
             _remove(owner, name)
         for name, value in tree["plain"].items():
             try:
                 restored = self.value(value, f"{path}/{name}")
-            except NotPlain as exc:
+            except NotSerializable as exc:
                 if lenient:
                     continue
-                raise NotPlain(f"{name!r}: {exc}") from None
+                raise NotSerializable(f"{name!r}: {exc}") from None
             if name not in own or own[name] is not restored:
                 _set(owner, name, restored)
 
@@ -167,14 +167,14 @@ class Filler:
 
     def _by_name(self, name: str) -> Any:
         if name not in self._known:
-            raise NotPlain(f"was {name}, which there is not")
+            raise NotSerializable(f"was {name}, which there is not")
         return self._known[name]
 
     def _seen(self, path: str) -> Any:
         """What was put at ``path``, or has stayed there."""
         found = self._done.get(path, self._births.objects.get(path))
         if found is None:
-            raise NotPlain(f"was the same as {path}, which there is not")
+            raise NotSerializable(f"was the same as {path}, which there is not")
         return found
 
     def _viewed(self, present: Any, view: dict[str, Any]) -> Any:
@@ -190,7 +190,7 @@ class Filler:
         )  # fmt: skip
         maker = kinds.ITERATORS.get(name) or kinds.VALUES.get(name)
         if maker is None:
-            raise NotPlain(
+            raise NotSerializable(
                 f"was made by {name}, which is none of the standard library's iterators and values"
             )
         value = maker(*arguments)
@@ -201,7 +201,7 @@ class Filler:
     def _callable(self, kind: str, present: Any, content: Tree, path: str) -> Any:
         if kind == OPAQUE:
             if name_of(type(present)) != content:
-                raise NotPlain(f"was a {content}, is now a {name_of(type(present))}")
+                raise NotSerializable(f"was a {content}, is now a {name_of(type(present))}")
             return present
         if kind == CELL:
             cell = present if isinstance(present, CellType) else CellType()
@@ -210,7 +210,7 @@ class Filler:
                 cell.cell_contents = self.value(item, f"{path}/{at}")
             return cell
         if not isinstance(present, FunctionType):
-            raise NotPlain(f"was a function, is now a {name_of(type(present))}")
+            raise NotSerializable(f"was a function, is now a {name_of(type(present))}")
         self.function(present, content, path)
         return present
 
@@ -218,11 +218,11 @@ class Filler:
         owner = self.value(content, f"{path}/self")
         function = inspect.getattr_static(type(owner), name, None)
         if not isinstance(function, FunctionType):
-            raise NotPlain(f"was the method {name}, which a {name_of(type(owner))} has not")
+            raise NotSerializable(f"was the method {name}, which a {name_of(type(owner))} has not")
         return MethodType(function, owner)
 
     def function(self, function: FunctionType, content: Tree, path: str) -> None:
-        """Put back what ``Carrier.function`` took."""
+        """Put back what ``Encoder.function`` took."""
         for at, cell in enumerate(content["cells"]):
             self.value(cell, f"{path}/closure/{at}")
         function.__defaults__ = self.value(content["defaults"], f"{path}/defaults")
@@ -324,7 +324,7 @@ class Filler:
             return _MADE_OF[kind](tree["value"])
         found = self._classes.get(kind)
         if found is None or not kinds.is_made_empty(found):
-            raise NotPlain(f"was a {kind}, is now a {name_of(type(present))}")
+            raise NotSerializable(f"was a {kind}, is now a {name_of(type(present))}")
         return found if issubclass(found, Enum | tuple) else found.__new__(found)
 
 

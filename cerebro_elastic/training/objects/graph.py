@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.optimizer_state import inner_optimizers
 from cerebro_elastic.training.objects import kinds
-from cerebro_elastic.training.objects.encoder import MODULE_OWN, Carrier, NotPlain, Tree
+from cerebro_elastic.training.objects.encoder import MODULE_OWN, Encoder, NotSerializable, Tree
 from cerebro_elastic.training.objects.files import Files
 from cerebro_elastic.training.objects.filler import Filler
 from cerebro_elastic.training.objects.survey import Survey
@@ -88,7 +88,7 @@ class Graph:
                         filler.value(tree["plain"][name], f"{root.name}/{name}")
                 else:
                     filler.attributes(root.owner, self._own(root), tree, root.name)
-            except NotPlain as exc:
+            except NotSerializable as exc:
                 raise TaskError(
                     f"{root.label}, attribute {exc}: it cannot be given back what it held after the "
                     "last unit; make the object in the constructor or in setup(), or keep plain values"
@@ -108,9 +108,9 @@ class Graph:
             trees = cloned(trees)
         return trees, files
 
-    def _walk(self) -> tuple[Carrier, dict[str, Tree], dict[str, Tree]]:
+    def _walk(self) -> tuple[Encoder, dict[str, Tree], dict[str, Tree]]:
         births = self._births if self._births.objects else None
-        carrier = Carrier(self._known(), births, self._marks, self._classes, strict=False)
+        carrier = Encoder(self._known(), births, self._marks, self._classes, strict=False)
         trees: dict[str, Tree] = {
             root.name: carrier.module(root.owner, root.own, root.name, buffers=root.buffers)
             if isinstance(root.owner, nn.Module)
@@ -127,7 +127,7 @@ class Graph:
     def _own(self, root: Root) -> dict[str, Any]:
         return {name: value for name, value in root.own(root.owner).items() if name not in self._marks}
 
-    def _check(self, carrier: Carrier, new: Collection[str]) -> None:
+    def _check(self, carrier: Encoder, new: Collection[str]) -> None:
         for path, value in carrier.lost:
             root, name = self._named(path)
             if root is not None and not any(path.startswith(f"{root.name}/{part}/") for part in new):

@@ -24,8 +24,8 @@ from cerebro_elastic.data.partition import Partition, sample_order, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.training import rng
-from cerebro_elastic.training.objects.encoder import Carrier
-from cerebro_elastic.training.task import State, UnitJob, UnitResult
+from cerebro_elastic.training.objects.encoder import Encoder
+from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section, make_callbacks
 from support.parts import in_parts
@@ -115,7 +115,7 @@ def ordinary_fit(case: Case) -> Outcome:
     return Outcome(
         weights=copy.deepcopy(dict(module.state_dict())),
         optimizers=[to_names(optimizer, module) for optimizer in trainer.optimizers],
-        schedulers=[Carrier().tree(config.scheduler.state_dict()) for config in trainer.lr_scheduler_configs],
+        schedulers=[Encoder().tree(config.scheduler.state_dict()) for config in trainer.lr_scheduler_configs],
         global_step=trainer.global_step,
         current_epoch=trainer.current_epoch,
         epoch_metrics=watcher.seen,
@@ -138,7 +138,7 @@ def units(case: Case, stops: Stops | None = None) -> Iterator[tuple[UnitJob, Uni
 
 
 def units_from(
-    case: Case, start: int, state: State | None, stops: Stops | None = None
+    case: Case, start: int, state: TaskState | None, stops: Stops | None = None
 ) -> Iterator[tuple[UnitJob, UnitResult]]:
     """The units, or their parts, from the ``start``-th on, of those of all epochs in order."""
     places = [(epoch, position) for epoch, order in enumerate(case.orders) for position in range(len(order))]
@@ -152,7 +152,7 @@ def units_from(
         state = hop(result.state)
 
 
-def job(case: Case, epoch: int, position: int, state: State | None) -> UnitJob:
+def job(case: Case, epoch: int, position: int, state: TaskState | None) -> UnitJob:
     order = case.orders[epoch]
     ends_epoch = position + 1 == len(order)
     return UnitJob(
@@ -178,7 +178,7 @@ def _read_at_the_end(partition: Partition, ends_epoch: bool) -> Partition:
     return partition if ends_epoch else unopened(partition.index, partition.rows, partition.name, fetch)
 
 
-def hop(state: State) -> State:
+def hop(state: TaskState) -> TaskState:
     """Through the text and the named tensors of a checkpoint."""
     tree, tensors = flatten(state)
     return unflatten(json.loads(json.dumps(tree)), {name: tensor.clone() for name, tensor in tensors.items()})

@@ -12,23 +12,23 @@ from lightning_harness import FOLDER, Case, job
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.model.values import CheckpointRef, Choice
+from cerebro_elastic.core.model.values import CheckpointRef, Strategy
 from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Sharding
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.rank_pool import Ranks
-from cerebro_elastic.training.task import State, UnitJob, UnitResult
+from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
 from support.parts import in_parts
 
 CHOICES = {
-    "single": Choice(),
-    "ddp": Choice("ddp", 2),
-    "fsdp": Choice("fsdp", 2),
-    "fsdp alone": Choice("fsdp", 1),
-    "zero-1": Choice("deepspeed", 2, options={"stage": 1}),
-    "zero-2": Choice("deepspeed", 2, options={"stage": 2}),
-    "zero-3": Choice("deepspeed", 2, options={"stage": 3}),
+    "single": Strategy(),
+    "ddp": Strategy("ddp", 2),
+    "fsdp": Strategy("fsdp", 2),
+    "fsdp alone": Strategy("fsdp", 1),
+    "zero-1": Strategy("deepspeed", 2, options={"stage": 1}),
+    "zero-2": Strategy("deepspeed", 2, options={"stage": 2}),
+    "zero-3": Strategy("deepspeed", 2, options={"stage": 3}),
 }
 
 Done = list[tuple[UnitJob, UnitResult]]
@@ -43,9 +43,9 @@ def units_by(group: Ranks, case: Case, kinds: Sequence[str], folder: Path, cuts:
     while len(done) < len(every) * (len(cuts) + 1) and not (done and done[-1][1].done):
         start = len(done) // (len(cuts) + 1)
         stop = next((n for n in range(start, len(every)) if every[n] != every[start]), len(every))
-        choice = CHOICES[every[start]]
-        args = (case, range(start, stop), choice, ref, str(folder), cuts)
-        (made, ref), *_ = group.together(some_units, *args, members=range(choice.ranks))
+        strategy = CHOICES[every[start]]
+        args = (case, range(start, stop), strategy, ref, str(folder), cuts)
+        (made, ref), *_ = group.together(some_units, *args, members=range(strategy.ranks))
         done += made
     assert ref is not None
     last, result = done[-1]
@@ -55,7 +55,7 @@ def units_by(group: Ranks, case: Case, kinds: Sequence[str], folder: Path, cuts:
 def some_units(
     case: Case,
     numbers: Sequence[int],
-    choice: Choice,
+    strategy: Strategy,
     ref: CheckpointRef | None,
     folder: str,
     cuts: Sequence[int],
@@ -63,18 +63,18 @@ def some_units(
     """To be done by each rank: units one after the other, without states and data, and the last one's
     checkpoint."""
     rank, size = ranks()
-    part = Part(rank, size) if size > 1 and isinstance(_made(choice), Sharding) else None
+    part = Part(rank, size) if size > 1 and isinstance(_made(strategy), Sharding) else None
     refs = [ref]
 
-    def saved(state: State) -> State:
-        refs.append(_save(state, f"{folder}/{numbers[0]}-{len(refs)}-{choice.label}", part))
-        loaded: State = checkpoint.load(refs[-1], part)
+    def saved(state: TaskState) -> TaskState:
+        refs.append(_save(state, f"{folder}/{numbers[0]}-{len(refs)}-{strategy.label}", part))
+        loaded: TaskState = checkpoint.load(refs[-1], part)
         return loaded
 
     state = None if ref is None else checkpoint.load(ref, part)
     done: Done = []
     for number in numbers:
-        unit = dataclasses.replace(job(case, *places(case)[number], state), choice=choice)
+        unit = dataclasses.replace(job(case, *places(case)[number], state), strategy=strategy)
         for result in in_parts(LightningTask(case.section, FOLDER).train, unit, cuts, saved):
             # To send the validation data of a unit that does not validate would read them.
             sent = dataclasses.replace(unit, state=None, validation=())
@@ -91,7 +91,7 @@ def places(case: Case) -> list[tuple[int, int]]:
     return [(epoch, position) for epoch, order in enumerate(case.orders) for position in range(len(order))]
 
 
-def _save(state: State, url: str, part: Part | None) -> CheckpointRef:
+def _save(state: TaskState, url: str, part: Part | None) -> CheckpointRef:
     """As a worker does it; the reference is every rank's."""
     if part is not None and checkpoint.is_divided(state):
         written = collectives.gathered(checkpoint.save_part(state, url, part))
@@ -106,5 +106,5 @@ def _save(state: State, url: str, part: Part | None) -> CheckpointRef:
     return ref[0]
 
 
-def _made(choice: Choice) -> Any:
-    return choose.make(choice.parallelism, choice.options)
+def _made(strategy: Strategy) -> Any:
+    return choose.make(strategy.parallelism, strategy.options)

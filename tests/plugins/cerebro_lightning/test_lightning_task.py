@@ -12,7 +12,7 @@ import torch
 from lightning_harness import FOLDER, LOADER, TRAINING, Case, differences, hop, job, units
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.task import State, UnitResult
+from cerebro_elastic.training.task import TaskState, UnitResult
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section
 
@@ -22,7 +22,7 @@ def task(module: str = "Net", **parts: Any) -> LightningTask:
     return LightningTask(dataclasses.replace(section, callbacks=section.callbacks[1:]), FOLDER)
 
 
-def train(case: Case, epoch: int = 0, position: int = 0, state: State | None = None) -> UnitResult:
+def train(case: Case, epoch: int = 0, position: int = 0, state: TaskState | None = None) -> UnitResult:
     return LightningTask(case.section, FOLDER).train(job(case, epoch, position, state))
 
 

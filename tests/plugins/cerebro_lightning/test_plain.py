@@ -16,7 +16,7 @@ import torchmetrics
 from lightning_harness import differences, hop
 from torch import nn
 
-from cerebro_elastic.training.objects.encoder import Carrier, NotPlain, own_attributes
+from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, own_attributes
 from cerebro_elastic.training.objects.filler import Filler
 from cerebro_elastic.training.objects.kinds import name_of
 
@@ -54,10 +54,10 @@ class Slotted:
 
 
 def trip(value: Any, present: Any) -> Any:
-    born = Carrier(strict=False)
+    born = Encoder(strict=False)
     born.tree(present)
     classes = {name_of(type(value)): type(value) for value in born.survey.objects.values()}
-    return Filler(born.survey, CPU, {}, classes).value(hop({"value": Carrier().tree(value)})["value"])
+    return Filler(born.survey, CPU, {}, classes).value(hop({"value": Encoder().tree(value)})["value"])
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_a_parameter_in_a_list_is_filled_in_place() -> None:
 def test_attributes_that_training_has_removed_are_removed() -> None:
     module, fresh = nn.Linear(1, 1), nn.Linear(1, 1)
     fresh.extra = 1  # type: ignore[assignment]
-    born = Carrier(strict=False)
+    born = Encoder(strict=False)
     born.module(fresh, own_attributes)
-    Filler(born.survey, CPU).module(fresh, Carrier().module(module, own_attributes), own_attributes)
+    Filler(born.survey, CPU).module(fresh, Encoder().module(module, own_attributes), own_attributes)
     assert not hasattr(fresh, "extra")
 
 
@@ -182,14 +182,14 @@ def _itself() -> list[Any]:
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_not_plain_has_no_tree(value: Any) -> None:
-    with pytest.raises(NotPlain):
-        Carrier().tree(value)
+    with pytest.raises(NotSerializable):
+        Encoder().tree(value)
 
 
 def test_what_is_carried_elsewhere_is_named() -> None:
     meter, again = Meter(), Meter()
-    tree = Carrier({"the meter": meter}).tree({"mine": [meter]})
-    assert Filler(Carrier().survey, CPU, {"the meter": again}).value(tree)["mine"][0] is again
+    tree = Encoder({"the meter": meter}).tree({"mine": [meter]})
+    assert Filler(Encoder().survey, CPU, {"the meter": again}).value(tree)["mine"][0] is again
 
 
 def test_an_object_may_hold_itself() -> None:
@@ -199,5 +199,5 @@ def test_an_object_may_hold_itself() -> None:
 
 @pytest.mark.parametrize("present", [None, 3, Holder(), deque()])
 def test_nothing_is_made_from_a_name(present: Any) -> None:
-    with pytest.raises(NotPlain, match=r"was a .*Meter, is now a "):
+    with pytest.raises(NotSerializable, match=r"was a .*Meter, is now a "):
         trip(Meter(), copy.copy(present))

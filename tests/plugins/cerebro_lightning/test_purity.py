@@ -24,7 +24,7 @@ from lightning_harness import FOLDER, Case, differences, job, outcome, units, un
 from cerebro_elastic.checkpoint import load, save
 from cerebro_elastic.core.model.values import CheckpointRef
 from cerebro_elastic.training import rng
-from cerebro_elastic.training.task import State
+from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import LightningTask
 
 NOISY = Case("Dropout", trainer={"accumulate_grad_batches": 2}, callbacks=["lightning_zoo:Average"])
@@ -34,7 +34,7 @@ def task_of(case: Case) -> LightningTask:
     return LightningTask(case.section, FOLDER)
 
 
-def middle(case: Case) -> State:
+def middle(case: Case) -> TaskState:
     """The state after the first unit."""
     return task_of(case).train(job(case, 0, 0, None)).state
 

@@ -1,0 +1,141 @@
+"""What a policy is shown of the rest of a run, and when it is shown nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
+from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Usage
+from cerebro_elastic.core.model.values import (
+    Attempt,
+    CheckpointRef,
+    Config,
+    Node,
+    Plan,
+    Status,
+    Strategy,
+    Unit,
+)
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from support.world import FixedSearch
+
+REF = CheckpointRef("u", "d", 1)
+NODES = {name: Node(name, "h", registration=at + 1) for at, name in enumerate("ab")}
+PACES = {"a": SpeedFactor(1.0, 5, 20), "b": SpeedFactor(2.0, 5, 20)}
+
+
+def config(name: str, visited: tuple[int, ...] = (), epoch: int = 0, **more: object) -> Config:
+    return replace(
+        Config(name, {}, head=REF, revision=9, visited=visited, epoch=epoch),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+STATE = State(
+    plan=Plan("r", partitions=3, epochs=4, max_nodes=2, seed=7),
+    configs={c.id: c for c in (config("c0", (0,)), config("c1", (2,), 3), config("c2"), config("c3"))},
+    nodes=NODES,
+    homes={0: ("a",), 1: ("b",), 2: ("a",)},
+    timings={"c0": 10.0, "c1": 4.0, "c2": 6.0},
+    speed_factors=PACES,
+    attempts={"a": Attempt(Unit("c0", 0, 2), "a", 1, 9, expected=10.0, since=100.0)},
+    usage=Usage(20, 200.0, began=90.0, until=103.0),
+    revision=30,
+)
+
+
+class _Seeing(LongestRemaining):
+    """Notes what it is shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[RemainingWork | None] = []
+
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
+        self.seen.append(instance.remainder())
+        return super().choose(instance)
+
+
+def shown(state: State) -> list[RemainingWork | None]:
+    """At each time that it was asked: for a choice, then for a hint."""
+    policy = _Seeing()
+    decide(state, policy, FixedSearch([]))
+    return policy.seen
+
+
+def seen(state: State = STATE) -> RemainingWork:
+    left = shown(state)[0]
+    assert left is not None
+    return left
+
+
+def test_what_is_left() -> None:
+    done = replace(STATE, configs={**STATE.configs, "c9": config("c9", status=Status.STOPPED)})
+    assert seen(done) == RemainingWork(
+        nodes={"a": 7.0, "b": 0.0},
+        configs={"c0": 7.0, "c1": 0.0, "c2": 0.0, "c3": 0.0},
+        # Nobody has measured c3: it may be as long as the longest.
+        seconds={"c0": [10.0, 20.0], "c1": [4.0, 8.0], "c2": [6.0, 12.0], "c3": [10.0, 20.0]},
+        undone={"c0": [1], "c1": [0, 1], "c2": [0, 1, 2], "c3": [0, 1, 2]},
+        later={"c0": 3, "c1": 0, "c2": 3, "c3": 3},
+        holders=[["a"], ["b"], ["a"]],
+        epochs={"c0": 0, "c1": 3, "c2": 0, "c3": 0},
+        guessed=["c3"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempt", "still"),
+    [
+        ({"since": 60.0}, 0.5),
+        ({"since": 104.0}, 10.0),
+        ({"since": None}, 0.5),
+        ({"expected": None}, 7.0),
+        ({"expected": 40.0}, 37.0),
+    ],
+)
+def test_how_long_a_unit_still_takes(attempt: dict[str, float], still: float) -> None:
+    """Its expected seconds without those since the visit before it: never none, and never more."""
+    known = replace(STATE.attempts["a"], **attempt)  # type: ignore[arg-type]
+    assert seen(replace(STATE, attempts={"a": known})).nodes["a"] == still
+
+
+def test_before_the_first_visit_all_units_have_just_begun() -> None:
+    new = replace(STATE.attempts["a"], since=None)
+    assert seen(replace(STATE, attempts={"a": new}, usage=Usage())).nodes["a"] == 10.0
+
+
+def test_what_is_saved_keeps_its_config_and_not_its_node() -> None:
+    left = seen(replace(STATE, attempts={}, saving={"a": replace(STATE.attempts["a"], trained=29)}))
+    assert (left.nodes["a"], left.configs["c0"], left.undone["c0"]) == (0.0, 0.5, [1])
+
+
+def test_a_hint_is_not_worth_looking_ahead() -> None:
+    assert [left is None for left in shown(STATE)] == [False, True]
+
+
+GANG = Strategy("ddp", ranks=2, nodes=2)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{"evaluations": 1}, {"strategies": (GANG,)}, {"strategies": (Strategy(), GANG)}],
+    ids=["evaluations", "gangs", "trials"],
+)
+def test_what_is_not_units_of_one_node_each_is_not_foretold(plan: dict[str, object]) -> None:
+    assert STATE.plan is not None
+    idle = replace(STATE, attempts={}, plan=replace(STATE.plan, **plan))  # type: ignore[arg-type]
+    assert shown(idle)[0] is None
+
+
+def test_choices_of_one_node_that_were_all_tried_are_foretold() -> None:
+    assert STATE.plan is not None
+    two = (Strategy(), Strategy("fsdp"))
+    known = tuple(Estimate(strategy, "cpu", 5.0, 0, None) for strategy in two)
+    tried = replace(
+        STATE, plan=replace(STATE.plan, strategies=two), profiles=dict.fromkeys(STATE.configs, known)
+    )
+    assert seen(tried).undone["c2"] == [0, 1, 2]

@@ -1,0 +1,201 @@
+"""What people see while a run goes on: in a terminal of any size, and in a plain log."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from cerebro_elastic.cli.output import state_json
+from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Strategy, Unit
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.progress import progress_view, summary_line
+from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.runs.live import LiveView
+
+ACCURACY = Objective(metric="val_accuracy", mode="max")
+
+
+def drawn(view: object, width: int = 80) -> list[str]:
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(view)
+    return capture.get().splitlines()
+
+
+PLAN = Plan(run="r", partitions=4, epochs=10)
+
+
+def state(configs: int, nodes: int) -> State:
+    """``configs`` configs, of which the last are in training on ``nodes`` nodes."""
+    made = {
+        f"c{i:04d}": Config(f"c{i:04d}", {"lr": 0.1, "a_long_name_of_a_parameter": 123456, "another": i})
+        for i in range(configs)
+    }
+    return State(
+        plan=PLAN,
+        configs=made,
+        nodes={f"node-{i}": Node(f"node-{i}", "here") for i in range(nodes)},
+        homes={j: (f"node-{j % nodes}",) for j in range(4)},
+        attempts={
+            f"node-{i}": Attempt(
+                Unit(f"c{configs - 1 - i:04d}", 0, i % 4), f"node-{i}", registration=1, config_revision=1
+            )
+            for i in range(nodes)
+        },
+        timings={"c0000": 0.5},
+    )
+
+
+@pytest.mark.parametrize(("configs", "nodes", "lines"), [(4, 2, 24), (500, 2, 24), (500, 40, 24), (9, 3, 12)])
+def test_the_progress_fits_the_terminal(configs: int, nodes: int, lines: int) -> None:
+    shown = drawn(progress_view(state(configs, nodes), ACCURACY, 61.0, lines))
+    assert len(shown) <= lines
+    assert all(len(line) <= 80 for line in shown)
+    assert "1:01 gone" in shown[-1]
+    assert any(line.startswith(f"c{configs - nodes:04d}") for line in shown), "those in training are shown"
+
+
+def test_without_a_limit_everything_is_shown() -> None:
+    shown = drawn(progress_view(state(50, 2), ACCURACY, None))
+    assert sum(line.startswith("c0") for line in shown) == 50
+
+
+def test_time_to_go_is_told_once_a_unit_was_timed() -> None:
+    known = state(4, 2)
+    assert summary_line(known, ACCURACY, 3.0) == "0/160 units, 2 nodes, 0:03 gone, about 0:40 to go"
+    unknown = State(plan=PLAN, configs=known.configs, nodes=known.nodes)
+    assert summary_line(unknown, None, 3.0) == "0/160 units, 2 nodes, 0:03 gone"
+
+
+def curve(*values: float) -> tuple[Point, ...]:
+    return tuple(Point(i, i, {"val_accuracy": value}, ends=True) for i, value in enumerate(values, start=1))
+
+
+def test_the_best_so_far_is_told_and_how_far_the_others_are() -> None:
+    known = replace(
+        state(3, 1),
+        curves={
+            "c0000": curve(0.5, 0.75, 0.7),
+            "c0001": (*curve(0.5), Point(2, 1, {"val_accuracy": 0.9})),
+            "c0002": curve(math.nan),
+        },
+    )
+    shown = drawn(progress_view(known, ACCURACY, None), 120)
+    assert shown[-1].endswith("best so far c0000: val_accuracy 0.75")
+    gaps = {line.split()[0]: line for line in shown if line.startswith("c000")}
+    assert " best " in gaps["c0000"]
+    assert " 0.2500 " in gaps["c0001"], "the middle of an epoch does not count"
+    assert "best" not in gaps["c0002"]
+
+
+def test_a_hop_is_told_by_where_it_comes_from() -> None:
+    known = state(4, 4)
+    ref = CheckpointRef("/a", "d", 81_499)
+    attempts = {name: replace(a, input=ref) for name, a in known.attempts.items()}
+    attempts["node-0"] = replace(attempts["node-0"], strategy=Strategy("ddp", 2))
+    attempts["node-3"] = replace(attempts["node-3"], input=None)
+    whence = {"c0003": "node-1", "c0002": "node-1"}
+    shown = drawn(progress_view(replace(known, attempts=attempts), ACCURACY, None, whence=whence), 120)
+    rows = {line.split()[0]: line for line in shown if line.startswith("node-")}
+    assert "c0003 epoch 1 partition 0 by ddp x2  node-1, 81.5 KB" in rows["node-0"]
+    assert "here" in rows["node-1"]
+    assert " 81.5 KB" in rows["node-2"]
+    assert "node-1" not in rows["node-2"], "from where is not known"
+    assert "new" in rows["node-3"]
+
+
+def test_a_node_whose_ranks_are_not_ready_yet_is_starting() -> None:
+    known = replace(state(1, 2), attempts={})
+    nodes = {**known.nodes, "node-1": replace(known.nodes["node-1"], starting=True)}
+    shown = drawn(progress_view(replace(known, nodes=nodes), ACCURACY, None), 120)
+    assert [line.split()[:2] for line in shown if line.startswith("node-")] == [
+        ["node-0", "idle"],
+        ["node-1", "starting"],
+    ]
+
+
+def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> None:
+    gang = replace(PLAN, strategies=(Strategy("ddp", 2, 2),), max_nodes=2)
+    both = replace(state(3, 2), plan=gang, attempts={})
+    shown = drawn(progress_view(both, ACCURACY, None), 120)
+    assert all("waits for node-0 node-1" in line for line in shown if line.startswith("c0"))
+    alone = replace(both, nodes={"node-0": both.nodes["node-0"]})
+    shown = drawn(progress_view(alone, ACCURACY, None, 24), 120)
+    assert any(
+        "3 configs wait for nodes: ddp x2 over 2 nodes takes 2 nodes of one kind" in li for li in shown
+    )
+    told = state_json("r", alone, True)["waits"]["c0001"]
+    assert told["lacks"].endswith("there are: 1 cpu of 1 rank")
+
+    file = io.StringIO()
+    with LiveView(ACCURACY, Console(file=file, width=100)) as view:
+        for now in (both, alone, alone, both, alone):
+            view.watcher.show([], now)
+    assert file.getvalue().count("3 configs wait for nodes: ") == 2, "when it changes"
+
+
+def test_what_users_code_says_is_shown_as_it_is() -> None:
+    file = io.StringIO()
+    told = "c0001 failed: [batch, time] in [/data] is :smile:"
+    with LiveView(ACCURACY, Console(file=file)) as view:
+        view.watcher.say(told)
+    terminal(file=file).print(told)
+    assert file.getvalue() == f"{told}\n{told}\n"
+
+
+def played(past: Any, *, terminal: bool, verbose: bool = False) -> str:
+    """What a view writes while the history is told to it."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=100, height=30, color_system=None)
+    told, so_far = list(past.events), State()
+    with LiveView(Objective(metric="val_acc", mode="max"), console, verbose=verbose) as view:
+        for event in told:
+            so_far = past.after(so_far, event)
+            view.watcher.show([event], so_far)
+    return file.getvalue()
+
+
+def test_a_plain_log_has_lines_alone(past: Any) -> None:
+    text = played(past, terminal=False, verbose=True)
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert "node-1 left" in lines
+    assert [line for line in lines if line.startswith("first unit: ")] == [
+        "first unit: c0000 epoch 1 partition 0 on node-0"
+    ]
+    assert "c0003 failed: the loss is NaN" in lines
+    assert any(line.startswith("c0001 epoch 1/2 val_acc=0.9 loss=0.2 (6/16 units") for line in lines)
+    assert len(lines) < len(past.events)
+
+
+def test_a_plain_log_has_what_is_best_and_a_verbose_one_all(past: Any) -> None:
+    short, long = (
+        [line for line in played(past, terminal=False, verbose=verbose).splitlines() if "best so far" in line]
+        for verbose in (False, True)
+    )
+    assert 0 < len(short) < len(long)
+    bests = [line.partition("best so far ")[2] for line in short]
+    assert len(set(bests)) == len(bests), "each has another best"
+    assert not any("optimality gap" in line for line in short)
+    assert any("optimality gap" in line for line in long)
+
+
+def test_nothing_is_shown_of_a_run_that_does_not_begin() -> None:
+    file = io.StringIO()
+    with LiveView(ACCURACY, Console(file=file, force_terminal=True)):
+        pass
+    assert file.getvalue() == ""
+
+
+def test_a_terminal_has_a_table_that_moves(past: Any) -> None:
+    text = played(past, terminal=True)
+    assert "\x1b" in text
+    assert "state from" in text
+    assert "epoch 1/2 val_acc" not in text, "the table tells it"
+    assert "c0003 failed: the loss is NaN" in text

@@ -1,0 +1,300 @@
+"""Rows that configs logged on many nodes, on their way to loggers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from cerebro_elastic.controller.candidate import Candidate, Host
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Unit, Visit
+from cerebro_elastic.errors import StoreUnavailable
+from cerebro_elastic.reporting.logged import Logged, Logger
+from cerebro_elastic.reporting.tensorboard import TensorBoard
+from cerebro_elastic.runs.logging.log_forwarder import FileNote, LogForwarder, Note
+from cerebro_elastic.runs.logging.loggers import LeadersNote
+from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.store.client.base import KeyValue, Store
+from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.ledger import Ledger
+from support.world import FixedSearch
+
+HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}
+
+
+class Kept:
+    """A logger as a list."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.steps: list[tuple[str, float]] = []
+        self.closed = False
+        self._fails_at = fails_at
+
+    def write(self, logged: Logged) -> None:
+        for row in logged.rows:
+            if row["step"] == self._fails_at:
+                raise ConnectionError("no route to host")
+            self.steps.append((logged.config, row["step"]))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Record:
+    """A run's record that grows, and the rows beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.history = folder / "history.jsonl"
+        self.revision = 1
+        self.said: list[str] = []
+        self.tell(RunOpened(self.next(), Plan("r", 2, 4)))
+
+    def next(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def tell(self, *events: Event) -> None:
+        with self.history.open("a") as file:
+            file.writelines(encode(event) + "\n" for event in events)
+
+    def create(self, *names: str) -> None:
+        self.tell(*(ConfigCreated(self.next(), Config(name, HPARAMS)) for name in names))
+
+    def visit(self, config: str, place: int, rows: int = 2) -> Visit:
+        """The ``place``-th visit of a config logs ``rows`` rows, one for each step."""
+        log = self.folder / f"{config}-{place}.jsonl"
+        steps = range(place * rows, (place + 1) * rows)
+        logged = [{"step": s, "epoch": place // 2, "loss": 1 / (1 + s)} for s in steps]
+        log.write_text("".join(json.dumps(row) + "\n" for row in logged))
+        ref = CheckpointRef("/a", "d", 1)
+        at = 1000.0 + place
+        unit = Unit(config, place // 2, place % 2)
+        return Visit(unit, place % 2, f"n{place % 2}", 1, None, ref, 1, 1, 0.8, 0.2, at, log=str(log))
+
+    def commit(self, config: str, place: int) -> None:
+        self.tell(UnitCommitted(self.next(), self.visit(config, place)))
+
+    def scribe(self, logger: Logger, note: Note | None = None) -> LogForwarder:
+        note = note or FileNote(self.folder / "logged.json")
+        return LogForwarder(self.history, "kept", logger, note, self.said.append)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    record = Record(tmp_path)
+    record.create("c0000", "c0001")
+    return record
+
+
+def steps(config: str, places: Sequence[int]) -> list[tuple[str, float]]:
+    return [(config, step) for place in places for step in (2 * place, 2 * place + 1)]
+
+
+def test_what_was_there_before_and_what_comes_are_written_once(record: Record) -> None:
+    record.commit("c0000", 0)
+    kept = Kept()
+    with record.scribe(kept):
+        record.commit("c0001", 0)
+        record.commit("c0000", 1)
+    assert kept.steps == [*steps("c0000", [0]), *steps("c0001", [0]), *steps("c0000", [1])]
+    assert kept.closed
+    record.commit("c0000", 2)
+    again = Kept()
+    with record.scribe(again):
+        pass
+    assert again.steps == steps("c0000", [2]), "a run that is started again logs on"
+
+
+def test_a_state_that_was_read_has_what_came_before(record: Record) -> None:
+    """Of a machine that joined late, or that has missed something."""
+    visits = tuple(record.visit("c0000", place) for place in (0, 1))
+    state = State(configs={"c0000": Config("c0000", HPARAMS)})
+    record.tell(StateRead(record.next(), state, visits))
+    record.commit("c0000", 2)
+    kept = Kept()
+    with record.scribe(kept):
+        pass
+    assert kept.steps == steps("c0000", [0, 1, 2])
+
+
+def test_a_line_that_is_being_written_is_waited_for(record: Record) -> None:
+    line = encode(UnitCommitted(record.next(), record.visit("c0000", 0))) + "\n"
+    kept = Kept()
+    with record.scribe(kept), record.history.open("a") as file:
+        file.write(line[:40])
+        file.flush()
+        file.write(line[40:])
+    assert kept.steps == steps("c0000", [0])
+
+
+def test_a_logger_that_fails_stops_nobody(record: Record) -> None:
+    broken, mended = Kept(fails_at=3), Kept()
+    for place in range(3):
+        record.commit("c0000", place)
+    with record.scribe(broken):
+        pass
+    assert broken.steps == [("c0000", 0), ("c0000", 1), ("c0000", 2)]
+    assert broken.closed
+    (said,) = record.said
+    assert said == "the logger kept fails, and gets no more rows: ConnectionError: no route to host"
+    with record.scribe(mended):
+        pass
+    assert mended.steps == steps("c0000", [1, 2]), "what it had not taken it gets from the next start"
+
+
+def test_rows_that_are_gone_are_told(record: Record) -> None:
+    record.commit("c0000", 0)
+    (record.folder / "c0000-0.jsonl").unlink()
+    record.commit("c0000", 1)
+    kept = Kept()
+    with record.scribe(kept):
+        pass
+    assert kept.steps == steps("c0000", [1])
+    assert "c0000-0.jsonl cannot be read" in record.said[0]
+
+
+class Election:
+    """Candidates who keep the same record, one of whom leads."""
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.ledger = Ledger(store, "r")
+        self._folder = folder
+        self._lease = 0
+
+    def candidate(self, name: str) -> Candidate:
+        journal = Journal(self._folder / f"{name}.jsonl")
+        made = Candidate(self.ledger, LongestRemaining(), FixedSearch([]), journal, Host(), name=name)
+        made.state = State(leader=name)  # as when it was elected
+        return made
+
+    def elect(self, name: str) -> None:
+        if self._lease:
+            self.ledger.store.revoke(self._lease)
+        self._lease = self.ledger.store.grant(60)
+        assert self.ledger.lead(name, self._lease) is not None
+
+
+def test_who_takes_over_the_lead_writes_on_where_the_last_leader_stopped(
+    record: Record, tmp_path: Path
+) -> None:
+    election = Election(tmp_path, MemoryStore())
+    a, b = (LeadersNote(election.ledger, election.candidate(name)) for name in "ab")
+    by_a, by_b, late = Kept(), Kept(), Kept()
+    record.commit("c0000", 0)
+    election.elect("a")
+    with record.scribe(by_b, b):
+        with record.scribe(by_a, a):
+            record.commit("c0001", 0)
+        record.commit("c0000", 1)  # "a" was killed before it wrote this
+        election.elect("b")
+    with record.scribe(late, a):  # "a" was only paused: it does not know yet
+        pass
+    assert (by_a.steps, by_b.steps) == ([*steps("c0000", [0]), *steps("c0001", [0])], steps("c0000", [1]))
+    assert late.steps == []
+    assert election.ledger.logged() == {"c0000": 2, "c0001": 1}
+
+
+def test_a_leader_that_has_resigned_writes_its_last_rows(record: Record, tmp_path: Path) -> None:
+    """Its nodes end their units when it has let go; and a run that has ended has no leader."""
+    election = Election(tmp_path, MemoryStore())
+    record.commit("c0000", 0)
+    kept = Kept()
+    with record.scribe(kept, LeadersNote(election.ledger, election.candidate("a"))):
+        pass
+    assert kept.steps == steps("c0000", [0])
+    assert election.ledger.logged() == {"c0000": 1}
+
+
+class SometimesAway(MemoryStore):
+    """A store whose every third read gets no answer."""
+
+    reads = 0
+
+    def get(self, key: str) -> KeyValue | None:
+        self.reads += 1
+        if self.reads % 3 == 0:
+            raise StoreUnavailable("nobody answers")
+        return super().get(key)
+
+
+def test_a_store_that_is_away_costs_no_rows(record: Record, tmp_path: Path) -> None:
+    election = Election(tmp_path, SometimesAway())
+    note = LeadersNote(election.ledger, election.candidate("a"))
+    for place in range(3):
+        record.commit("c0000", place)
+    kept = Kept()
+    with record.scribe(kept, note):
+        deadline = time.monotonic() + 30
+        while len(kept.steps) < 6:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert kept.steps == steps("c0000", [0, 1, 2])
+
+
+def test_tensorboard_has_one_curve_for_each_config(record: Record, tmp_path: Path) -> None:
+    for place in (0, 1):
+        record.commit("c0000", place)
+        record.commit("c0001", place)
+    with record.scribe(TensorBoard(tmp_path / "tb")):
+        pass
+    # Files are read in the order of their names: the second, the process, and a count without leading zeros.
+    # To start a run again takes longer than this.
+    begun = int(time.time())
+    while int(time.time()) == begun:
+        time.sleep(0.01)
+    record.commit("c0001", 2)
+    with record.scribe(TensorBoard(tmp_path / "tb")):
+        pass
+    curves = {}
+    for config in ("c0000", "c0001"):
+        events = EventAccumulator(str(tmp_path / "tb" / config))
+        events.Reload()
+        assert set(events.Tags()["scalars"]) == {"loss", "epoch"}
+        assert "_hparams_/session_start_info" in events.summary_metadata
+        curves[config] = [(e.wall_time, e.step, e.value) for e in events.Scalars("loss")]
+    assert [step for _, step, _ in curves["c0000"]] == [0, 1, 2, 3]
+    assert [step for _, step, _ in curves["c0001"]] == [0, 1, 2, 3, 4, 5]
+    times = [at for at, _, _ in curves["c0001"]]
+    assert times == pytest.approx([1000.5, 1001.0, 1001.5, 1002.0, 1002.5, 1003.0])
+    assert [value for _, _, value in curves["c0001"]] == pytest.approx([1 / (1 + s) for s in range(6)])
+
+
+OWN = """
+from lightning.pytorch.loggers import CSVLogger
+
+def own(root, label):
+    print("a third party's tip")
+    return CSVLogger(root, name="own", version=label)
+"""
+
+
+def test_lightnings_loggers_work_in_a_process_of_their_own(record: Record, tmp_path: Path) -> None:
+    (tmp_path / "users_logger.py").write_text(OWN)
+    own = {"class": "users_logger:own", "args": {"root": str(tmp_path), "label": "{run}-{config}"}}
+    for place in (0, 1):
+        record.commit("c0000", place)
+    loggers = RemoteLoggers(["CSVLogger", own], "a-run", tmp_path, tmp_path / "loggers", tmp_path / "log")
+    with record.scribe(loggers):
+        pass
+    record.commit("c0000", 2)
+    with record.scribe(loggers):  # as when a run is started again
+        pass
+    assert record.said == []
+    assert "a third party's tip" in (tmp_path / "log").read_text(), "and not in the terminal"
+    for file in (tmp_path / "loggers/a-run/c0000", tmp_path / "own/a-run-c0000"):
+        with (file / "metrics.csv").open() as opened:
+            rows = list(csv.DictReader(opened))
+        assert [int(row["step"]) for row in rows] == [0, 1, 2, 3, 4, 5]
+        assert float(rows[3]["loss"]) == pytest.approx(0.25)
+        assert "lr: 0.1" in (file / "hparams.yaml").read_text()

@@ -1,0 +1,55 @@
+"""Which candidates for a run are left out, and which is the best."""
+
+from __future__ import annotations
+
+import pytest
+
+from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate, best, dominated, useless
+
+SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "why"),
+    [
+        (PlanCandidate(4, 4, SINGLE), None),
+        (PlanCandidate(2, 4, PAIR), None),
+        (PlanCandidate(4, 8, SINGLE), "nodes would be idle: 4 partitions for 8 units at a time"),
+        (PlanCandidate(8, 8, SINGLE), "nodes would be idle: 6 configs for 8 units at a time"),
+        (PlanCandidate(4, 1, PAIR), "ddp x2 over 2 nodes takes 2 nodes"),
+        (PlanCandidate(4, 4, Strategy("fsdp", 2)), "fsdp x2: c0003: out of memory"),
+    ],
+)
+def test_who_is_of_no_use(candidate: PlanCandidate, why: str | None) -> None:
+    assert useless(candidate, 6, 1, {Strategy("fsdp", 2): "c0003: out of memory"}) == why
+
+
+def test_replicas_are_of_use_to_more_nodes() -> None:
+    assert useless(PlanCandidate(2, 4, SINGLE), 6, 2, {}) is None
+    told = useless(PlanCandidate(2, 5, SINGLE), 6, 2, {})
+    assert told == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
+
+
+def option(nodes: int, seconds: float, partitions: int = 4) -> Option:
+    return Option(PlanCandidate(partitions, nodes, SINGLE), seconds, idle=0.0, gap=0.0)
+
+
+def test_who_is_neither_faster_nor_cheaper_is_left_out() -> None:
+    one, two, four, finer = option(1, 100.0), option(2, 50.0), option(4, 30.0), option(4, 31.0, 8)
+    assert dominated([one, two, four, finer]) == {
+        one.candidate: "neither faster nor cheaper than 2 nodes, 4 partitions, single",
+        finer.candidate: "neither faster nor cheaper than 4 nodes, 4 partitions, single",
+    }
+
+
+def test_of_equals_the_first_stays() -> None:
+    first, second = option(2, 50.0), option(2, 50.0, 8)
+    assert set(dominated([first, second])) == {second.candidate}
+
+
+def test_twice_the_nodes_must_be_worth_it() -> None:
+    one = option(1, 100.0)
+    assert best([one, option(2, 71.0)]) == one
+    assert best([one, option(2, 70.0)]).candidate.nodes == 2
+    assert option(2, 1800.0).hours == 1.0

@@ -1,0 +1,64 @@
+"""Each policy keeps the contract; and what is its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+
+from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
+from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.scheduling.exact import Exact
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
+from cerebro_elastic.scheduling.randomized import Randomized
+from cerebro_elastic.testing.policy_contract import check_policy, instances
+
+
+@pytest.mark.parametrize(
+    "make", [Auto, Exact, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
+)
+@settings(max_examples=25, deadline=None)
+@given(instance=instances())
+def test_contract(make: Callable[[], Policy], instance: SchedulingContext) -> None:
+    check_policy(make, instance)
+
+
+def moment(seed: tuple[int, ...] = (0,), **remaining: float) -> SchedulingContext:
+    """Two idle nodes, ``b`` the more loaded, and every config eligible on both."""
+    return SchedulingContext(
+        eligible={
+            node: [Unit(config, 0, partition) for config in remaining]
+            for partition, node in enumerate(("a", "b"))
+        },
+        remaining=remaining,
+        load={"a": 1.0, "b": 2.0},
+        seconds=lambda _unit, _node: 1.0,
+        seed=seed,
+    )
+
+
+def test_the_most_loaded_node_takes_the_config_with_most_remaining() -> None:
+    chosen = LongestRemaining().choose(moment(c0=5.0, c1=9.0, c2=7.0))
+    assert chosen == [("b", Unit("c1", 0, 1)), ("a", Unit("c2", 0, 0))]
+
+
+def test_ties_are_broken_by_name_and_partition() -> None:
+    assert LongestRemaining().choose(moment(c2=1.0, c0=1.0, c1=1.0)) == [
+        ("b", Unit("c0", 0, 1)),
+        ("a", Unit("c1", 0, 0)),
+    ]
+    lone = SchedulingContext({"a": [Unit("c", 0, 3), Unit("c", 0, 1)]}, {"c": 1.0}, {}, lambda _u, _n: 1.0)
+    assert LongestRemaining().choose(lone) == [("a", Unit("c", 0, 1))]
+
+
+def test_random_differs_from_moment_to_moment_and_favours_none() -> None:
+    picks = Counter(
+        unit.config
+        for revision in range(300)
+        for _, unit in Randomized().choose(moment((7, revision), c0=1.0, c1=1.0, c2=1.0))
+    )
+    assert set(picks) == {"c0", "c1", "c2"}
+    assert min(picks.values()) > 150, "two of three each time: about 200 of 300"

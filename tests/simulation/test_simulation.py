@@ -1,0 +1,391 @@
+"""Runs on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.events import (
+    Event,
+    LeaderChanged,
+    NodeJoined,
+    NodeLeft,
+    ProfileDone,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.model.interfaces import SchedulingContext, Search
+from cerebro_elastic.core.model.values import Node, Phase, Plan, Status, Strategy, Unit, Visit
+from cerebro_elastic.errors import RecipeError, ScheduleError
+from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
+from cerebro_elastic.simulation import (
+    Fault,
+    Simulation,
+    Times,
+    Toy,
+    divergence,
+    measured,
+    read_faults,
+    simulate,
+)
+from support.world import FixedSearch, RestlessSearch
+
+PLAN = Plan("simulated", partitions=4, epochs=2, max_nodes=4, min_nodes=4, seed=3)
+NODES = [Node(f"node-{i}", "host") for i in range(4)]
+SIX = FixedSearch([{"lr": 0.1 * i} for i in range(6)])
+UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(6)}, nodes={"node-2": 1.5}, hop=0.5, dispatch=0.1)
+
+
+def run(
+    plan: Plan = PLAN,
+    search: Search = SIX,
+    times: Times = Times(usual=10.0),  # noqa: B008
+    faults: str = "",
+    spread: float = 0.0,
+    nodes: Sequence[Node] = NODES,
+) -> Simulation:
+    """A simulation that keeps all invariants, and in which all decisions are found again."""
+    toy = Toy({"val_loss": "min"}, plan.epochs * plan.partitions)
+    told = read_faults(faults, [node.name for node in nodes])
+    done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=told, spread=spread)
+    assert check(done.events) == []
+    assert divergence(done.events, LongestRemaining(), search) is None
+    return done
+
+
+def visits(done: Simulation) -> list[Visit]:
+    return [event.visit for event in done.events if isinstance(event, UnitCommitted)]
+
+
+def test_equal_units_fill_the_nodes() -> None:
+    """Six configs of eight units of 10 s on four nodes: an open shop whose bound is 120 s."""
+    done = run()
+    assert (done.seconds, done.state.outcome, len(visits(done))) == (120.0, "finished", 48)
+
+
+def test_costs_besides_training() -> None:
+    """A unit waits 1 s, hops in 2 and trains in 10; a partition is fetched in 5, an epoch validated in 3."""
+    plan = replace(PLAN, min_nodes=1, partitions=2, epochs=1)
+    times = Times(usual=10.0, hop=2.0, fetch=5.0, dispatch=1.0, validation={"c0000": 3.0})
+    done = visits(run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), times, nodes=NODES[:1]))
+    # The second partition came while the first was trained.
+    assert [v.fetch_seconds for v in done] == [5.0, 0.0, 0.0, 0.0]
+    assert {v.hop_seconds for v in done} == {2.0}
+    assert [v.started for v in done[:2]] == [1.0, 19.0]
+    assert sorted((v.unit.config, v.seconds) for v in done)[:2] == [("c0000", 10.0), ("c0000", 13.0)]
+
+
+def test_saves_behind_the_next_unit_cost_the_node_nothing() -> None:
+    """Two configs take turns on one node; a third would have to wait for the second one's save."""
+    plan, times = replace(PLAN, min_nodes=1, partitions=2, epochs=1), Times(usual=10.0, hop=1.0, saving=4.0)
+    done = run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), times, nodes=NODES[:1])
+    assert [v.started for v in visits(done)] == [0.0, 11.0, 22.0, 33.0]
+    assert {(v.hop_seconds, v.save_seconds) for v in visits(done)} == {(1.0, 4.0)}
+    assert done.seconds == 48.0
+    again = measured(done.events, plan)
+    assert (again.hop, again.saving, again.dispatch) == (1.0, 4.0, 0.0)
+    slow = run(plan, FixedSearch([{"lr": 0.1}, {"lr": 0.2}]), replace(times, saving=15.0), nodes=NODES[:1])
+    assert [v.hop_seconds for v in visits(slow)] == [1.0, 5.0, 5.0, 5.0], "one state at a time"
+
+
+@pytest.mark.parametrize(
+    "fault", ["kill node-0 at 12 for 5", "drain node-0 at 12 for 20", "crash node-0 at 12"]
+)
+def test_faults_while_a_state_is_saved(fault: str) -> None:
+    plan, times = replace(PLAN, min_nodes=1, partitions=2), Times(usual=10.0, hop=1.0, saving=4.0)
+    done = run(plan, times=times, faults=fault, nodes=NODES[:2])
+    assert (done.state.outcome, len(visits(done))) == ("finished", 24)
+
+
+def test_a_node_that_starts_late_begins_late() -> None:
+    done = run(times=Times(usual=10.0, startup={"node-1": 25.0}))
+    begins = sorted(v.started for v in visits(done) if v.node == "node-1")
+    assert begins[:2] == [25.0, 35.0]
+    assert measured(done.events, PLAN).startup == {
+        "node-0": 0.0,
+        "node-1": 25.0,
+        "node-2": 0.0,
+        "node-3": 0.0,
+    }
+
+
+def test_the_table_of_times() -> None:
+    times = Times(usual=7.0, configs={"c0001": 4.0}, nodes={"node-1": 1.2}, pairs={("c0001", "node-0"): 1.0})
+    took = {(v.unit.config, v.node): v.seconds for v in visits(run(times=times))}
+    assert took["c0000", "node-0"] == 7.0
+    assert took["c0000", "node-1"] == pytest.approx(8.4)
+    assert (took["c0001", "node-0"], took["c0001", "node-1"], took["c0001", "node-2"]) == (
+        1.0,
+        4.8,
+        4.0,
+    )
+
+
+def test_a_seed_is_a_history() -> None:
+    faults = """
+        kill node-1 at 25 for 20
+        crash node-2 at 33
+        slow node-3 at 40 by 3 for 30
+        kill leader at 51
+        drain node-0 at 72 within 4 for 20
+    """
+    first = run(spread=0.3, faults=faults)
+    assert run(spread=0.3, faults=faults).events == first.events
+    assert run(replace(PLAN, seed=4), spread=0.3, faults=faults).events != first.events
+    assert len({v.seconds for v in visits(first)}) == len(visits(first))
+
+
+def test_who_dies_is_noticed_when_its_lease_ends_and_comes_back() -> None:
+    done = run(faults="kill node-1 at 18 for 37")
+    left, came = _about("node-1", done.events)
+    assert isinstance(left, NodeLeft)
+    assert isinstance(came, NodeJoined)
+    on_it = [v for v in visits(done) if v.node == "node-1"]
+    assert not [v for v in on_it if 10.0 <= v.started < 55.0]
+    assert on_it[-1].started >= 55.0
+    withdrawn = next(e.token for e in done.events if isinstance(e, UnitWithdrawn))
+    lost = next(
+        e.attempt.unit for e in done.events if e.revision == withdrawn and isinstance(e, UnitAssigned)
+    )
+    # Until its lease has ended nobody else may have its config.
+    assert min(v.started for v in visits(done) if v.unit.config == lost.config and v.started > 10.0) >= 23.0
+
+
+def test_who_comes_back_before_its_lease_ends_is_another_registration() -> None:
+    done = run(faults="kill node-1 at 15 for 2")
+    assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft, NodeJoined]
+    assert min(v.started for v in visits(done) if v.node == "node-1" and v.started > 10.0) == 17.0
+
+
+def test_who_is_drained_finishes_its_unit() -> None:
+    done = run(faults="drain node-1 at 15 for 30")
+    ended = [v.started + v.seconds for v in visits(done) if v.node == "node-1"]
+    assert 20.0 in ended
+    assert not [end for end in ended if 20.0 < end < 60.0]
+    assert ended[-1] >= 60.0
+
+
+def test_who_has_no_time_to_finish_hands_its_unit_on() -> None:
+    """Its unit is from 10 to 20 s; a batch takes 0.1 s, the save 1."""
+    times = Times(usual=10.0, saving=1.0)
+    done = run(times=times, faults="drain node-1 at 13.25 within 6")
+    (part,) = [v for v in visits(done) if not v.whole]
+    assert (part.node, part.started, part.batches, part.seconds) == ("node-1", 10.0, 33, pytest.approx(3.3))
+    assert (part.hop_seconds, part.save_seconds) == (1.0, 0.0), "a node that leaves waits for its save"
+    (rest,) = [v for v in visits(done) if v.skip]
+    assert (rest.unit, rest.batches, rest.input) == (part.unit, 67, part.output)
+    assert rest.seconds == pytest.approx(6.7)
+    assert rest.node != "node-1"
+    assert not [v for v in visits(done) if v.node == "node-1" and v.started > 10.0]
+    assert [type(event) for event in _about("node-1", done.events)] == [NodeLeft]
+    assert len([v for v in visits(done) if v.whole]) == 48
+
+
+def test_who_has_time_enough_finishes_and_who_has_none_is_lost() -> None:
+    enough = run(faults="drain node-1 at 13 within 30 for 10")
+    assert all(v.whole for v in visits(enough))
+    assert [v.ended for v in visits(enough) if v.node == "node-1" and v.started == 10.0] == [20.0]
+    assert any(v.node == "node-1" and v.started >= 30.0 for v in visits(enough)), "it is back"
+    lost = run(faults="drain node-1 at 13 within 0")
+    assert [type(event) for event in lost.events].count(UnitWithdrawn) == 1
+    assert len(visits(lost)) == 48
+
+
+def test_who_leaves_gets_at_least_one_batch_on() -> None:
+    done = run(faults="drain node-1 at 10.01 within 2\ndrain node-2 at 19.95 within 0.3")
+    parts = [(v.node, v.batches) for v in visits(done) if not v.whole]
+    assert parts == [("node-1", 1)], "node-2 has but its last batch to do"
+
+
+def test_evaluations_and_gangs_are_drained_too() -> None:
+    plan = replace(PLAN, evaluations=2, strategies=(Strategy("ddp", ranks=2, nodes=2),), seed=1)
+    done = run(plan, faults="drain node-0 at 7 within 2 for 5\ndrain node-2 at 26.5 within 1.5 for 5")
+    assert done.state.outcome == "finished"
+    assert any(not v.whole and len(v.nodes) == 2 for v in visits(done))
+    alone = replace(PLAN, evaluations=4, partitions=1, epochs=1)
+    given_up = run(alone, faults="drain node-0 at 61 within 1", times=Times(usual=10.0))
+    assert any(isinstance(event, UnitWithdrawn) for event in given_up.events)
+    assert given_up.state.outcome == "finished"
+
+
+def test_while_nobody_leads_units_end_and_none_begin() -> None:
+    done = run(faults="kill leader at 12\nkill leader at 41 for 15")
+    changes = [e for e in done.events if isinstance(e, LeaderChanged)]
+    assert [change.leader is None for change in changes] == [False, True, False, True, False]
+    begins = sorted({v.started for v in visits(done)})
+    # The units of 10 to 20 s end; those of 17 s on find the next leader. (Its lease takes 5 s to end.)
+    assert begins[:3] == [0.0, 10.0, 20.0]
+    assert not [at for at in begins if 41.0 <= at < 56.0]
+    assert 56.0 in begins
+    assert {v.started: v.ended for v in visits(done)}[40.0] == 50.0, "committed meanwhile"
+    assert len(visits(done)) == 48
+
+
+def test_a_crash_fails_one_attempt_and_its_node_registers_anew() -> None:
+    done = run(faults="crash node-0 at 15")
+    assert [type(e) for e in done.events].count(UnitFailed) == 1
+    assert [type(event) for event in _about("node-0", done.events)] == [NodeLeft, NodeJoined]
+    assert len(visits(done)) == 48
+
+
+def test_a_node_that_joins_gets_partitions() -> None:
+    plan = replace(PLAN, min_nodes=2, partitions=6)
+    alone = run(plan, nodes=NODES[:2])
+    joined = run(plan, faults="join node-9 at 15", nodes=NODES[:2])
+    assert joined.seconds < alone.seconds
+    assert any(v.node == "node-9" for v in visits(joined))
+
+
+def test_a_run_without_nodes_stands_still() -> None:
+    faults = "\n".join(f"kill node-{i} at 15" for i in range(4))
+    done = run(faults=faults)
+    assert done.state.outcome is None
+    assert len(visits(done)) == 4
+
+
+def test_a_search_that_stops_resumes_and_has_children() -> None:
+    done = run(search=RestlessSearch([{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]), spread=0.2)
+    assert done.state.outcome == "finished"
+    assert any(config.parent is not None for config in done.state.configs.values())
+
+
+def test_choices_are_tried_and_gangs_formed() -> None:
+    strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
+    done = run(replace(PLAN, strategies=strategies), FixedSearch([{"lr": 0.1}, {"lr": 0.2}]))
+    assert sum(isinstance(event, ProfileDone) for event in done.events) == 4
+    pairs = [v for v in visits(done) if v.strategy == strategies[1]]
+    assert len(pairs) >= len(visits(done)) - 1, "the last unit of all may be done by one node as soon"
+    assert {v.seconds for v in pairs} == {5.0}
+
+
+def test_where_configs_fill_the_nodes_gangs_are_not_even_tried() -> None:
+    strategies = (Strategy(), Strategy("ddp", ranks=2, nodes=2))
+    eight = FixedSearch([{"lr": 0.1 * i} for i in range(8)])
+    done = run(replace(PLAN, strategies=strategies, epochs=1), eight)
+    tried = [e.profile.strategy for e in done.events if isinstance(e, ProfileDone)]
+    assert tried.count(strategies[0]) == 8
+    half = [v for v in visits(done) if v.started < done.seconds / 2]
+    assert {v.strategy for v in half} == {strategies[0]}
+
+
+def test_evaluations_are_units() -> None:
+    done = run(replace(PLAN, evaluations=2))
+    evaluated = [v for v in visits(done) if v.unit.phase is Phase.EVALUATE]
+    assert len(evaluated) == 6 * 2 * 2
+    assert done.state.configs["c0000"].status is Status.FINISHED
+
+
+def test_times_are_measured_as_they_were() -> None:
+    given = replace(UNEVEN, validation={"c0001": 2.0})
+    found = measured(run(times=given).events, PLAN)
+    assert (found.dispatch, found.hop) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert found.nodes["node-2"] / found.nodes["node-1"] == pytest.approx(1.5)
+    assert found.configs["c0003"] * found.nodes["node-1"] == pytest.approx(8.0)
+    assert {c: round(s, 6) for c, s in found.validation.items() if s > 1e-6} == {"c0001": 2.0}
+
+
+def test_measured_times_forecast_the_same_run() -> None:
+    """Also on another number of nodes than measured, where no unit runs where it ran."""
+    done = run(times=UNEVEN, spread=0.1)
+    found = measured(done.events, PLAN)
+    assert run(times=found).seconds == pytest.approx(done.seconds, rel=0.02)
+    alone, single = NODES[:1], replace(PLAN, min_nodes=1)
+    forecast, true = (run(single, times=times, nodes=alone).seconds for times in (found, UNEVEN))
+    assert forecast == pytest.approx(true, rel=0.1)
+
+
+def test_another_search_or_policy_is_found_out() -> None:
+    done = run()
+    assert "ConfigCreated" in str(divergence(done.events, LongestRemaining(), FixedSearch([{"lr": 0.7}])))
+    assert "UnitAssigned" in str(divergence(done.events, _Contrary(), SIX))
+    contrary = simulate(PLAN, NODES, _Contrary(), SIX, Times(), Toy({}, 8)).events
+    assert divergence(contrary, _Contrary(), SIX) is None
+    assert "UnitAssigned" in str(divergence(contrary, LongestRemaining(), SIX))
+
+
+class _Contrary(LongestRemaining):
+    """Begins with the last node."""
+
+    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
+        return super().choose(instance)[-1:]
+
+
+def _about(node: str, events: Sequence[Event]) -> list[Event]:
+    """That it came or left, but for its first coming and after the run's end."""
+    told = [
+        e
+        for e in events
+        if (isinstance(e, NodeLeft) and e.node == node) or (isinstance(e, NodeJoined) and e.node.name == node)
+    ]
+    return told[1:]
+
+
+@pytest.mark.parametrize(
+    ("faults", "comings"),
+    [
+        ("kill node-1 at 30 for 20", [50.0]),
+        ("kill node-1 at 30 for 20\nkill node-1 at 35 for 5", [50.0]),
+        ("kill node-1 at 30 for 10\nkill node-1 at 35 for 20", [55.0]),
+        ("kill node-1 at 30 for 10\nkill node-1 at 40 for 10", [50.0]),
+        ("kill node-1 at 30 for 20\nkill node-1 at 30 for 20", [50.0]),
+        ("kill node-1 at 30 for 0", [30.0]),
+        ("kill node-1 at 30\nkill node-1 at 35 for 5", []),
+        ("kill node-1 at 30 for 20\nkill node-1 at 35", []),
+        ("kill node-1 at 30\njoin node-1 at 45\nkill node-1 at 60 for 5", [45.0, 65.0]),
+        ("kill node-1 at 30 for 30\njoin node-1 at 45", [45.0]),
+        ("drain node-1 at 30 for 10\nkill node-1 at 35 for 20", [55.0]),
+        ("kill node-1 at 99999999", []),
+    ],
+)
+def test_a_node_is_back_when_all_its_outages_are_over(faults: str, comings: list[float]) -> None:
+    """The longest one counts; who is told to join does so."""
+    done = run(faults=faults, times=Times(usual=1.0), plan=replace(PLAN, epochs=10))
+    assert done.state.outcome == "finished"
+    begins = sorted(v.started for v in visits(done) if v.node == "node-1")
+    gaps = [late for early, late in pairwise(begins) if late > early + 3.0]
+    assert gaps == [coming for coming in comings if coming > 30.0]
+    joined = [event for event in _about("node-1", done.events) if isinstance(event, NodeJoined)]
+    assert len(joined) == len(comings)
+
+
+def test_of_several_slow_downs_the_last_one_holds() -> None:
+    faults = "slow node-1 at 5 by 2 for 40\nslow node-1 at 15 by 4 for 20"
+    done = run(faults=faults, times=Times(usual=1.0), plan=replace(PLAN, epochs=10))
+    took = {v.started: v.seconds for v in visits(done) if v.node == "node-1"}
+    assert {at: seconds for at, seconds in took.items() if seconds != 1.0} == {
+        at: 4.0 if 15.0 <= at < 35.0 else 2.0 for at in took if 5.0 <= at < 45.0
+    }
+
+
+@pytest.mark.parametrize("value", ["1", None, True, float("nan"), float("inf"), -1.0, 1e308, 10**400])
+def test_what_is_no_number_is_told(value: Any) -> None:
+    for call in (
+        lambda: Times(usual=value),
+        lambda: Times(hop=value),
+        lambda: Times(configs={"c0000": value}),
+        lambda: Times(pairs={("c0000", "node-0"): value}),
+        lambda: Fault("kill", "node-0", value),
+        lambda: Fault("slow", "node-0", 1.0, factor=value),
+        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), Toy({}, 8), spread=value),
+        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), Toy({}, 8), start=value),
+    ):
+        with pytest.raises(ScheduleError, match="must be a finite number"):
+            call()
+
+
+def test_what_cannot_be_simulated_is_told() -> None:
+    toy = Toy({}, 8)
+    for nodes in ([], [NODES[0], NODES[0]]):
+        with pytest.raises(ScheduleError, match="one at least, and no name twice"):
+            simulate(PLAN, nodes, LongestRemaining(), SIX, Times(), toy)
+    with pytest.raises(ScheduleError, match="more than 100000000 units"):
+        simulate(replace(PLAN, epochs=10**9), NODES, LongestRemaining(), SIX, Times(), toy)
+    with pytest.raises(RecipeError, match=r"line 1 of the faults.*at is 1e\+30; it must be"):
+        read_faults(f"kill node-0 at 1{'0' * 30}", ["node-0"])

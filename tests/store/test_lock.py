@@ -1,0 +1,80 @@
+"""Who holds a turn is alone, and lets go by ending, also by dying."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from cerebro_elastic.errors import TxnUnknown
+from cerebro_elastic.store.client.base import Compare, Op, TxnResult
+from cerebro_elastic.store.client.lock import lock
+from cerebro_elastic.store.client.memory import MemoryStore
+
+KEY = "/a/turn"
+
+
+def nothing() -> None:
+    pass
+
+
+def in_a_thread(target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target)
+    thread.start()
+    return thread
+
+
+def test_the_next_waits_and_is_told_so_once() -> None:
+    store, order, waits = MemoryStore(), [], threading.Semaphore(0)
+
+    def other() -> None:
+        with lock(store, KEY, waits.release):
+            order.append("other")
+
+    with lock(store, KEY, nothing):
+        thread = in_a_thread(other)
+        assert waits.acquire(timeout=10)
+        order.append("one")
+    thread.join(10)
+    assert order == ["one", "other"]
+    assert not waits.acquire(blocking=False)
+    assert store.get(KEY) is None
+
+
+def test_a_block_that_fails_lets_go() -> None:
+    store = MemoryStore()
+    with pytest.raises(ValueError, match="no"), lock(store, KEY, nothing):
+        raise ValueError("no")
+    with lock(store, KEY, nothing):
+        pass
+
+
+def test_the_dead_are_waited_for_no_longer_than_their_lease() -> None:
+    store = MemoryStore()
+    dead = lock(store, KEY, nothing)
+    dead.__enter__()
+    item = store.get(KEY)
+    assert item is not None
+    ended = threading.Timer(0.1, lambda: store.revoke(item.lease))
+    ended.start()
+    with lock(store, KEY, nothing):
+        pass
+    ended.join()
+    with suppress(ValueError):
+        dead.__exit__(ValueError, ValueError(), None)
+
+
+def test_a_try_whose_answer_is_lost_counts() -> None:
+    class Forgetful(MemoryStore):
+        lost = 0
+
+        def txn(self, compares: list[Compare], ops: list[Op]) -> TxnResult:  # type: ignore[override]
+            super().txn(compares, ops)
+            self.lost += 1
+            raise TxnUnknown("no answer")
+
+    store = Forgetful()
+    with lock(store, KEY, nothing):
+        assert store.lost == 1

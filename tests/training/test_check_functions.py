@@ -1,0 +1,130 @@
+"""``cerebro check`` of plain PyTorch: units against one model that is never taken apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.runs.exactness.compare import check_exactness
+from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
+from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.task import UnitJob
+
+HERE = Path(__file__).parent
+ME = Path(__file__).stem
+ROWS = (11, 8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def model_fn(lr: float) -> Any:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+
+class Counting(nn.Linear):
+    """Keeps count in a plain attribute, which no state dict has, and hops nevertheless."""
+
+    calls = 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(input) * (1 + 0.01 * self.calls)
+
+
+def counting_fn(lr: float) -> Any:
+    model = Counting(4, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+
+class OperatorVerbs(Counting):
+    """Counts where nobody looks."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        os.environ["CALLS"] = str(int(os.environ.get("CALLS", "0")) + 1)
+        self.calls = int(os.environ["CALLS"])
+        return super().forward(input)
+
+
+def asking_fn(lr: float) -> Any:
+    model = OperatorVerbs(4, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def train_fn(model: nn.Module, optimizer: Any, batches: Any) -> dict[str, float]:
+    for x, y in batches:
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return {"rows": 1.0}
+
+
+def section(**values: Any) -> TorchSection:
+    return TorchSection(model_fn=f"{ME}:model_fn", loss="cross_entropy").model_copy(update=values)
+
+
+def partition(index: int, rows: int) -> Partition:
+    generator = np.random.default_rng(index)
+    x = generator.normal(size=(rows, 4)).astype(np.float32)
+    return Partition(index, rows, {"x": x, "y": (x[:, 0] > 0).astype(np.int64)})
+
+
+def check(task: TorchSection, folder: Path) -> Exactness:
+    jobs = [
+        UnitJob(
+            unit=Unit("c0", epoch, order[place]),
+            hparams={"lr": 0.1},
+            seed=3,
+            epochs=2,
+            visited=order[:place],
+            rows=ROWS,
+            partition=partition(order[place], ROWS[order[place]]),
+            validation=[partition(7, 5)] if place else (),
+            loader=LoaderSettings(4),
+            state=None,
+        )
+        for epoch, order in enumerate(((0, 1), (1, 0)))
+        for place in range(2)
+    ]
+    return check_exactness(FunctionTask(task, HERE), jobs, HERE, str(folder), 120.0)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        section(),
+        section(model_fn=f"{ME}:counting_fn"),
+        section(loss=None, train_fn=f"{ME}:train_fn", step_scheduler="epoch"),
+    ],
+    ids=["ready-made step", "attributes", "train_fn"],
+)
+def test_units_equal_one_model_that_is_never_taken_apart(task: TorchSection, tmp_path: Path) -> None:
+    found = check(task, tmp_path)
+    assert found.outcome is Outcome.EQUAL, found.story
+    assert found.compared.keys() >= {"weight", "optimizer", "generator", "logged", "metric"}
+
+
+def test_what_stays_behind_is_named(tmp_path: Path) -> None:
+    found = check(section(model_fn=f"{ME}:asking_fn"), tmp_path)
+    assert found.outcome is Outcome.DIFFERS
+    assert found.story.startswith("attribute calls")
+    assert "unit 2" in found.story

@@ -1,0 +1,434 @@
+"""Units of plain PyTorch functions against the loop that anybody would write: equal in every bit."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from cerebro_elastic.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.core.model.values import Phase, Unit
+from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.partition import Partition, sample_order
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.training import rng
+from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
+from support.same import assert_same
+
+SEED, EPOCHS, BATCH = 5, 3, 4
+ROWS = (10, 7, 8)
+ORDERS = ((2, 0, 1), (0, 1, 2), (1, 2, 0))
+
+USERS_MODULE = """
+import numpy as np
+import torch
+from torch import nn
+
+def net(width=8):
+    first = [nn.Linear(3, width), nn.BatchNorm1d(width), nn.ReLU()]
+    return nn.Sequential(*first, nn.Dropout(0.3), nn.Linear(width, 2))
+
+def sgd(lr, width=8):
+    model = net(width)
+    return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+def one_cycle(lr, steps):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    return model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)
+
+def step_lr(lr):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+def plateau(lr):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return model, optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
+
+def multi_step(lr):
+    model = net()
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=lr)
+    return model, optimizer, torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2])
+
+def warm_up(lr):
+    model = net()
+    optimizer = torch.optim.NAdam(model.parameters(), lr=lr)
+    warm = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=4)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12)
+    return model, optimizer, torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine], [4])
+
+def noisy(batch, noise=0.1):
+    x, y = batch
+    return x + noise * torch.from_numpy(np.random.standard_normal(x.shape).astype("float32")), y
+
+def train(model, optimizer, batches, epoch, label_smoothing=0.0):
+    losses = []
+    for x, y in batches:
+        loss = nn.functional.cross_entropy(model(x), y, label_smoothing=label_smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss": sum(losses) / len(losses)}
+
+def evaluate(model, batches):
+    assert not model.training and not torch.is_grad_enabled()
+    right = total = 0
+    for x, y in batches:
+        right += (model(x).argmax(1) == y).sum().item()
+        total += len(y)
+    return {"accuracy": right / total}
+
+def half(output, target):
+    return torch.tensor(0.5)
+
+def returns_three_models(): return net(), net(), net()
+def returns_nothing(): return None
+def returns_list(batches): return [1]
+not_a_function = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def process_as_found() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    with rng.borrowed():
+        yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith("users_"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "users_net.py").write_text(USERS_MODULE)
+    return tmp_path
+
+
+def partition(index: int, rows: int) -> Partition:
+    generator = np.random.default_rng(index)
+    x = generator.standard_normal((rows, 3)).astype(np.float32)
+    return Partition(index, rows, {"x": x, "y": (x.sum(1) > 0).astype(np.int64)})
+
+
+TRAIN = [partition(j, rows) for j, rows in enumerate(ROWS)]
+VALID = [partition(9, 6)]
+
+
+def task(root: Path, **section: Any) -> FunctionTask:
+    return FunctionTask(TorchSection(**{"loss": "cross_entropy", **section}), root)
+
+
+def job(state: TaskState | None, epoch: int, visited: tuple[int, ...], index: int, **hparams: Any) -> UnitJob:
+    last = len(visited) + 1 == len(ROWS)
+    return UnitJob(
+        unit=Unit("c0", epoch, index),
+        hparams=hparams,
+        seed=SEED,
+        epochs=EPOCHS,
+        visited=visited,
+        rows=ROWS,
+        partition=TRAIN[index],
+        validation=VALID if last else (),
+        loader=LoaderSettings(BATCH),
+        state=state,
+    )
+
+
+def run(trained: FunctionTask, **hparams: Any) -> list[UnitResult]:
+    """All units of a config. Between them the state goes the way of a checkpoint, and what anybody
+    else does with the generators must not matter."""
+    results: list[UnitResult] = []
+    state: TaskState | None = None
+    for epoch, order in enumerate(ORDERS):
+        for k, index in enumerate(order):
+            torch.rand(1), np.random.random(), random.random()
+            results.append(trained.train(job(state, epoch, order[:k], index, **hparams)))
+            state = unflatten(*flatten(copy.deepcopy(results[-1].state)))
+    return results
+
+
+class Reference:
+    """The hand-written sequential loop."""
+
+    def __init__(self, module: Any, model_fn: str, *, per: str = "epoch", **hparams: Any) -> None:
+        rng.seed_all(SEED)
+        self.model, *rest = getattr(module, model_fn)(**hparams)
+        self.optimizer, self.scheduler = (*rest, None)[:2]
+        self.per = per
+        self.clip: float | None = None
+        self.input_fn: Any = lambda batch: batch
+        self.train_loss: list[float] = []
+        self.val_loss: list[float] = []
+
+    def run(self) -> None:
+        for epoch, order in enumerate(ORDERS):
+            total = 0.0
+            self.model.train()
+            for index in order:
+                total += sum(self.step(batch) * len(batch[1]) for batch in self.batches(epoch, index))
+            self.train_loss.append(total / sum(ROWS))
+            self.validate()
+            if self.scheduler is not None and self.per == "epoch":
+                plateau = isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)
+                self.scheduler.step(*self.val_loss[-1:] if plateau else ())
+
+    def batches(self, epoch: int, index: int) -> Iterator[Any]:
+        order = sample_order(SEED, epoch, index, ROWS[index])
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            columns = TRAIN[index].columns
+            yield torch.from_numpy(columns["x"][rows]), torch.from_numpy(columns["y"][rows])
+
+    def step(self, batch: Any) -> float:
+        x, y = self.input_fn(batch)
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        if self.scheduler is not None and self.per == "step":
+            self.scheduler.step()
+        return loss.item()
+
+    def validate(self) -> None:
+        self.model.eval()
+        x, y = (torch.from_numpy(VALID[0].columns[name]) for name in ("x", "y"))
+        with torch.no_grad():
+            parts = [
+                nn.functional.cross_entropy(
+                    self.model(self.input_fn((x[i : i + 4], y[i : i + 4]))[0]), y[i : i + 4]
+                )
+                for i in (0, 4)
+            ]
+        self.val_loss.append((float(parts[0]) * 4 + float(parts[1]) * 2) / 6)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "sgd_momentum_dropout": {"model_fn": "users_net:sgd"},
+    "adamw_one_cycle_per_step": {"model_fn": "users_net:one_cycle", "step_scheduler": "step"},
+    "adamw_step_lr_per_epoch": {"model_fn": "users_net:step_lr"},
+    "multi_step_lr": {"model_fn": "users_net:multi_step"},
+    "sequential_lr_per_step": {"model_fn": "users_net:warm_up", "step_scheduler": "step"},
+    "plateau": {"model_fn": "users_net:plateau"},
+    "clip": {"model_fn": "users_net:sgd", "clip": 0.05},
+    "numpy_noise": {"model_fn": "users_net:sgd", "input_fn": "users_net:noisy"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_units_are_the_sequential_loop(case: str, root: Path) -> None:
+    section = CASES[case]
+    results = run(task(root, **section), lr=0.1)
+
+    import users_net  # type: ignore[import-not-found]  # found by the task
+
+    name = section["model_fn"].partition(":")[2]
+    more = {"steps": EPOCHS * 7} if name == "one_cycle" else {}
+    reference = Reference(users_net, name, per=section.get("step_scheduler", "epoch"), lr=0.1, **more)
+    reference.clip = section.get("clip")
+    if "input_fn" in section:
+        reference.input_fn = users_net.noisy
+    reference.run()
+
+    state = results[-1].state
+    assert_same(dict(state["model"]), dict(reference.model.state_dict()))
+    packed = reference.optimizer.state_dict()
+    for slots, expected in zip(state["optimizer"]["state"].values(), packed["state"].values(), strict=True):
+        assert_same(slots, expected)
+    for key in ("lr", "momentum", "betas", "max_lr"):
+        assert state["optimizer"]["param_groups"][0].get(key) == packed["param_groups"][0].get(key)
+    assert_same(state["scheduler"], reference.scheduler and reference.scheduler.state_dict())
+    assert_same(state["rng"], rng.capture())
+    assert state["step"] == EPOCHS * 7
+    epochs = [result.metrics for result in results if "val_loss" in result.metrics]
+    assert [m["train_loss"] for m in epochs] == pytest.approx(reference.train_loss, abs=1e-12)
+    assert [m["val_loss"] for m in epochs] == pytest.approx(reference.val_loss, abs=1e-12)
+
+
+def test_results_tell_what_was_done(root: Path) -> None:
+    results = run(
+        task(root, model_fn="users_net:sgd", metrics={"accuracy": "accuracy", "half": "users_net:half"}),
+        lr=0.1,
+    )
+    assert [r.samples for r in results[:3]] == [8, 10, 7]
+    assert [r.batches for r in results[:3]] == [2, 3, 2]
+    assert [row["step"] for r in results for row in r.log][:4] == [2, 5, 7, 10]
+    assert set(results[0].metrics) == {"train_loss"}
+    assert set(results[2].metrics) == {"train_loss", "val_loss", "val_accuracy", "val_half"}
+    weighted = sum(r.log[0]["train_loss"] * r.samples for r in results[:3]) / 25
+    assert results[2].metrics["train_loss"] == pytest.approx(weighted)
+    assert results[2].metrics["val_half"] == 0.5
+    assert results[2].metrics["val_accuracy"] in {n / 6 for n in range(7)}
+
+
+def test_the_first_unit_starts_as_seed_everything_does(root: Path) -> None:
+    one = task(root, model_fn="users_net:sgd").train(job(None, 0, (), 0, lr=0.0))
+    import users_net
+
+    rng.seed_all(SEED)
+    assert torch.equal(one.state["model"]["0.weight"], users_net.net()[0].weight)
+
+
+def test_hyper_parameters_go_to_whoever_takes_them(root: Path) -> None:
+    trained = task(
+        root, model_fn="users_net:net", optimizer="AdamW", input_fn="users_net:noisy", args={"noise": 0.0}
+    )
+    hparams = {"width": 16, "lr": 0.02, "weight_decay": 0.3, "batch_size": 5}
+    trained.check(hparams)
+    result = trained.train(job(None, 0, (), 0, **hparams))
+    group = result.state["optimizer"]["param_groups"][0]
+    assert (group["lr"], group["weight_decay"]) == (0.02, 0.3)
+    assert result.state["model"]["0.weight"].shape == (16, 3)
+    assert result.batches == 2, "10 rows in batches of 5"
+
+
+def test_users_own_passes(root: Path) -> None:
+    own = task(
+        root, model_fn="users_net:sgd", train_fn="users_net:train", eval_fn="users_net:evaluate", loss=None
+    )
+    own.check({"lr": 0.1, "label_smoothing": 0.0})
+    results = run(own, lr=0.1)
+    ready = run(task(root, model_fn="users_net:sgd"), lr=0.1)
+    assert_same(results[-1].state["model"], ready[-1].state["model"])
+    assert set(results[-1].metrics) == {"train_loss", "val_accuracy"}
+    assert own.evaluates
+
+
+def test_evaluate_changes_nothing_and_repeats(root: Path) -> None:
+    trained = task(root, model_fn="users_net:sgd", metrics={"accuracy": "accuracy"})
+    state = trained.train(job(None, 0, (), 0, lr=0.1)).state
+    before = copy.deepcopy(state)
+    evaluation = replace(
+        job(state, 0, (0, 1, 2), 0, lr=0.1),
+        unit=Unit("c0", 0, 0, Phase.EVALUATE),
+        partition=VALID[0],
+        validation=(),
+    )
+    first, second = trained.evaluate(evaluation), trained.evaluate(evaluation)
+    assert first.metrics == second.metrics
+    assert set(first.metrics) == {"val_loss", "val_accuracy"}
+    assert first.samples == 6
+    assert_same(first.state, before)
+
+
+def test_a_task_without_a_measure_evaluates_nothing(root: Path) -> None:
+    silent = task(root, model_fn="users_net:sgd", train_fn="users_net:train", loss=None)
+    assert not silent.evaluates
+    assert set(run(silent, lr=0.1)[-1].metrics) == {"train_loss"}
+    with pytest.raises(TaskError, match="needs `loss` or `eval_fn`"):
+        silent.evaluate(job({}, 0, (), 0, lr=0.1))
+
+
+def test_a_unit_leaves_the_generators_as_found(root: Path) -> None:
+    before = rng.capture()
+    task(root, model_fn="users_net:sgd").train(job(None, 0, (), 0, lr=0.1))
+    assert_same(rng.capture(), before)
+
+
+@pytest.mark.parametrize(
+    ("section", "hparams", "words"),
+    [
+        ({}, {"lr": 0.1, "widht": 8}, "takes a hyper-parameter 'widht'; did you mean 'width'?"),
+        ({}, {"width": 8}, "model_fn needs lr: search over it"),
+        ({"args": {"lr": 0.1}}, {"lr": 0.1}, "lr: both in task.args and searched"),
+        ({"args": {"depth": 1}}, {"lr": 0.1}, "takes a hyper-parameter 'depth'"),
+        ({}, {"lr": 0.1, "epochs": 3}, "epochs: a name of the system's own"),
+        ({}, {"lr": 0.1, "batch_size": 0}, "batch_size is 0"),
+        ({}, {"lr": 0.1, "batch_size": "8"}, "batch_size is '8'"),
+        ({"input_fn": "users_net:noisy"}, {"lr": 0.1, "batch": 8}, "takes a hyper-parameter 'batch'"),
+    ],
+)
+def test_hyper_parameters_are_checked(
+    section: dict[str, Any], hparams: dict[str, Any], words: str, root: Path
+) -> None:
+    with pytest.raises(TaskError) as caught:
+        task(root, model_fn="users_net:sgd", **section).check(hparams)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"model_fn": "users_net:sdg"}, "users_net has no 'sdg'; did you mean 'sgd'?"),
+        ({"model_fn": "users_net:not_a_function"}, "is a int, expected a function"),
+        ({"model_fn": "users_net:sgd", "loss": "cross_entrpy"}, "did you mean 'cross_entropy'?"),
+        ({"model_fn": "users_net:net", "optimizer": "AdmW"}, "did you mean 'AdamW'?"),
+        (
+            {"model_fn": "users_net:sgd", "metrics": {"acc": "acuracy"}},
+            "task.metrics.acc is 'acuracy'; did you",
+        ),
+    ],
+)
+def test_functions_that_cannot_be_found(section: dict[str, Any], words: str, root: Path) -> None:
+    with pytest.raises(TaskError) as caught:
+        task(root, **section)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"model_fn": "users_net:net"}, "returns a model alone: name a class of torch.optim"),
+        ({"model_fn": "users_net:sgd", "optimizer": "SGD", "args": {"lr": 0.1}}, "names another: keep one"),
+        ({"model_fn": "users_net:returns_three_models"}, "returned (Sequential, Sequential, Sequential)"),
+        ({"model_fn": "users_net:returns_nothing"}, "returned a NoneType"),
+        (
+            {"model_fn": "users_net:sgd", "args": {"lr": 0.1}, "train_fn": "users_net:returns_list"},
+            "returned a list: expected metrics by name",
+        ),
+    ],
+)
+def test_functions_that_return_something_else(section: dict[str, Any], words: str, root: Path) -> None:
+    with pytest.raises(TaskError) as caught:
+        task(root, **section).train(job(None, 0, (), 0))
+    assert words in str(caught.value)
+
+
+def test_the_ready_made_step_needs_pairs(root: Path) -> None:
+    lone = replace(job(None, 0, (), 0, lr=0.1), loader=LoaderSettings(BATCH, layout="dict"))
+    with pytest.raises(TaskError, match=r"needs batches \(x, y\), it got a dict: give an input_fn"):
+        task(root, model_fn="users_net:sgd").train(lone)
+
+
+def test_a_plateau_without_validation_is_refused(root: Path) -> None:
+    blind = replace(job(None, 0, (1, 2), 0, lr=0.1), validation=())
+    with pytest.raises(TaskError, match="ReduceLROnPlateau watches val_loss"):
+        task(root, model_fn="users_net:plateau").train(blind)
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "optimizer", "hparams"),
+    [("net", "SGD", {"lr": 0.1, "width": 5}), ("sgd", None, {"lr": 0.1}), ("one_cycle", None, {"lr": 0.1})],
+)
+def test_an_exported_model_is_loaded_by_the_code_of_its_card(
+    model_fn: str, optimizer: str | None, hparams: dict[str, Any], root: Path, tmp_path: Path
+) -> None:
+    trained = task(root, model_fn=f"users_net:{model_fn}", optimizer=optimizer)
+    state = trained.train(job(None, 0, (), 0, **hparams)).state
+    exported = trained.export(hparams, state, SEED, EPOCHS, batches=8)
+    save_file(dict(exported.weights), tmp_path / "a.safetensors")
+    names: dict[str, Any] = {}
+    exec(exported.load.replace("MODEL", str(tmp_path / "a.safetensors")), names)
+    assert_same(dict(names["model"].state_dict()), dict(state["model"]))
+    assert exported.checkpoint is None
+    told = " ".join(exported.not_carried)
+    assert "optimizer" in told
+    assert ("scheduler" in told) == (model_fn == "one_cycle")
+    assert "random generators" in told

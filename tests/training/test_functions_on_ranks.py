@@ -1,0 +1,59 @@
+"""Units of plain PyTorch on two ranks: what they make is what one makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from units_on_ranks import units
+
+from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
+from support.hops import unpacked
+from support.same import assert_same
+
+pytestmark = pytest.mark.cluster
+
+DDP, ZERO = Strategy("ddp", 2), Strategy("deepspeed", 2, options={"stage": 2})
+
+
+def together(ranks: Ranks, *args: Any) -> list[dict[str, Any]]:
+    return [unpacked(made) for made in ranks.together(units, *args, members=[0, 1])]
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("ready-made", DDP), ("ready-made", ZERO), ("own", DDP)])
+def test_two_ranks_train_as_one_does(ranks: Ranks, name: str, strategy: Strategy) -> None:
+    """Weights, learning rates by a scheduler that watches the validation, and every metric."""
+    alone = unpacked(ranks.alone(0, units, name, Strategy(), {}))
+    divided = together(ranks, name, strategy, {})[0]
+    for key, value in alone["state"]["model"].items():
+        assert torch.allclose(divided["state"]["model"][key], value, rtol=1e-5, atol=1e-6), key
+    groups = [made["state"]["optimizer"]["param_groups"][0] for made in (divided, alone)]
+    assert groups[0]["lr"] == groups[1]["lr"] < 0.1
+    assert divided["state"]["step"] == alone["state"]["step"]
+    for (metrics, rows, bad), (same, others, _) in zip(divided["told"], alone["told"], strict=True):
+        assert metrics == pytest.approx(same, rel=1e-5)
+        assert rows == [pytest.approx(row, rel=1e-5) for row in others]
+        assert bad is None
+
+
+def test_what_is_random_is_drawn_again_by_the_same_choice_also_in_parts(ranks: Ranks) -> None:
+    noise = {"noise": 0.1, "dropout": 0.3}
+    one, other = together(ranks, "ready-made", DDP, noise)
+    assert not set(one["drawn"]) & set(other["drawn"]), "each rank draws its own"
+    for cuts in ([], [1, 2]):
+        again = together(ranks, "ready-made", DDP, noise, cuts)
+        assert_same(again[0]["state"], one["state"])
+        assert [made["drawn"] for made in again] == [one["drawn"], other["drawn"]]
+        assert again[0]["told"] == one["told"]
+
+
+def test_what_is_not_finite_is_known_on_the_rank_that_leads(ranks: Ranks) -> None:
+    told = together(ranks, "ready-made", DDP, {"noise": float("nan")})[0]["told"]
+    assert told[-1][2] == "the metric train_loss is nan"
+
+
+def test_a_pass_of_ones_own_where_it_cannot_be(ranks: Ranks) -> None:
+    with pytest.raises(RankFailed, match="a train_fn does its own steps, and deepspeed needs others"):
+        together(ranks, "own", ZERO, {})

@@ -1,0 +1,262 @@
+"""What a rank is told: each assignment once, whatever happens to the connection, and the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.errors import Compacted, StoreUnavailable
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.store.client.base import Delete, KeyValue, Put, Snapshot
+from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
+from cerebro_elastic.store.ledger.foreign import ForeignValue
+from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
+from cerebro_elastic.worker.leaving import Leaving
+
+BOOT = "boot"
+
+
+class Run:
+    """A run with a leader, and nodes that are given units."""
+
+    def __init__(self, store: MemoryStore | None = None, key: RunKey | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.ledger = Ledger(self.store, "r", key)
+        self.ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
+        leader = self.ledger.lead("me", self.store.grant(30))
+        assert leader is not None
+        self.leader = leader
+        self.nodes = {
+            n: self.ledger.register(Node(n, "host", boot=BOOT), self.store.grant(30)) for n in ("n", "n1")
+        }
+        self.ledger.create_config(Config("c", {}), leader)
+
+    def assign(self, node: str = "n") -> Attempt:
+        config = self.ledger.config("c")
+        assert config is not None
+        attempt = Attempt(Unit("c", 0, 0), node, self.nodes[node].registration, config.revision)
+        token = self.ledger.assign(attempt, self.leader)
+        assert token is not None
+        return replace(attempt, token=token)
+
+    def fail(self, attempt: Attempt) -> None:
+        config = self.ledger.config("c")
+        assert config is not None
+        failure = Failure(attempt.unit, attempt.node, attempt.token, FailureKind.EXCEPTION, "boom")
+        assert self.ledger.fail(attempt, config, failure)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+@pytest.fixture
+def leaving() -> Leaving:
+    return Leaving(SystemClock())
+
+
+def inbox_of(run: Run, node: str = "n", leaving: Leaving | None = None) -> AssignmentWatcher:
+    return AssignmentWatcher(run.ledger, node, BOOT, leaving or Leaving(SystemClock()))
+
+
+@pytest.fixture
+def inbox(run: Run, leaving: Leaving) -> Iterator[AssignmentWatcher]:
+    with inbox_of(run, leaving=leaving) as inbox:
+        yield inbox
+
+
+def test_assignments_come_in_order_and_then_the_end(run: Run, inbox: AssignmentWatcher) -> None:
+    for _ in range(3):
+        attempt = run.assign()
+        assert inbox.next() == attempt
+        run.fail(attempt)
+    assert run.ledger.end_run("finished", run.leader)
+    assert inbox.next() is None
+
+
+def test_what_was_there_before_is_told(run: Run) -> None:
+    attempt = run.assign()
+    with inbox_of(run) as inbox:
+        assert inbox.next() == attempt
+    run.ledger.end_run("finished", run.leader)
+    with inbox_of(run, "n1") as inbox:
+        assert inbox.next() is None
+
+
+def test_a_node_whose_name_begins_alike_is_another(run: Run, inbox: AssignmentWatcher) -> None:
+    attempt = run.assign("n1")
+    run.fail(attempt)
+    mine = run.assign("n")
+    assert inbox.next() == mine
+
+
+def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
+    class Forgetful(MemoryStore):
+        """Its first watches of assignments show a change, and then say that it is compacted."""
+
+        ends = 3
+
+        def watch(self, prefix: str, start: int) -> MemoryWatch:
+            return ForgetfulWatch(self, prefix, start)
+
+    class ForgetfulWatch(MemoryWatch):
+        def next(self, timeout: float | None = None):  # type: ignore[no-untyped-def]
+            store = self._store
+            assert isinstance(store, Forgetful)
+            if "/assign/" in self._prefix and store.ends:
+                store.ends -= 1
+                raise Compacted("gone")
+            return super().next(timeout)
+
+    run = Run(Forgetful())
+    first = run.assign()
+    with inbox_of(run) as inbox:
+        assert inbox.next() == first
+        run.fail(first)
+        second = run.assign()
+        assert inbox.next() == second
+    assert run.store.ends == 0  # type: ignore[attr-defined]
+
+
+def test_a_store_out_of_reach_is_told() -> None:
+    class Away(MemoryStore):
+        away = False
+
+        def range(self, prefix: str) -> Snapshot:
+            if self.away:
+                raise StoreUnavailable("away for 10 s")
+            return super().range(prefix)
+
+    run = Run(store := Away())
+    store.away = True
+    with inbox_of(run) as inbox, pytest.raises(StoreUnavailable, match="away for 10 s"):
+        inbox.next()
+
+
+def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
+    """An assignment, a registration and an outcome; the leader puts them right."""
+    run, told = Run(), list[ForeignValue]()
+    ledger, keys = Ledger(run.store, "r", unreadable=told.append), run.ledger.keys
+    with AssignmentWatcher(ledger, "n", BOOT, leaving) as inbox:
+        for key in (keys.assign("n"), keys.outcome):
+            run.store.txn([], [Put(key, b'{"v":99,"kind":"Attempt"}')])
+            run.store.txn([], [Delete(key)])
+        attempt = run.assign()
+        assert inbox.next() == attempt
+        run.fail(attempt)
+        run.store.txn([], [Put(keys.node("n"), b"half")])
+        assert run.ledger.end_run("finished", run.leader)
+        assert inbox.next() is None
+        deadline = time.monotonic() + 10
+        while len(told) < 3:
+            assert time.monotonic() < deadline, told
+            time.sleep(0.01)
+    assert {name for name in (keys.assign("n"), keys.outcome, keys.node("n")) for e in told if name in str(e)}
+    assert any("version 99" in str(error) for error in told)
+
+
+def test_what_is_not_ours_is_an_error_for_who_does_not_say_otherwise(
+    run: Run, inbox: AssignmentWatcher
+) -> None:
+    run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
+    with pytest.raises(ForeignValue, match="version 99"):
+        inbox.next()
+
+
+def test_who_is_drained_by_hand_is_told_and_has_no_next_unit(
+    run: Run, inbox: AssignmentWatcher, leaving: Leaving
+) -> None:
+    assert run.ledger.drain("n", 7.0)
+    assert inbox.next() is None
+    assert leaving.asked
+    assert 5.0 < leaving.left <= 7.0
+
+
+def test_who_is_asked_by_a_signal_is_drained_once(
+    run: Run, inbox: AssignmentWatcher, leaving: Leaving
+) -> None:
+    with run.store.watch(run.ledger.keys.node("n"), run.ledger.revision() + 1) as watch:
+        for _ in range(3):
+            leaving.ask(7.0)
+        assert inbox.next() is None
+        assert watch.next(10) is not None
+        drained = run.ledger.node("n")
+        assert drained is not None
+        assert (drained.drain, drained.registration) == (7.0, run.nodes["n"].registration)
+        assert watch.next(0.1) is None
+
+
+def test_a_unit_that_came_before_is_not_begun(run: Run, inbox: AssignmentWatcher, leaving: Leaving) -> None:
+    run.assign()
+    leaving.ask(7.0)
+    assert inbox.next() is None
+
+
+def test_another_node_of_the_same_name_is_not_drained(run: Run, leaving: Leaving) -> None:
+    """A zombie that is asked to leave after its name was taken."""
+    with AssignmentWatcher(run.ledger, "n", "older boot", leaving) as inbox:
+        leaving.ask(7.0)
+        assert inbox.next() is None
+    assert run.ledger.node("n") == run.nodes["n"]
+    run.ledger.drain("n", 7.0)
+    other = Leaving(SystemClock())
+    with AssignmentWatcher(run.ledger, "n", "older boot", other) as inbox:
+        run.assign()
+        assert inbox.next() is not None
+        assert not other.asked
+
+
+def test_an_idle_rank_leaves_also_while_the_store_is_away(leaving: Leaving) -> None:
+    class Away(MemoryStore):
+        away = False
+
+        def get(self, key: str) -> KeyValue | None:
+            if self.away:
+                raise StoreUnavailable("away for 10 s")
+            return super().get(key)
+
+    store = Away()
+    run = Run(store)
+    with inbox_of(run, leaving=leaving) as inbox:
+        store.away = True
+        leaving.ask(7.0)
+        assert inbox.next() is None
+
+
+def test_what_is_not_signed_is_taken_away_and_done_by_nobody(leaving: Leaving) -> None:
+    store, key = MemoryStore(), RunKey(b"k" * 32)
+    run = Run(store, key)
+    forged = encode(Attempt(Unit("evil", 0, 0), "n", run.nodes["n"].registration, 1)).encode()
+    keys = run.ledger.keys
+    store.txn([], [Put(keys.assign("n"), forged)])
+    with AssignmentWatcher(run.ledger, "n", BOOT, leaving) as inbox:
+        for _ in range(2):  # it was there before, and comes again
+            wait_for(lambda: store.get(keys.assign("n")) is None)
+            attempt = run.assign()
+            assert inbox.next() == attempt
+            run.fail(attempt)
+            store.txn([], [Put(keys.outcome, b"finished")])
+            wait_for(lambda: store.get(keys.outcome) is None)
+            node = store.get(keys.node("n"))
+            assert node is not None
+            store.txn(
+                [], [Put(keys.node("n"), encode(replace(run.nodes["n"], drain=0.0)).encode(), node.lease)]
+            )
+            store.txn([], [Put(keys.node("n"), node.value, node.lease)])
+            store.txn([], [Put(keys.assign("n"), forged)])
+    assert not leaving.asked
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
