@@ -20,7 +20,7 @@ from cerebro_elastic import RunResult
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.forecast.plan import plan
-from cerebro_elastic.runs.forecast.simulate import forecast
+from cerebro_elastic.runs.forecast.simulate import simulate
 
 HERE = Path(__file__).parent
 
@@ -43,8 +43,8 @@ def main() -> None:
             before_it = plan(recipe, nodes=[asked.nodes], partitions=partitions)
             live = cerebro_elastic.run(recipe, run_id=f"live-{number}", home=home)
             seconds = timeline(live.events).seconds
-            fed = forecast(recipe, like=live).simulation.seconds / seconds
-            ahead = f"{forecast(recipe, like=before).simulation.seconds / seconds:.3f}" if before else "-"
+            fed = simulate(recipe, like=live).seconds / seconds
+            ahead = f"{simulate(recipe, like=before).seconds / seconds:.3f}" if before else "-"
             planned = before_it.best.seconds / seconds
             print(f"{number} | {seconds:.1f} s | {fed:.3f} | {ahead} | {planned:.3f}", flush=True)
             before = live

@@ -22,7 +22,7 @@ from s3fs import S3FileSystem
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
-from cerebro_elastic.runs.start.beside import VARIABLE as CHECK
+from cerebro_elastic.runs.start.background_check import VARIABLE as CHECK
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.proxy import BadProxy
 

@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.exactness.outcome import Checked, unlogged, untrainable
+from cerebro_elastic.runs.exactness.outcome import CheckedConfig, why_unlogged, why_untrainable
 from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.check import check as begin
 from cerebro_elastic.words import counted
@@ -32,7 +32,7 @@ def check(
     checked = load_recipe(recipe)
     with begin(checked, home) as (points, answers):
         all_of = list(answers)
-    wrong = untrainable(all_of) or unlogged(checked, all_of)
+    wrong = why_untrainable(all_of) or why_unlogged(checked, all_of)
     if as_json:
         told = {"configs": len(points), "checked": [each.as_json() for each in all_of], "wrong": wrong}
         typer.echo(json_text(told))
@@ -42,7 +42,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _show(recipe: Recipe, configs: int, all_of: list[Checked], wrong: str | None) -> None:
+def _show(recipe: Recipe, configs: int, all_of: list[CheckedConfig], wrong: str | None) -> None:
     console = terminal()
     for each in all_of:
         if not each.exactness.outcome.good and each.exactness.story != wrong:
@@ -60,7 +60,7 @@ def _show(recipe: Recipe, configs: int, all_of: list[Checked], wrong: str | None
         console.print("on one rank: on several, sums are added up in another order (docs/exactness.md)")
 
 
-def _table(all_of: list[Checked]) -> Table:
+def _table(all_of: list[CheckedConfig]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("config", "", "values compared", "seconds"):
         table.add_column(name)

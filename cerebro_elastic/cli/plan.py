@@ -17,9 +17,9 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate
-from cerebro_elastic.runs.forecast.plan import Forecasts
+from cerebro_elastic.runs.forecast.plan import RunForecast
 from cerebro_elastic.runs.forecast.plan import plan as forecast
+from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
 from cerebro_elastic.words import counted
 
 
@@ -70,15 +70,15 @@ def _numbers(text: str | None, option: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | None) -> None:
+def _show(console: Console, recipe: Recipe, found: RunForecast, price: float | None) -> None:
     def say(text: str) -> None:
         console.print(text, soft_wrap=True)
 
-    tried = {profile.config for profile in found.measured.profiles}
+    tried = {profile.config for profile in found.measurement.profiles}
     say(
         f"{recipe.name}: {counted(found.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
-        f"{counted(found.measured.rows, 'row')} ({bytes_text(found.measured.bytes)}); {len(tried)} tried "
-        "here, about a second each\n"
+        f"{counted(found.measurement.rows, 'row')} ({bytes_text(found.measurement.bytes)}); {len(tried)} "
+        "tried here, about a second each\n"
     )
     console.print(_options_table(found, price))
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in found.memory.items())
@@ -105,7 +105,7 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
     say(f"\nBest in time times cost: {_as_recipe(recipe, found.best.candidate)}")
 
 
-def _options_table(found: Forecasts, price: float | None) -> Table:
+def _options_table(found: RunForecast, price: float | None) -> Table:
     cost = [] if price is None else ["cost"]
     table = _table("nodes", "parts", "parallelism", "makespan", "node h", *cost, "gap", "idle", "")
     cheapest = min(found.options, key=lambda option: option.hours)
@@ -126,7 +126,7 @@ def _options_table(found: Forecasts, price: float | None) -> Table:
     return table
 
 
-def _left_out(found: Forecasts) -> Iterator[str]:
+def _left_out(found: RunForecast) -> Iterator[str]:
     """A line for each reason."""
     reasons: dict[str, list[PlanCandidate]] = {}
     for candidate, why in found.left_out.items():
@@ -136,7 +136,7 @@ def _left_out(found: Forecasts) -> Iterator[str]:
         yield f"  {candidates[0]}{more}: {brief(why, 300)}"
 
 
-def _ways_table(found: Forecasts) -> Table:
+def _ways_table(found: RunForecast) -> Table:
     table = _table("  trained by", "formula", "bytes", "ratio")
     own = found.ways[0].bytes
     for way in found.ways:
@@ -162,11 +162,11 @@ def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
     return ", ".join(told)
 
 
-def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
+def _json(found: RunForecast, price: float | None) -> dict[str, Any]:
     return {
         "configs": found.configs,
-        "rows": found.measured.rows,
-        "bytes": found.measured.bytes,
+        "rows": found.measurement.rows,
+        "bytes": found.measurement.bytes,
         "options": [_option(found, option, price) for option in found.options],
         "best": _option(found, found.best, price),
         "left_out": [{**_candidate(candidate), "why": why} for candidate, why in found.left_out.items()],
@@ -183,14 +183,14 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
                 "state": profile.state,
                 "refusal": profile.refusal,
             }
-            for profile in found.measured.profiles
+            for profile in found.measurement.profiles
         ],
         "evenness": found.evenness,
         "traffic": {way.name: way.bytes for way in found.ways},
     }
 
 
-def _option(found: Forecasts, option: Option, price: float | None) -> dict[str, Any]:
+def _option(found: RunForecast, option: Option, price: float | None) -> dict[str, Any]:
     return {
         **_candidate(option.candidate),
         "seconds": option.seconds,

@@ -39,3 +39,7 @@ def profiles(
 
 def _json(row: ProfileRow) -> dict[str, Any]:
     return {**asdict(row), "choice": row.strategy.label}
+
+
+trials = profiles
+"""The command's name by now."""

@@ -18,7 +18,8 @@ from cerebro_elastic.openshop.checks import LARGEST
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.tables import clock_text
 from cerebro_elastic.reporting.terminal import terminal
-from cerebro_elastic.runs.forecast.simulate import Forecast, forecast
+from cerebro_elastic.runs.forecast.simulate import SimulatedRun
+from cerebro_elastic.runs.forecast.simulate import simulate as simulate_run
 from cerebro_elastic.simulation import Times, read_times
 from cerebro_elastic.words import counted
 
@@ -53,17 +54,16 @@ def simulate(
     Decisions are those of a live run. What units take you say (--seconds), or a recorded run does (--from).
     """
     from cerebro_elastic.runs.results.report import write_gantt, write_page
-    from cerebro_elastic.runs.results.result import open_run
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "seed": seed}
     checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
-    done = forecast(
+    done = simulate_run(
         checked,
-        times=_times(seconds),
-        like=open_run(like, home=home) if like is not None else None,
-        spread=noise,
+        seconds=_times(seconds),
+        like=like,
+        noise=noise,
         faults=_text(faults),
-        start=time.time() if report else 0.0,
+        start_time=time.time() if report else 0.0,
         home=home,
     )
     if report is not None:
@@ -108,7 +108,7 @@ def _text(path: Path | None) -> str:
         ) from exc
 
 
-def _json(done: Forecast) -> dict[str, Any]:
+def _json(done: SimulatedRun) -> dict[str, Any]:
     simulation = done.simulation
     return {
         "run": done.spec.plan.run,
@@ -133,7 +133,7 @@ def _json(done: Forecast) -> dict[str, Any]:
     }
 
 
-def _show(done: Forecast, report: str | None, gantt: str | None) -> None:
+def _show(done: SimulatedRun, report: str | None, gantt: str | None) -> None:
     console = terminal()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("node", "visits", "training", "hops", "trials", "lost", "quarantine", "idle"):
@@ -156,11 +156,11 @@ def _show(done: Forecast, report: str | None, gantt: str | None) -> None:
             console.print(f"{name}: {where}", soft_wrap=True)
 
 
-def _visits(done: Forecast) -> int:
+def _visits(done: SimulatedRun) -> int:
     return sum(isinstance(event, UnitCommitted) for event in done.simulation.events)
 
 
-def _configs(done: Forecast) -> dict[str, int]:
+def _configs(done: SimulatedRun) -> dict[str, int]:
     """How many configs stand how."""
     configs = done.simulation.state.configs.values()
     return {status.value: sum(c.status is status for c in configs) for status in Status}

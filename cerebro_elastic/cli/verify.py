@@ -73,7 +73,7 @@ def replay(
     That is each visit's state, metrics, samples, batches and logged rows, and what follows from them: the
     best value and checkpoint, the lines of metrics.csv. Times and nodes are not compared.
     """
-    from cerebro_elastic.runs.results.replay import derived_again
+    from cerebro_elastic.runs.results.replay import compare_results
     from cerebro_elastic.runs.results.replay import replay as again
     from cerebro_elastic.runs.results.result import open_run
 
@@ -88,7 +88,7 @@ def replay(
             echo(f"  {difference}")
         if more := len(done.differences[_MOST_DIFFERENCES:]):
             echo(f"  and {more} more")
-    derived = list(derived_again(result, name, visits))
+    derived = list(compare_results(result, name, visits))
     for difference in derived:
         echo(f"{name}, {difference}")
     total, differ = counted(len(visits), "visit"), sum(not done.same for done in visits)

@@ -143,7 +143,7 @@ class RunFolder:
             return True
         return False
 
-    def throw_away(self) -> None:
+    def clear(self) -> None:
         """Remove all that the run has left, but for the lock that we hold."""
         for path in self.path.iterdir():
             if path.name == _LOCK:

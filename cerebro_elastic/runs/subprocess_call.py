@@ -1,5 +1,5 @@
-"""What is done in a process of its own, because it imports torch and the user's modules, and whoever asks for
-it imports neither: a module that reads a request and writes an answer, both one JSON object."""
+"""Calls of a module in a process of its own, for work that imports torch and the user's modules: the calling
+process imports neither. The module reads a request and writes its answers, each one JSON object."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.process import MARK, die_with_parent, end_marked
 
 
-def ask(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``module``, run as a program, answers. Raises the error that it ended with; ``RunError`` if it
-    died, of which ``what`` names its work."""
-    with SubprocessCall(module, what, request) as asked:
-        answer = asked.answer()
-        asked.wait()
+def call(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run ``module`` as a program with the ``request`` and return its answer. Raises the error that it ended
+    with, and ``RunError`` if it died; ``what`` names its work in the message."""
+    with SubprocessCall(module, what, request) as call:
+        answer = call.answer()
+        call.wait()
         return answer
 
 
 class SubprocessCall:
-    """``module`` at work as a program, which may answer more than once; it ends with the context. When it has
-    ``ended`` by itself there are no further answers."""
+    """A module that runs as a program and may answer more than once. It ends with the context."""
 
     def __init__(self, module: str, what: str, request: Mapping[str, Any]) -> None:
         self._what = what
@@ -48,6 +47,7 @@ class SubprocessCall:
         self._lines: list[bytes] = []
         self._rest = b""
         self.ended = False
+        """Whether it has ended by itself: no further answer will come."""
         assert self._process.stdin is not None
         with self._process.stdin as pipe, suppress(BrokenPipeError):
             pipe.write(json.dumps(request).encode())
@@ -59,7 +59,7 @@ class SubprocessCall:
         self.end()
 
     def answer(self) -> dict[str, Any]:
-        """The next answer, waited for. Raises as ``ask``."""
+        """Wait for the next answer. Raises as ``call``."""
         while self._read(wait=True):
             line = self._lines.pop(0)
             if not line.startswith(b"{"):  # what was printed before the answers had stdout to themselves
@@ -71,18 +71,19 @@ class SubprocessCall:
         raise self._died()
 
     def answers(self, *, wait: bool) -> Iterator[dict[str, Any]]:
-        """Further answers: all that will come, or those that are there. Raises as ``ask``."""
+        """The further answers: with ``wait`` all until the program ends, else those that have come. Raises as
+        ``call``."""
         while self._read(wait=wait):
             yield self.answer()
         if self.ended and self._process.wait():
             raise self._died()
 
     def wait(self) -> None:
-        """Until it has ended by itself."""
+        """Wait until it has ended by itself."""
         self._process.wait()
 
     def end(self) -> None:
-        """End it, with all its children, if it has not ended."""
+        """Kill it and all its children, if it has not ended."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -98,7 +99,7 @@ class SubprocessCall:
         return RunError(f"{self._what} died with status {status}:\n{tail}")
 
     def _read(self, *, wait: bool) -> bool:
-        """Whether there is a line."""
+        """Whether a line has come."""
         pipe = self._process.stdout
         assert pipe is not None
         while not self._lines and (wait or select.select([pipe], [], [], 0)[0]):
@@ -114,8 +115,8 @@ def serve(
     work: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     then: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]] | None = None,
 ) -> None:
-    """In such a module's ``__main__``: do the ``work`` that is asked for, and answer; ``then`` has further
-    answers."""
+    """The ``__main__`` of such a module: answer the request with what ``work`` returns, and then with each
+    value of ``then``, if it is given."""
     die_with_parent(os.getppid())
     # Users' modules may print; the answers alone go to the real stdout.
     answer_to = os.fdopen(os.dup(1), "w")

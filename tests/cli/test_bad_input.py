@@ -22,7 +22,7 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.preflight import Findings, check
+from cerebro_elastic.runs.start.preflight import PreflightResult, check
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -423,7 +423,7 @@ def test_the_users_files_are_known_by_their_digests(project: Path) -> None:
     assert {name for name in after if after[name] != before[name]} == {"helpers_of_a_user/layers.py"}
 
 
-def check_text(text: str, project: Path) -> Findings:
+def check_text(text: str, project: Path) -> PreflightResult:
     """The check that goes before every run, of a recipe's text."""
     recipe = load_recipe(yaml.safe_load(text), root=project)
     points = [{name: domain.choice[0] for name, domain in recipe.search.space.items() if domain.choice}]

@@ -20,7 +20,7 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.prepare_run import keep_spec
+from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
@@ -75,7 +75,7 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
         storage=str(folder.path),
         version="0",
     )
-    keep_spec(folder, spec)
+    write_spec(folder, spec)
     ledger, journal = Ledger(MemoryStore(), run), Journal(folder.history)
     ledger.open(spec)
     since = journal.resume(ledger.read())

@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, U
 from cerebro_elastic.core.model.values import CheckpointRef, Node, Unit, Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.agents import LocalAgents, last_words
+from cerebro_elastic.runs.start.agents import LocalAgents, last_error
 
 SINCE = 100
 DEADLINE = 20.0
@@ -108,7 +108,7 @@ def test_who_dies_is_started_anew_after_longer_and_longer_pauses(
         assert not agents.gone
         keep_until(agents, lambda: len(said) >= 4)
         keep_until(agents, lambda: agents.gone)
-        assert "n has ended with exit code 3" in agents.last_words()
+        assert "n has ended with exit code 3" in agents.last_error()
     assert starts(tmp_path) >= 4
     pauses = [text.split(" in ")[1].split(" s ")[0] for text in said]
     assert pauses[:4] == ["0.05", "0.1", "0.2", "0.4"]
@@ -140,7 +140,7 @@ def test_who_was_asked_to_leave_is_not_started_again(make: Make, tmp_path: Path,
         for _ in range(20):
             agents.keep()
         assert agents.gone
-        assert agents.last_words().startswith("n has left")
+        assert agents.last_error().startswith("n has left")
     assert starts(tmp_path) == 1
     assert said == []
 
@@ -183,7 +183,7 @@ def test_who_does_not_end_in_time_is_killed(make: Make, tmp_path: Path) -> None:
     script = f"trap '' TERM\ntouch {tmp_path}/ready\nwhile :; do sleep 0.01; done"
     with make(script) as agents:
         keep_until(agents, (tmp_path / "ready").exists)
-    assert agents.last_words().startswith(f"n was killed ({signal.SIGKILL.name})")
+    assert agents.last_error().startswith(f"n was killed ({signal.SIGKILL.name})")
 
 
 def test_the_last_words_are_our_own_error_whatever_torchrun_says_after_it(
@@ -204,10 +204,10 @@ def test_the_last_words_are_our_own_error_whatever_torchrun_says_after_it(
     expected = (
         "this machine cannot be a node of the run: cerebro_elastic.errors.RunError: this node has another"
     )
-    assert last_words(log).startswith(expected)
+    assert last_error(log).startswith(expected)
 
 
 def test_without_one_they_are_the_last_lines() -> None:
     log = "\n".join(["null", "3", "{}", *(f"line {i}" for i in range(30))])
-    assert last_words(log).splitlines() == [f"line {i}" for i in range(15, 30)]
-    assert last_words("") == ""
+    assert last_error(log).splitlines() == [f"line {i}" for i in range(15, 30)]
+    assert last_error("") == ""

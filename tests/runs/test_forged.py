@@ -31,11 +31,11 @@ from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.results import heads
-from cerebro_elastic.runs.results.agreement import origins_agree, spec_agrees
-from cerebro_elastic.runs.results.derived import curves_agree, report_agrees
+from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.runs.results.export import export
-from cerebro_elastic.runs.results.replay import derived_again, replay
+from cerebro_elastic.runs.results.output_checks import check_curves, check_report
+from cerebro_elastic.runs.results.record_checks import check_origins, check_spec
+from cerebro_elastic.runs.results.replay import compare_results, replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
@@ -131,7 +131,7 @@ def wrong(run: RunResult) -> set[str]:
 
 def differs(run: RunResult, config: str) -> bool:
     visits = list(replay(run, config))
-    return not all(visit.same for visit in visits) or bool(list(derived_again(run, config, visits)))
+    return not all(visit.same for visit in visits) or bool(list(compare_results(run, config, visits)))
 
 
 def test_the_record_as_it_is_breaks_nothing(run: RunResult) -> None:
@@ -153,7 +153,7 @@ class TestTheHistory:
                 body = text_of(changed(json.loads(line.body), path))
                 with suppress(UnreadableValue):  # it is no event any more, and named for that
                     other = Line(decode_event(body), body, line.digest)
-                    (story,) = heads.chain([*run.lines[: number - 1], other, *run.lines[number:]])
+                    (story,) = record_chain.chain([*run.lines[: number - 1], other, *run.lines[number:]])
                     assert story.startswith(f"line {number} "), path
                     tried += 1
         assert tried > 300
@@ -165,7 +165,7 @@ class TestTheHistory:
             two = {"taken out": [next_one], "doubled": [one, one, next_one], "exchanged": [next_one, one]}[
                 how
             ]
-            (story,) = heads.chain([*lines[:place], *two, *lines[place + 2 :]])
+            (story,) = record_chain.chain([*lines[:place], *two, *lines[place + 2 :]])
             assert story.startswith(f"line {place + 1 + (how == 'doubled')} ")
 
     def test_digests_made_anew_do_not_lead_to_the_heads_in_assignments(self, folder: RunFolder) -> None:
@@ -173,7 +173,7 @@ class TestTheHistory:
         last = max(number for number, body in enumerate(true) if body["kind"] == "UnitAssigned")
         for number in range(2, last):
             write(folder, [*true[:number], named_anew(true[number]), *true[number + 1 :]], heads=False)
-            (story,), _ = heads.assignments(read_lines(folder.history))
+            (story,), _ = record_chain.assignments(read_lines(folder.history))
             assert "not as whoever led had them" in story
 
     def test_heads_made_anew_are_not_those_of_the_checkpoints_nor_of_the_report(
@@ -185,18 +185,18 @@ class TestTheHistory:
         for number, body in enumerate(true):
             write(folder, [*true[:number], named_anew(body), *true[number + 1 :]], heads=True)
             forged = RunResult(folder)
-            assert not list(heads.chain(forged.lines))
-            found = list(heads.checkpoints(forged.lines, origins, grows=False))
+            assert not list(record_chain.chain(forged.lines))
+            found = list(record_chain.checkpoints(forged.lines, origins, grows=False))
             assert bool(found) == (body["revision"] <= last)
-            assert [violation.invariant for violation in violations(report_agrees(forged))] == ["report"]
+            assert [violation.invariant for violation in violations(check_report(forged))] == ["report"]
 
     def test_an_end_that_is_missing_is_found_by_what_is_of_later(self, folder: RunFolder) -> None:
         lines, origins = read_lines(folder.history), known_origins(folder)
         assigned = max(origin.attempt for origin in origins)
         for length in range(2, len(lines)):
-            found = list(heads.checkpoints(lines[:length], origins, grows=False))
+            found = list(record_chain.checkpoints(lines[:length], origins, grows=False))
             assert bool(found) == (lines[length - 1].event.revision < assigned)
-            assert not list(heads.checkpoints(lines[:length], origins, grows=True))
+            assert not list(record_chain.checkpoints(lines[:length], origins, grows=True))
 
     def test_a_head_that_was_noted_is_asked_for(self, folder: RunFolder) -> None:
         head = RunResult(folder).head
@@ -244,13 +244,13 @@ class TestTheHistory:
         lines = folder.history.read_text().splitlines(keepends=True)
         bare = [parted(line)[0].rstrip("\n") + "\n" for line in lines[:6]]
         folder.history.write_text("".join([*bare, *lines[6:]]))
-        assert not list(heads.chain(read_lines(folder.history)))
+        assert not list(record_chain.chain(read_lines(folder.history)))
         notes: list[str] = []
         assert verify(RunResult(folder), notes.append) == []
         assert "the first 6 lines are of an earlier version, and bear no digests" in notes
         bare[3] = bare[3].replace("0.1", "0.2")
         folder.history.write_text("".join([*bare, *lines[6:]]))
-        (story,) = heads.chain(read_lines(folder.history))
+        (story,) = record_chain.chain(read_lines(folder.history))
         assert story.startswith("line 7 ")
 
 
@@ -312,7 +312,7 @@ class TestWhatWasMadeOfIt:
                 continue
             try:
                 spec = decode(text_of(changed(document, path)), Spec)
-                found = violations(spec_agrees(spec, load_recipe(spec.recipe, root=spec.root), run.events))
+                found = violations(check_spec(spec, load_recipe(spec.recipe, root=spec.root), run.events))
             except CerebroError:
                 continue
             assert found, path
@@ -325,8 +325,8 @@ class TestWhatWasMadeOfIt:
             if path[0] in ("kind", "v"):
                 continue
             forged = decode(text_of(changed(document, path)), Origin)
-            found = violations(origins_agree(run.spec, run.events, {**known, name: forged}))
-            stories = list(heads.checkpoints(run.lines, [forged], grows=False))
+            found = violations(check_origins(run.spec, run.events, {**known, name: forged}))
+            stories = list(record_chain.checkpoints(run.lines, [forged], grows=False))
             assert found or stories, path
 
     def test_checkpoints_that_were_exchanged(self, folder: RunFolder) -> None:
@@ -357,14 +357,14 @@ class TestWhatWasMadeOfIt:
         for number, line in enumerate(lines):
             for forged in (line.replace(b"0", b"1", 1), b"", line + line):
                 folder.curves.write_bytes(b"".join([*lines[:number], forged, *lines[number + 1 :]]))
-                found = violations(curves_agree(run))
+                found = violations(check_curves(run))
                 assert (
                     forged == line
                     or f"metrics.csv:{number + 1 + (forged == line + line)}: " in found[0].story
                 )
         folder.curves.write_bytes(b"".join([lines[0], lines[1].replace(b"0.", b"0.9", 2), *lines[2:]]))
         visits = list(replay(run, "c0000"))
-        assert [difference.field for difference in derived_again(run, "c0000", visits)] == ["metrics.csv"]
+        assert [difference.field for difference in compare_results(run, "c0000", visits)] == ["metrics.csv"]
 
     def test_each_line_of_the_report(self, folder: RunFolder) -> None:
         page, run = folder.report.read_text().splitlines(keepends=True), RunResult(folder)
@@ -375,7 +375,7 @@ class TestWhatWasMadeOfIt:
             folder.report.write_text(
                 "".join([*page[:number], "<b>1</b>" + page[number], *page[number + 1 :]])
             )
-            assert violations(report_agrees(run)), number
+            assert violations(check_report(run)), number
 
     def test_an_exported_model(self, run: RunResult, tmp_path: Path) -> None:
         export(run, tmp_path / "model")

@@ -19,8 +19,8 @@ from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Unit,
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.reporting.logged import Logged, Logger
 from cerebro_elastic.reporting.tensorboard import TensorBoard
-from cerebro_elastic.runs.logging.log_forwarder import FileNote, LogForwarder, Note
-from cerebro_elastic.runs.logging.loggers import LeadersNote
+from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder, LogPosition
+from cerebro_elastic.runs.logging.loggers import SharedLogPosition
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import KeyValue, Store
@@ -85,8 +85,8 @@ class Record:
     def commit(self, config: str, place: int) -> None:
         self.tell(UnitCommitted(self.next(), self.visit(config, place)))
 
-    def scribe(self, logger: Logger, note: Note | None = None) -> LogForwarder:
-        note = note or FileNote(self.folder / "logged.json")
+    def scribe(self, logger: Logger, note: LogPosition | None = None) -> LogForwarder:
+        note = note or FileLogPosition(self.folder / "logged.json")
         return LogForwarder(self.history, "kept", logger, note, self.said.append)
 
 
@@ -189,7 +189,7 @@ def test_who_takes_over_the_lead_writes_on_where_the_last_leader_stopped(
     record: Record, tmp_path: Path
 ) -> None:
     election = Election(tmp_path, MemoryStore())
-    a, b = (LeadersNote(election.ledger, election.candidate(name)) for name in "ab")
+    a, b = (SharedLogPosition(election.ledger, election.candidate(name)) for name in "ab")
     by_a, by_b, late = Kept(), Kept(), Kept()
     record.commit("c0000", 0)
     election.elect("a")
@@ -210,7 +210,7 @@ def test_a_leader_that_has_resigned_writes_its_last_rows(record: Record, tmp_pat
     election = Election(tmp_path, MemoryStore())
     record.commit("c0000", 0)
     kept = Kept()
-    with record.scribe(kept, LeadersNote(election.ledger, election.candidate("a"))):
+    with record.scribe(kept, SharedLogPosition(election.ledger, election.candidate("a"))):
         pass
     assert kept.steps == steps("c0000", [0])
     assert election.ledger.logged() == {"c0000": 1}
@@ -230,7 +230,7 @@ class SometimesAway(MemoryStore):
 
 def test_a_store_that_is_away_costs_no_rows(record: Record, tmp_path: Path) -> None:
     election = Election(tmp_path, SometimesAway())
-    note = LeadersNote(election.ledger, election.candidate("a"))
+    note = SharedLogPosition(election.ledger, election.candidate("a"))
     for place in range(3):
         record.commit("c0000", place)
     kept = Kept()

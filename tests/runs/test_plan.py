@@ -12,8 +12,8 @@ from cerebro_elastic.core.model.values import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
-from cerebro_elastic.runs.forecast.measuring import Measured
-from cerebro_elastic.runs.forecast.plan import Forecasts, forecasts
+from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement
+from cerebro_elastic.runs.forecast.plan import RunForecast, forecast_run
 from cerebro_elastic.training.measure import Measure
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
@@ -33,8 +33,8 @@ def recipe(**values: Any) -> Recipe:
     )
 
 
-def told(*profiles: Measure, valid: int = 0) -> Measured:
-    return Measured(rows=1600, valid=valid, bytes=1_000_000, profiles=profiles)
+def told(*profiles: Measure, valid: int = 0) -> RecipeMeasurement:
+    return RecipeMeasurement(rows=1600, valid=valid, bytes=1_000_000, profiles=profiles)
 
 
 def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def tried(config: str, batch: float, strategy: Strategy = SINGLE, **rest: Any) -
     return Measure(config, strategy, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
 
 
-def plan(measured: Measured, parts: list[int], counts: list[int], **values: Any) -> Forecasts:
-    return forecasts(recipe(**values), measured, parts, counts, lambda _text: None)
+def plan(measured: RecipeMeasurement, parts: list[int], counts: list[int], **values: Any) -> RunForecast:
+    return forecast_run(recipe(**values), measured, parts, counts, lambda _text: None)
 
 
 def test_units_take_what_their_batches_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cerebro_elastic.core.model.values import Strategy
-from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate, best, dominated, useless
+from cerebro_elastic.runs.forecast.plan_candidates import (
+    Option,
+    PlanCandidate,
+    best,
+    why_dominated,
+    why_skipped,
+)
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
 
@@ -22,12 +28,12 @@ SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
     ],
 )
 def test_who_is_of_no_use(candidate: PlanCandidate, why: str | None) -> None:
-    assert useless(candidate, 6, 1, {Strategy("fsdp", 2): "c0003: out of memory"}) == why
+    assert why_skipped(candidate, 6, 1, {Strategy("fsdp", 2): "c0003: out of memory"}) == why
 
 
 def test_replicas_are_of_use_to_more_nodes() -> None:
-    assert useless(PlanCandidate(2, 4, SINGLE), 6, 2, {}) is None
-    told = useless(PlanCandidate(2, 5, SINGLE), 6, 2, {})
+    assert why_skipped(PlanCandidate(2, 4, SINGLE), 6, 2, {}) is None
+    told = why_skipped(PlanCandidate(2, 5, SINGLE), 6, 2, {})
     assert told == "nodes would be idle: 2 partitions on 2 nodes each for 5 units at a time"
 
 
@@ -37,7 +43,7 @@ def option(nodes: int, seconds: float, partitions: int = 4) -> Option:
 
 def test_who_is_neither_faster_nor_cheaper_is_left_out() -> None:
     one, two, four, finer = option(1, 100.0), option(2, 50.0), option(4, 30.0), option(4, 31.0, 8)
-    assert dominated([one, two, four, finer]) == {
+    assert why_dominated([one, two, four, finer]) == {
         one.candidate: "neither faster nor cheaper than 2 nodes, 4 partitions, single",
         finer.candidate: "neither faster nor cheaper than 4 nodes, 4 partitions, single",
     }
@@ -45,7 +51,7 @@ def test_who_is_neither_faster_nor_cheaper_is_left_out() -> None:
 
 def test_of_equals_the_first_stays() -> None:
     first, second = option(2, 50.0), option(2, 50.0, 8)
-    assert set(dominated([first, second])) == {second.candidate}
+    assert set(why_dominated([first, second])) == {second.candidate}
 
 
 def test_twice_the_nodes_must_be_worth_it() -> None:

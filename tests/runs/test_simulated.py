@@ -9,9 +9,9 @@ from cerebro_elastic.core.invariants import check
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.reporting.results import leaderboard
-from cerebro_elastic.runs.forecast.simulate import forecast
+from cerebro_elastic.runs.forecast.simulate import simulate
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.runs.results.verify import decided_again
+from cerebro_elastic.runs.results.verify import redecide_run
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.scheduling.randomized import Randomized
 from cerebro_elastic.simulation import Redecided, divergence
@@ -24,15 +24,15 @@ def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
 
 
 def test_verify_makes_the_decisions_again(finished: RunResult) -> None:
-    again = decided_again(finished, 60.0)
+    again = redecide_run(finished, 60.0)
     assert again is not None
     assert (again.story, again.found) == (None, again.all)
     assert again.all > 12, "each unit was one"
-    assert decided_again(finished, 0.0) == Redecided(0, again.all)
+    assert redecide_run(finished, 0.0) == Redecided(0, again.all)
 
 
 def test_its_forecast_has_its_results(finished: RunResult) -> None:
-    done = forecast(finished.recipe, like=finished).simulation
+    done = simulate(finished.recipe, like=finished).simulation
     objective = finished.recipe.objective
     assert check(done.events) == []
     again = leaderboard(done.events, objective.metric, objective.mode)
@@ -42,7 +42,7 @@ def test_its_forecast_has_its_results(finished: RunResult) -> None:
 
 def test_more_nodes_are_faster(finished: RunResult) -> None:
     more = load_recipe(finished.recipe.resolved(), root=finished.recipe.root, nodes=3)
-    forecasts = [forecast(recipe, like=finished).simulation.seconds for recipe in (more, finished.recipe)]
+    forecasts = [simulate(recipe, like=finished).simulation.seconds for recipe in (more, finished.recipe)]
     assert forecasts[0] < forecasts[1]
 
 
@@ -52,4 +52,4 @@ def test_units_of_another_size_are_refused(finished: RunResult) -> None:
         {**resolved, "data": {**resolved["data"], "partitions": 5}}, root=finished.recipe.root
     )
     with pytest.raises(RecipeError, match="run 'finished' has 3 partitions, the recipe 5"):
-        forecast(other, like=finished)
+        simulate(other, like=finished)

@@ -18,7 +18,7 @@ from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.runs.exactness.compare import check_exactness
-from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
+from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import UnitJob
 
@@ -119,12 +119,12 @@ def check(task: TorchSection, folder: Path) -> Exactness:
 )
 def test_units_equal_one_model_that_is_never_taken_apart(task: TorchSection, tmp_path: Path) -> None:
     found = check(task, tmp_path)
-    assert found.outcome is Outcome.EQUAL, found.story
+    assert found.outcome is CheckOutcome.EQUAL, found.story
     assert found.compared.keys() >= {"weight", "optimizer", "generator", "logged", "metric"}
 
 
 def test_what_stays_behind_is_named(tmp_path: Path) -> None:
     found = check(section(model_fn=f"{ME}:asking_fn"), tmp_path)
-    assert found.outcome is Outcome.DIFFERS
+    assert found.outcome is CheckOutcome.DIFFERS
     assert found.story.startswith("attribute calls")
     assert "unit 2" in found.story

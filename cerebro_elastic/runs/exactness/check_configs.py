@@ -13,9 +13,9 @@ import torch
 from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import check_exactness
-from cerebro_elastic.runs.exactness.forked import in_fork
-from cerebro_elastic.runs.exactness.outcome import Checked
-from cerebro_elastic.runs.exactness.tiny import one_of_each_shape, tiny_jobs
+from cerebro_elastic.runs.exactness.fork import call_in_fork
+from cerebro_elastic.runs.exactness.outcome import CheckedConfig
+from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
 from cerebro_elastic.training.unit_runner import make_task
 
 
@@ -32,16 +32,18 @@ class Extent:
     beside: bool = False
 
 
-def check_configs(recipe: Recipe, points: Sequence[HParams], data: str, extent: Extent) -> Iterator[Checked]:
+def check_configs(
+    recipe: Recipe, points: Sequence[HParams], data: str, extent: Extent
+) -> Iterator[CheckedConfig]:
     """Check one of the ``points`` of each shape, with rows of the dataset at ``data``."""
     if extent.beside:
         _make_way()
     torch.set_num_threads(1)  # a pool of threads would not be there in children
     task = make_task(recipe)
     device = "cpu" if extent.beside else _device()
-    for point in one_of_each_shape(points, extent.most):
-        jobs = [replace(job, device=device) for job in tiny_jobs(recipe, data, point, extent.batches)]
-        yield Checked(point, check_exactness(task, jobs, recipe.root, extent.folder, extent.seconds))
+    for point in representative_configs(points, extent.most):
+        jobs = [replace(job, device=device) for job in small_jobs(recipe, data, point, extent.batches)]
+        yield CheckedConfig(point, check_exactness(task, jobs, recipe.root, extent.folder, extent.seconds))
 
 
 def _make_way() -> None:
@@ -55,5 +57,5 @@ def _make_way() -> None:
 
 def _device() -> str:
     """Asked in a child: a process that has looked for GPUs cannot hand them on."""
-    found = in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
+    found = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
     return "cuda:0" if found["cuda"] else "cpu"

@@ -29,8 +29,8 @@ from cerebro_elastic.runs.exactness.differences import (
     story,
     story_of_chance,
 )
-from cerebro_elastic.runs.exactness.forked import ChildDied, in_fork
-from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
+from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
+from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_elastic.stories import told
 from cerebro_elastic.training import feed
 from cerebro_elastic.training.fingerprint import fingerprints
@@ -60,7 +60,7 @@ def check_exactness(
     began = time.monotonic()
     if not isinstance(task, SupportsCheck):
         return Exactness(
-            Outcome.UNKNOWN, f"a {type(task).__name__} has no ordinary_fit to compare units with"
+            CheckOutcome.UNKNOWN, f"a {type(task).__name__} has no ordinary_fit to compare units with"
         )
     importlib.import_module("torch._dynamo")  # the first optimizer imports it, for seconds: each child would
     with TemporaryDirectory(dir=folder) as states:
@@ -68,20 +68,22 @@ def check_exactness(
         try:
             found = _compared(trainer)
         except ChildDied as died:
-            found = Exactness(Outcome.UNKNOWN, f"it could not be checked: {died}")
+            found = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
     return replace(found, seconds=time.monotonic() - began)
 
 
 def _compared(trainer: _Trainer) -> Exactness:
     ordinary, units = trainer.ordinary(), trainer.units()
     if ordinary.error and units.error:
-        return Exactness(Outcome.FAILED, units.error)
+        return Exactness(CheckOutcome.FAILED, units.error)
     if ordinary.error:
-        return Exactness(Outcome.UNKNOWN, f"units can train it, and an ordinary fit cannot: {ordinary.error}")
+        return Exactness(
+            CheckOutcome.UNKNOWN, f"units can train it, and an ordinary fit cannot: {ordinary.error}"
+        )
     if units.error:
-        return Exactness(Outcome.REFUSED, units.error)
+        return Exactness(CheckOutcome.REFUSED, units.error)
     seen = Exactness(
-        Outcome.EQUAL,
+        CheckOutcome.EQUAL,
         compared=_counts(units.all),
         logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
     )
@@ -92,11 +94,11 @@ def _compared(trainer: _Trainer) -> Exactness:
     again += differences(units.all, trainer.units().all)
     varying = list(dict.fromkeys(difference.name for difference in again))
     if is_chance(varying):
-        return replace(seen, outcome=Outcome.NOT_DETERMINISTIC, story=story_of_chance(varying))
+        return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=story_of_chance(varying))
     if rest := steady(found, varying):
-        return replace(seen, outcome=Outcome.DIFFERS, story=story(rest))
+        return replace(seen, outcome=CheckOutcome.DIFFERS, story=story(rest))
     text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
-    return replace(seen, outcome=Outcome.VARIES, story=text)
+    return replace(seen, outcome=CheckOutcome.VARIES, story=text)
 
 
 class _Trainer:
@@ -167,7 +169,7 @@ class _Trainer:
 
     def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self._saved += 1
-        return in_fork(partial(_caught, work, self._root), max(0.0, self._deadline - time.monotonic()))
+        return call_in_fork(partial(_caught, work, self._root), max(0.0, self._deadline - time.monotonic()))
 
 
 class _Witness:

@@ -44,7 +44,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FirstDifference:
     """The first moment at which something differs: its kind and name, and the two values, ``None`` if there
     is none. ``at`` is the moment of the second training, the first one's if that goes on longer."""
 
@@ -63,9 +63,9 @@ def kind_of(name: str) -> str:
     return name.partition(" ")[0]
 
 
-def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[Difference]:
+def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[FirstDifference]:
     """What differs, each once: in the order of moments, and within one by kinds."""
-    found: dict[str, Difference] = {}
+    found: dict[str, FirstDifference] = {}
     for one, other in zip_longest(first, second):
         for difference in sorted(_at(one, other), key=lambda d: _KINDS.index(d.kind)):
             found.setdefault(difference.name, difference)
@@ -74,19 +74,19 @@ def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[Diffe
     return list(found.values())
 
 
-def _at(one: Moment | None, other: Moment | None) -> Iterator[Difference]:
+def _at(one: Moment | None, other: Moment | None) -> Iterator[FirstDifference]:
     if one is None or other is None or one.when != other.when:
         at = other or one
         assert at is not None
-        yield Difference(_COURSE, one.when if one else None, other.when if other else None, at)
+        yield FirstDifference(_COURSE, one.when if one else None, other.when if other else None, at)
         return
     for name in {**one.values, **other.values}:
         values = one.values.get(name), other.values.get(name)
         if values[0] != values[1]:
-            yield Difference(name, *values, other)
+            yield FirstDifference(name, *values, other)
 
 
-def steady(found: Sequence[Difference], varying: Collection[str]) -> list[Difference]:
+def steady(found: Sequence[FirstDifference], varying: Collection[str]) -> list[FirstDifference]:
     """Those of ``found`` that are no business of chance: the names ``varying`` differ each time."""
     return [difference for difference in found if difference.name not in varying]
 
@@ -96,7 +96,7 @@ def is_chance(varying: Collection[str]) -> bool:
     return any(kind_of(name) not in _MAY_VARY for name in varying)
 
 
-def story(found: Sequence[Difference]) -> str:
+def story(found: Sequence[FirstDifference]) -> str:
     """What differs between an ordinary fit and units, and what to do about it."""
     first = found[0]
     return f"{_value(first)}, {first.at.place}{_besides(found[1:])}.\n{_advice(first.at)}"
@@ -118,7 +118,7 @@ def names_text(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _value(difference: Difference) -> str:
+def _value(difference: FirstDifference) -> str:
     """Only short values tell people anything."""
     values = (difference.first, difference.second)
     if difference.name == _COURSE:
@@ -132,7 +132,7 @@ def _value(difference: Difference) -> str:
     return f"{difference.name} is {shown[0]} in an ordinary fit and {shown[1]} in units"
 
 
-def _besides(others: Sequence[Difference]) -> str:
+def _besides(others: Sequence[FirstDifference]) -> str:
     counts: dict[str, int] = {}
     for difference in others:
         counts[difference.kind] = counts.get(difference.kind, 0) + 1

@@ -15,7 +15,7 @@ from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.runs.folder import RunFolder
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """``VARIES``: equal, but for what differs between ordinary fits, too, and is not trained by, such as a
     time that is logged. ``FAILED``: the user's code raised, in units and in an ordinary fit. ``REFUSED``:
     only units did. ``UNKNOWN``: nothing can be said."""
@@ -30,12 +30,12 @@ class Outcome(StrEnum):
 
     @property
     def good(self) -> bool:
-        return self in (Outcome.EQUAL, Outcome.VARIES)
+        return self in (CheckOutcome.EQUAL, CheckOutcome.VARIES)
 
     @property
     def bad(self) -> bool:
         """Whether the config cannot be trained."""
-        return self in (Outcome.FAILED, Outcome.REFUSED)
+        return self in (CheckOutcome.FAILED, CheckOutcome.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Exactness:
     """What came of the check of a config: why, in words; how many values of each kind were ``compared``; the
     metrics that were ``logged``."""
 
-    outcome: Outcome
+    outcome: CheckOutcome
     story: str = ""
     compared: Mapping[str, int] = field(default_factory=dict)
     logged: Sequence[str] = ()
@@ -51,7 +51,7 @@ class Exactness:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedConfig:
     """A config by its hyper-parameters, and what came of its check."""
 
     hparams: HParams
@@ -61,9 +61,9 @@ class Checked:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Checked:
+    def of_json(cls, value: Mapping[str, Any]) -> CheckedConfig:
         told = value["exactness"]
-        return cls(value["hparams"], Exactness(**{**told, "outcome": Outcome(told["outcome"])}))
+        return cls(value["hparams"], Exactness(**{**told, "outcome": CheckOutcome(told["outcome"])}))
 
     @property
     def text(self) -> str:
@@ -73,24 +73,24 @@ class Checked:
 
 
 _SAID = {
-    Outcome.EQUAL: "units equal one ordinary fit, bit for bit",
-    Outcome.VARIES: "units equal one ordinary fit, bit for bit",
-    Outcome.NOT_DETERMINISTIC: "not deterministic",
-    Outcome.DIFFERS: "units do not equal one ordinary fit",
-    Outcome.REFUSED: "cannot be trained in units",
-    Outcome.FAILED: "cannot be trained",
-    Outcome.UNKNOWN: "not checked",
+    CheckOutcome.EQUAL: "units equal one ordinary fit, bit for bit",
+    CheckOutcome.VARIES: "units equal one ordinary fit, bit for bit",
+    CheckOutcome.NOT_DETERMINISTIC: "not deterministic",
+    CheckOutcome.DIFFERS: "units do not equal one ordinary fit",
+    CheckOutcome.REFUSED: "cannot be trained in units",
+    CheckOutcome.FAILED: "cannot be trained",
+    CheckOutcome.UNKNOWN: "not checked",
 }
 
 
-def untrainable(all_of: Sequence[Checked]) -> str | None:
+def why_untrainable(all_of: Sequence[CheckedConfig]) -> str | None:
     """Why no config can be trained, if none of those that were tried can."""
     if all_of and all(each.exactness.outcome.bad for each in all_of):
         return all_of[0].exactness.story
     return None
 
 
-def unlogged(recipe: Recipe, all_of: Sequence[Checked], known: Collection[str] = ()) -> str | None:
+def why_unlogged(recipe: Recipe, all_of: Sequence[CheckedConfig], known: Collection[str] = ()) -> str | None:
     """Which objective no config logs, and what they log; metrics that are ``known`` from elsewhere count,
     too."""
     trained = [each.exactness for each in all_of if each.exactness.compared]
@@ -114,8 +114,8 @@ def _validates_soon(recipe: Recipe) -> bool:
     return recipe.validation == "epoch" and every <= 2
 
 
-def known(folder: RunFolder) -> list[Checked]:
+def known(folder: RunFolder) -> list[CheckedConfig]:
     """What was found out about a run."""
     if not folder.check.exists():
         return []
-    return [Checked.of_json(each) for each in json.loads(folder.check.read_text())]
+    return [CheckedConfig.of_json(each) for each in json.loads(folder.check.read_text())]

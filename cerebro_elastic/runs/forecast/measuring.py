@@ -1,12 +1,12 @@
-"""A recipe's units measured on this machine, before there is a run.
+"""A recipe's units profiled on this machine, before there is a run.
 
-``python -m cerebro_elastic.runs.forecast.measuring`` does it in a process of its own, as the preflight is one.
+``python -m cerebro_elastic.runs.forecast.measuring`` does it in a process of its own, as the preflight does.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,54 +19,70 @@ from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.from_recipe import start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
-from cerebro_elastic.runs.subprocess_call import ask, serve
+from cerebro_elastic.runs.subprocess_call import call, serve
 from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.training.measure import Measure
 from cerebro_elastic.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What was found: rows to train on and to validate on, the bytes of the former, and the ``profiles``."""
+class RecipeMeasurement:
+    """The size of a recipe's data, and the profiles of its units on this machine."""
 
     rows: int
+    """Rows to train on."""
     valid: int
+    """Rows to validate on."""
     bytes: int
+    """Bytes of the training partitions."""
     profiles: tuple[Measure, ...] = ()
+    """Seconds, bytes or the refusal of a config's units, by strategy."""
 
 
 def measure(
-    recipe: Recipe, points: Mapping[str, HParams], tried: tuple[str, ...], beside: int = 1
-) -> Measured:
-    """Check the recipe, whose warm start is written out, with all ``points`` (hyper-parameters by config), as
-    a run does before it starts; then try each of its choices with the configs that are ``tried``, alone and,
-    where units share cores, up to ``beside`` at once. A choice that is refused for one is not tried with the
-    others. Raises what is wrong."""
+    recipe: Recipe, points: Mapping[str, HParams], profiled: Sequence[str], beside: int = 1
+) -> RecipeMeasurement:
+    """Check a recipe as a run does before it starts, then profile its units.
+
+    Each strategy of the recipe is profiled with each config of ``profiled``: alone and, where units share
+    cores, with up to ``beside`` units at once. A strategy that refuses one config is not profiled with the
+    others.
+
+    Args:
+        recipe: The recipe, with its warm start resolved.
+        points: Hyper-parameters by config; all are checked.
+        profiled: The configs whose units are profiled.
+        beside: The most units that are trained on this machine at once.
+
+    Raises:
+        CerebroError: The recipe, the task or the data are wrong.
+    """
     with Scratch("plan") as scratch:
         request = {
             "recipe": recipe.resolved(),
             "root": str(recipe.root),
             "points": {name: dict(point) for name, point in points.items()},
-            "tried": list(tried),
+            "profiled": list(profiled),
             "beside": min(beside, max(1, (os.cpu_count() or 1) // recipe.node.threads)),
             "folder": str(scratch.path),
         }
-        return decode(ask(__name__, "the measurement of units", request)["measured"], Measured)
+        return decode(call(__name__, "the measurement of units", request)["measurement"], RecipeMeasurement)
 
 
-def _asked(request: Mapping[str, Any]) -> dict[str, str]:
+def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
+    """``measure``, in this process."""
     recipe = load_recipe(request["recipe"], root=request["root"])
     points: Mapping[str, HParams] = request["points"]
     folder = Path(request["folder"])
     url = recipe.data.url
     data = str(folder / "data") if url is None else recipe.rooted(url)
     with in_a_hurry():
-        found = check(recipe, list(points.values()), data, prepare=url is None)
+        checked = check(recipe, list(points.values()), data, prepare=url is None)
     manifest = read_manifest(data)
     spec = Spec(
         plan=Plan(
             "plan",
-            found.partitions,
+            checked.partitions,
             recipe.epochs,
             seed=recipe.seed,
             strategies=strategies(recipe),
@@ -75,38 +91,39 @@ def _asked(request: Mapping[str, Any]) -> dict[str, str]:
         recipe=recipe.resolved(),
         recipe_digest="",
         data=data,
-        data_digest=found.data_digest,
+        data_digest=checked.data_digest,
         root=str(recipe.root),
         code={},
         storage="",
         version=__version__,
     )
     # A hop is timed where checkpoints will go.
-    where = folder / "states" if recipe.checkpoints is None else recipe.rooted(recipe.checkpoints)
-    configs = [born(Config(name, points[name], parent=spec.plan.start)) for name in request["tried"]]
-    measured = Measured(
+    storage = folder / "states" if recipe.checkpoints is None else recipe.rooted(recipe.checkpoints)
+    configs = [born(Config(name, points[name], parent=spec.plan.start)) for name in request["profiled"]]
+    profiles = _profiles(spec, configs, folder / "cache", f"{storage}/plan-{os.getpid()}", request["beside"])
+    measurement = RecipeMeasurement(
         rows=sum(manifest.rows),
-        valid=sum(part.rows for part in manifest.valid),
+        valid=sum(partition.rows for partition in manifest.valid),
         bytes=sum(map(_bytes, manifest.train)),
-        profiles=tuple(
-            _trials(spec, configs, folder / "cache", f"{where}/plan-{os.getpid()}", request["beside"])
-        ),
+        profiles=tuple(profiles),
     )
-    return {"measured": encode(measured)}
+    return {"measurement": encode(measurement)}
 
 
-def _trials(spec: Spec, configs: list[Config], cache: Path, scratch: str, beside: int) -> Iterator[Measure]:
+def _profiles(
+    spec: Spec, configs: Sequence[Config], cache: Path, scratch: str, beside: int
+) -> Iterator[Measure]:
     from cerebro_elastic.worker.local_profile import LocalProfile
 
-    with LocalProfile(spec, cache, scratch, beside) as alone:
+    with LocalProfile(spec, cache, scratch, beside) as local_profile:
         for strategy in spec.plan.strategies:
             for config in configs:
-                told = alone(config, strategy)
-                yield told
-                if told.refusal is not None:
+                alone = local_profile(config, strategy)
+                yield alone
+                if alone.refusal is not None:
                     break
-                if (several := alone.side_by_side(config, strategy)) is not None:
-                    yield several
+                if (side_by_side := local_profile.side_by_side(config, strategy)) is not None:
+                    yield side_by_side
 
 
 def _bytes(partition: PartitionFiles) -> int:
@@ -114,4 +131,4 @@ def _bytes(partition: PartitionFiles) -> int:
 
 
 if __name__ == "__main__":
-    serve(_asked)
+    serve(_measure_here)

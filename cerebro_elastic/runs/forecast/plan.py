@@ -1,5 +1,7 @@
-"""What a recipe's run will take, before there is one: trials on this machine tell what its units take, the
-simulator what comes of that on other numbers of nodes and partitions."""
+"""``cerebro plan``: time and cost of a recipe's run on several numbers of nodes and partitions.
+
+Profiles on this machine say what the units take, and the simulator what the run takes.
+"""
 
 from __future__ import annotations
 
@@ -8,223 +10,267 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from cerebro_elastic.core.history.lineage import fresh_names
 from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.values import HParams, Progress, Status, Strategy
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.reporting.traffic import Way, ways
 from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate, best, dominated, useless
-from cerebro_elastic.runs.forecast.measuring import Measured, measure
-from cerebro_elastic.runs.forecast.simulate import partitions_of, simulated, toy
+from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement, measure
+from cerebro_elastic.runs.forecast.plan_candidates import (
+    Option,
+    PlanCandidate,
+    best,
+    why_dominated,
+    why_skipped,
+)
+from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan, toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
-from cerebro_elastic.runs.start.warm_start import written_out
+from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import Simulation, Sizes, Times
 from cerebro_elastic.simulation.times import EVALUATION
 from cerebro_elastic.training.measure import Measure
 from cerebro_elastic.words import counted
 
 NODES = (1, 2, 4, 8)
-"""Candidates, besides the recipe's own."""
-TRIED = 6
-"""At most so many configs are tried, evenly chosen; the others are taken to be like their mean."""
+"""The numbers of nodes that are compared, besides the recipe's own."""
+MOST_PROFILED = 6
+"""At most so many configs are profiled, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
 """Seconds between two units of a node: commit, decision and assignment (docs/overhead.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forecasts:
-    """What was found: the data's size and the trials; ``options`` that are worth a thought, the fastest
-    first, of which ``best`` has the least product of time and cost; by candidate why others are ``left_out``;
-    what the best one moves over the network, and the alternatives would (``ways``; empty if the size of
-    states is not known); how many ``configs`` it has, and how many of these its search ``stopped``; by what
-    share it would take longer if its configs were kept within an epoch of each other (``evenness``)."""
+class RunForecast:
+    """What a recipe's run will take, by number of nodes, number of partitions, and strategy."""
 
-    measured: Measured
+    measurement: RecipeMeasurement
+    """The data's size, and the profiles that the forecast was made from."""
     options: Sequence[Option]
+    """The candidates that are worth a thought, the fastest first."""
     best: Option
+    """The option with the least product of time and cost."""
     left_out: Mapping[PlanCandidate, str]
+    """The other candidates, with the reason for each."""
     ways: Sequence[Way]
+    """The bytes that the best option moves over the network, and those that other ways to train the same
+    configs would move; empty if the size of states is not known."""
     configs: int
+    """How many configs the best option trains."""
     stopped: int
+    """How many of them its search stopped, by made-up curves."""
     evenness: float = 0.0
+    """By which share (0 to 1) the best option would take longer if all configs were kept within an epoch of
+    each other."""
 
     @property
     def memory(self) -> dict[Strategy, int]:
-        """The most bytes that a rank had in use, by choice."""
-        found: dict[Strategy, int] = {}
-        for profile in self.measured.profiles:
+        """The most bytes that a rank had in use, by strategy."""
+        most: dict[Strategy, int] = {}
+        for profile in self.measurement.profiles:
             if profile.refusal is None:
-                found[profile.strategy] = max(found.get(profile.strategy, 0), profile.bytes)
-        return found
+                most[profile.strategy] = max(most.get(profile.strategy, 0), profile.bytes)
+        return most
 
 
 def plan(
-    recipe: Recipe,
+    recipe: str | Path | Mapping[str, Any] | Recipe,
     *,
     nodes: Sequence[int] = (),
     partitions: Sequence[int] = (),
-    home: Path | None = None,
+    home: str | Path | None = None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Forecasts:
-    """Try the recipe's units on this machine, and forecast its run on so many ``nodes`` (by default ``NODES``
-    and the recipe's own) and ``partitions`` (the recipe's, and as many as there are nodes; those of a
-    prepared dataset are settled), by each of the recipe's choices.
+) -> RunForecast:
+    """Forecast a run: its time and cost for several numbers of nodes and partitions.
 
-    Raises ``RecipeError`` and others for what is wrong with the recipe, as the start of its run does, and if
-    no candidate can be trained.
+    A few batches of some configs are trained on this machine, by each strategy of the recipe. The rest is
+    simulated.
+
+    Args:
+        recipe: A recipe, or a YAML file or mapping of one.
+        nodes: Numbers of nodes to compare, by default 1, 2, 4, 8 and the recipe's.
+        partitions: Numbers of partitions to compare, by default the recipe's and the numbers of nodes. A
+            prepared dataset has its own.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        say: It is called with a line of text at each step.
+
+    Returns:
+        The forecast, with the best option first in mind: ``plan(...).best.candidate``.
+
+    Raises:
+        RecipeError: The recipe is wrong, or no candidate can be trained.
+        TaskError: The task cannot be used as it is.
+        DataError: The data cannot be used as they are.
+
+    Example:
+        >>> forecast = plan("sweep.yaml", nodes=[1, 2], partitions=[2])
+        >>> sorted(option.candidate.nodes for option in forecast.options)[0]
+        1
+        >>> forecast.best.seconds > 0
+        True
     """
-    recipe = written_out(recipe, home or default_home())
-    counts = sorted({*nodes} or {*NODES, recipe.nodes.min, recipe.nodes.max})
-    given = partitions_of(recipe)[0]
-    if partitions and recipe.data.url is not None:
+    resolved = resolve_warm_start(load_recipe(recipe), Path(home) if home is not None else default_home())
+    node_counts = sorted({*nodes} or {*NODES, resolved.nodes.min, resolved.nodes.max})
+    own = partitions_of(resolved)[0]
+    if partitions and resolved.data.url is not None:
         raise RecipeError(
-            f"the dataset {recipe.data.url} has {given} partitions, which is settled: prepare it anew for "
+            f"the dataset {resolved.data.url} has {own} partitions, which is settled: prepare it anew for "
             "others"
         )
-    parts = sorted({*partitions} or ({given} if recipe.data.url else {given, *counts} - {1} or {1}))
-    points = _points(recipe, given, max(counts))
-    say(f"trying {min(TRIED, len(points))} of {counted(len(points), 'config')} on this machine")
-    measured = measure(recipe, points, _sample(list(points)), max(counts))
-    return forecasts(recipe, measured, parts, counts, say)
+    default = {own} if resolved.data.url else {own, *node_counts} - {1} or {1}
+    partition_counts = sorted({*partitions} or default)
+    points = _points(resolved, own, max(node_counts))
+    say(f"trying {min(MOST_PROFILED, len(points))} of {counted(len(points), 'config')} on this machine")
+    measurement = measure(resolved, points, _sample(list(points)), max(node_counts))
+    return forecast_run(resolved, measurement, partition_counts, node_counts, say)
 
 
-def forecasts(
+def forecast_run(
     recipe: Recipe,
-    measured: Measured,
-    parts: Sequence[int],
-    counts: Sequence[int],
+    measurement: RecipeMeasurement,
+    partition_counts: Sequence[int],
+    node_counts: Sequence[int],
     say: Callable[[str], None],
-) -> Forecasts:
-    """What comes of the trials in ``measured`` for each of the recipe's choices, these numbers of partitions
-    (``parts``) and of nodes (``counts``). Raises ``RecipeError`` if no candidate can be trained."""
-    refused = {t.strategy: f"{t.config}: {t.refusal}" for t in measured.profiles if t.refusal is not None}
+) -> RunForecast:
+    """Simulate each strategy of the recipe with these numbers of partitions and nodes, from the profiles in
+    ``measurement``. Raises ``RecipeError`` if no candidate can be trained."""
+    refusals = {
+        profile.strategy: f"{profile.config}: {profile.refusal}"
+        for profile in measurement.profiles
+        if profile.refusal is not None
+    }
     left_out: dict[PlanCandidate, str] = {}
-    played: dict[PlanCandidate, Simulation] = {}
-    for strategy, p, n in product(strategies(recipe), parts, counts):
+    simulations: dict[PlanCandidate, Simulation] = {}
+    for strategy, p, n in product(strategies(recipe), partition_counts, node_counts):
         candidate = PlanCandidate(p, n, strategy)
-        why = useless(candidate, len(_points(recipe, p, n)), recipe.replicas, refused)
-        if why is None and p > measured.rows:
-            why = f"there are {measured.rows} rows for {p} partitions"
-        if why is None:
+        reason = why_skipped(candidate, len(_points(recipe, p, n)), recipe.replicas, refusals)
+        if reason is None and p > measurement.rows:
+            reason = f"there are {measurement.rows} rows for {p} partitions"
+        if reason is None:
             say(f"forecasting {candidate}")
-            played[candidate] = _simulated(recipe, measured, candidate)
+            simulations[candidate] = _simulate(recipe, measurement, candidate)
         else:
-            left_out[candidate] = why
-    if not played:
-        told = "; ".join(dict.fromkeys(left_out.values()))
-        raise RecipeError(f"no candidate can be trained: {told}")
-    options = [_option(candidate, done) for candidate, done in played.items()]
-    worse = dominated(options)
-    rest = [option for option in options if option.candidate not in worse]
-    chosen = best(rest)
-    state, visits = gather(played[chosen.candidate].events)
-    known = all(t.state is not None for t in _trials(measured, chosen.candidate))
-    return Forecasts(
-        measured=measured,
-        options=sorted(rest, key=lambda option: option.seconds),
+            left_out[candidate] = reason
+    if not simulations:
+        raise RecipeError(f"no candidate can be trained: {'; '.join(dict.fromkeys(left_out.values()))}")
+    options = [_option(candidate, simulation) for candidate, simulation in simulations.items()]
+    dominated = why_dominated(options)
+    options = [option for option in options if option.candidate not in dominated]
+    chosen = best(options)
+    state, visits = gather(simulations[chosen.candidate].events)
+    sizes_known = all(p.state is not None for p in _profiles_of(measurement, chosen.candidate))
+    return RunForecast(
+        measurement=measurement,
+        options=sorted(options, key=lambda option: option.seconds),
         best=chosen,
-        left_out=left_out | worse,
-        ways=ways(visits, measured.bytes, chosen.candidate.nodes) if known else (),
+        left_out=left_out | dominated,
+        ways=ways(visits, measurement.bytes, chosen.candidate.nodes) if sizes_known else (),
         configs=len(state.configs),
         stopped=sum(config.status is Status.STOPPED for config in state.configs.values()),
-        evenness=_evenness(recipe, measured, chosen.candidate),
+        evenness=_evenness(recipe, measurement, chosen.candidate),
     )
 
 
-def _evenness(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> float:
+def _evenness(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> float:
     """The share of its time that even progress costs, where the scheduler weighs that."""
     if recipe.scheduler != "auto" or recipe.progress is not None or recipe.search.has_rungs:
         return 0.0
-    ways_to = (Progress.EVEN, Progress.FREE)
-    even, free = (_simulated(recipe, measured, candidate, progress).seconds for progress in ways_to)
+    even, free = (
+        _simulate(recipe, measurement, candidate, progress).seconds
+        for progress in (Progress.EVEN, Progress.FREE)
+    )
     return max(0.0, even / free - 1)
 
 
 def _points(recipe: Recipe, partitions: int, nodes: int) -> dict[str, HParams]:
     """The configs that the search begins with, by their ids."""
-    first = SearchContext(partitions=partitions, epochs=recipe.epochs, nodes=nodes)
-    proposals = make_search(recipe).propose(first)
+    context = SearchContext(partitions=partitions, epochs=recipe.epochs, nodes=nodes)
+    proposals = make_search(recipe).propose(context)
     return {name: p.hparams for name, p in zip(fresh_names(()), proposals, strict=False)}
 
 
 def _sample(names: Sequence[str]) -> tuple[str, ...]:
-    """At most ``TRIED``, the first and the last among them."""
-    most = min(TRIED, len(names))
+    """At most ``MOST_PROFILED``, the first and the last among them."""
+    most = min(MOST_PROFILED, len(names))
     last = max(most - 1, 1)
     return tuple(names[i * (len(names) - 1) // last] for i in range(most))
 
 
-def _trials(measured: Measured, candidate: PlanCandidate) -> list[Measure]:
-    """Those of its choice; where units share this machine's cores, as they would in a run."""
-    of_choice = [profile for profile in measured.profiles if profile.strategy == candidate.strategy]
-    several = [profile for profile in of_choice if profile.beside > 1]
-    if candidate.groups > 1 and several:
-        return several
-    return [profile for profile in of_choice if profile.beside == 1]
+def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> list[Measure]:
+    """The profiles of the candidate's strategy: those of units side by side, where units share this machine's
+    cores as they would in a run."""
+    profiles = [profile for profile in measurement.profiles if profile.strategy == candidate.strategy]
+    side_by_side = [profile for profile in profiles if profile.beside > 1]
+    if candidate.groups > 1 and side_by_side:
+        return side_by_side
+    return [profile for profile in profiles if profile.beside == 1]
 
 
-def _simulated(
-    recipe: Recipe, measured: Measured, candidate: PlanCandidate, progress: Progress | None = None
+def _simulate(
+    recipe: Recipe,
+    measurement: RecipeMeasurement,
+    candidate: PlanCandidate,
+    progress: Progress | None = None,
 ) -> Simulation:
-    settled = plan_of(recipe, recipe.name, candidate.partitions, partitions_of(recipe)[1])
-    alone = replace(
-        settled,
+    recipe_plan = plan_of(recipe, recipe.name, candidate.partitions, partitions_of(recipe)[1])
+    candidate_plan = replace(
+        recipe_plan,
         strategies=(candidate.strategy,),
         min_nodes=candidate.nodes,
         max_nodes=candidate.nodes,
-        progress=progress or settled.progress,
+        progress=progress or recipe_plan.progress,
     )
-    times, sizes = _times(recipe, measured, candidate), _sizes(recipe, measured, candidate)
-    return simulated(recipe, alone, times, toy(recipe, alone), sizes=sizes)
+    times, sizes = _times(recipe, measurement, candidate), _sizes(recipe, measurement, candidate)
+    return simulate_plan(recipe, candidate_plan, times, toy_curves(recipe, candidate_plan), sizes=sizes)
 
 
-def _times(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Times:
+def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Times:
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
-    profiles, ranks = _trials(measured, candidate), candidate.strategy.ranks
-    batches = _batches(recipe, _rows(measured, candidate))
-    units = {t.config: (t.fixed + t.batch * batches) * ranks for t in profiles}
+    profiles, ranks = _profiles_of(measurement, candidate), candidate.strategy.ranks
+    batches = _batches(recipe, _rows(measurement, candidate))
+    units = {p.config: (p.fixed + p.batch * batches) * ranks for p in profiles}
     # The last unit of an epoch validates.
-    valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measured.valid)
-    validation = {t.config: EVALUATION * t.batch * valid * ranks for t in profiles}
+    valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measurement.valid)
+    validation = {p.config: EVALUATION * p.batch * valid * ranks for p in profiles}
     names = islice(fresh_names(()), recipe.limits.configs)
     return Times(
         usual=fmean(units.values()),
         configs=units,
         validation=dict.fromkeys(names, fmean(validation.values())) | validation,
-        hop=fmean(t.hop or 0.0 for t in profiles),
-        saving=fmean(t.saving for t in profiles),
+        hop=fmean(p.hop or 0.0 for p in profiles),
+        saving=fmean(p.saving for p in profiles),
         dispatch=DISPATCH,
     )
 
 
-def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Sizes:
-    states = {t.config: t.state or 0 for t in _trials(measured, candidate)}
-    rows = _rows(measured, candidate)
+def _sizes(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Sizes:
+    states = {p.config: p.state or 0 for p in _profiles_of(measurement, candidate)}
+    rows = _rows(measurement, candidate)
     return Sizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 
 
-def _rows(measured: Measured, candidate: PlanCandidate) -> int:
+def _rows(measurement: RecipeMeasurement, candidate: PlanCandidate) -> int:
     """Of the largest partition."""
-    return -(-measured.rows // candidate.partitions)
+    return -(-measurement.rows // candidate.partitions)
 
 
 def _batches(recipe: Recipe, rows: int) -> int:
     return -(-rows // recipe.data.batch_size)
 
 
-def _option(candidate: PlanCandidate, done: Simulation) -> Option:
-    shares = timeline(done.events).shares
+def _option(candidate: PlanCandidate, simulation: Simulation) -> Option:
+    shares = timeline(simulation.events).shares
     present = sum(share.present for share in shares)
-    known = gap(done.state)
+    known_gap = gap(simulation.state)
     return Option(
         candidate,
-        seconds=done.seconds,
+        seconds=simulation.seconds,
         idle=sum(share.idle for share in shares) / present if present else 0.0,
-        gap=known.share if known else 0.0,
+        gap=known_gap.share if known_gap else 0.0,
     )

@@ -1,23 +1,25 @@
-"""A recipe's run, forecast on a virtual clock."""
+"""A recipe's run, simulated on a virtual clock: nothing is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from cerebro_elastic import simulation
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.values import Node, Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import load
 from cerebro_elastic.reporting.results import nodes_of
 from cerebro_elastic.reporting.timeline import Share, timeline
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
-from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.warm_start import written_out
+from cerebro_elastic.runs.results.result import RunResult, result_of
+from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import (
     Learning,
     Recorded,
@@ -27,7 +29,6 @@ from cerebro_elastic.simulation import (
     Toy,
     measured,
     read_faults,
-    simulate,
 )
 from cerebro_elastic.version import __version__
 
@@ -35,61 +36,95 @@ MOST_NODES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """A simulated run: its spec as a live one's would be, what came of it, and into what each node's time
-    went."""
+class SimulatedRun:
+    """A run that was simulated to its end."""
 
     spec: Spec
+    """The run's spec, as that of a live run would be."""
     simulation: Simulation
+    """The simulated events, the last state and the run's seconds."""
     shares: Sequence[Share]
+    """How each node's time was used, a value for each node."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the first unit's begin to the last one's end."""
+        return self.simulation.seconds
 
     @property
     def idle(self) -> float:
-        """The share of all nodes' time in which they had no unit."""
+        """The share (0 to 1) of all nodes' time in which they had no unit."""
         present = sum(share.present for share in self.shares)
         return sum(share.idle for share in self.shares) / present if present else 0.0
 
 
-def forecast(
-    recipe: Recipe,
+def simulate(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
     *,
-    times: Times | None = None,
-    like: RunResult | None = None,
-    spread: float = 0.0,
+    seconds: float | Times | None = None,
+    like: str | Path | RunResult | None = None,
+    noise: float = 0.0,
     faults: str = "",
-    start: float = 0.0,
-    home: Path | None = None,
-) -> Forecast:
-    """Simulate the run of ``recipe`` on its least number of nodes.
+    start_time: float = 0.0,
+    home: str | Path | None = None,
+) -> SimulatedRun:
+    """Simulate a run on the recipe's least number of nodes; nothing is trained.
 
-    Units take what ``times`` says; by default what they took in the recorded run ``like``, and without one
-    10 s each. Configs log what those of ``like`` did, else a toy's curves. ``faults`` are sentences
-    (``simulation/faults.py``), ``start`` what the wall clocks show at the beginning, and ``home`` the folder of the
-    runs that the recipe names. Raises ``RecipeError`` for what cannot be simulated.
+    Scheduler and search decide as in a live run.
+
+    Args:
+        recipe: A recipe, or a YAML file or mapping of one.
+        seconds: What a unit takes; by default what it took in the run ``like``, and 10 s without one.
+        like: A recorded run, by id, folder or result. Simulated configs log what its configs logged;
+            without one they log made-up curves.
+        noise: The spread of the units' seconds, as the sigma of a log-normal factor with mean 1.
+        faults: Sentences such as ``kill node-1 at 30 for 10``, one on each line.
+        start_time: What the nodes' clocks show at the beginning, in seconds since 1970.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+
+    Returns:
+        The simulated run: its events, its seconds, and how busy each node was.
+
+    Raises:
+        RecipeError: The recipe is wrong, or ``like`` has another number of partitions.
+        ScheduleError: The times or faults cannot be simulated.
+
+    Example:
+        >>> simulated = simulate("sweep.yaml", seconds=30)
+        >>> simulated.seconds
+        120.0
+        >>> simulate("sweep.yaml", like="sweep").seconds > 0
+        True
     """
-    given, recipe = recipe, written_out(recipe, home or default_home())
-    plan = _plan(recipe, like)
-    curves = toy(recipe, plan)
-    learning: Learning = Recorded(like.events, like.spec.plan, curves) if like else curves
-    if times is None:
-        times = measured(like.events, like.spec.plan) if like else Times()
-    hosts = {name: node.host for name, node in nodes_of(like.events).items()} if like else {}
-    done = simulated(recipe, plan, times, learning, hosts=hosts, faults=faults, spread=spread, start=start)
+    given = load_recipe(recipe)
+    resolved = resolve_warm_start(given, Path(home) if home is not None else default_home())
+    recorded = None if like is None else result_of(like, home=home)
+    plan = _plan(resolved, recorded)
+    simulated = simulate_plan(
+        resolved,
+        plan,
+        _times(seconds, recorded),
+        _learning(resolved, plan, recorded),
+        hosts={name: node.host for name, node in nodes_of(recorded.events).items()} if recorded else {},
+        faults=faults,
+        spread=noise,
+        start=start_time,
+    )
     spec = Spec(
         plan=plan,
-        recipe=recipe.resolved(),
+        recipe=resolved.resolved(),
         recipe_digest=given.digest,
-        data=recipe.rooted(recipe.data.url) if recipe.data.url else "",
+        data=resolved.rooted(resolved.data.url) if resolved.data.url else "",
         data_digest="",
-        root=str(recipe.root),
+        root=str(resolved.root),
         code={},
         storage="",
         version=__version__,
     )
-    return Forecast(spec, done, timeline(done.events).shares)
+    return SimulatedRun(spec, simulated, timeline(simulated.events).shares)
 
 
-def simulated(
+def simulate_plan(
     recipe: Recipe,
     plan: Plan,
     times: Times,
@@ -101,16 +136,16 @@ def simulated(
     start: float = 0.0,
     sizes: Sizes | None = None,
 ) -> Simulation:
-    """The run of ``plan``, by the scheduler and search of ``recipe``, on its least number of nodes. What is
-    not in ``hosts`` (by node) has a host of its own."""
+    """Simulate ``plan`` on its least number of nodes, with the scheduler and search of ``recipe``. A node
+    that is not in ``hosts`` (host by node) has a host of its own."""
     if plan.min_nodes > MOST_NODES:
         raise RecipeError(f"{plan.min_nodes} nodes are more than can be simulated: at most {MOST_NODES}")
     names = [f"node-{i}" for i in range(plan.min_nodes)]
-    there = [Node(name, (hosts or {}).get(name, name), ranks=recipe.node.ranks) for name in names]
+    nodes = [Node(name, (hosts or {}).get(name, name), ranks=recipe.node.ranks) for name in names]
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
-    return simulate(
+    return simulation.simulate(
         plan,
-        there,
+        nodes,
         policy,
         make_search(recipe),
         times,
@@ -122,14 +157,22 @@ def simulated(
     )
 
 
-def toy(recipe: Recipe, plan: Plan) -> Toy:
-    """Curves for what the recipe's search looks at."""
+def toy_curves(recipe: Recipe, plan: Plan) -> Toy:
+    """Made-up curves of the metrics that the recipe's search compares."""
     objective = recipe.objective
     metrics: Mapping[str, str] = {objective.metric: objective.mode}
-    also = getattr(recipe.search, "metric", None)
-    if also is not None:
-        metrics = {also: objective.mode, **metrics}
+    other_metric = getattr(recipe.search, "metric", None)
+    if other_metric is not None:
+        metrics = {other_metric: objective.mode, **metrics}
     return Toy(metrics, plan.epochs * plan.partitions, plan.seed)
+
+
+def partitions_of(recipe: Recipe) -> tuple[int, int]:
+    """The numbers of partitions for training and for validation."""
+    if recipe.data.url is None:
+        return recipe.data.partitions, 1
+    manifest = read_manifest(recipe.rooted(recipe.data.url))
+    return len(manifest.train), len(manifest.valid)
 
 
 def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
@@ -142,9 +185,14 @@ def _plan(recipe: Recipe, like: RunResult | None) -> Plan:
     return plan_of(recipe, recipe.name, partitions, validations)
 
 
-def partitions_of(recipe: Recipe) -> tuple[int, int]:
-    """How many of training and of validation."""
-    if recipe.data.url is None:
-        return recipe.data.partitions, 1
-    manifest = read_manifest(recipe.rooted(recipe.data.url))
-    return len(manifest.train), len(manifest.valid)
+def _times(seconds: float | Times | None, like: RunResult | None) -> Times:
+    if isinstance(seconds, Times):
+        return seconds
+    if seconds is not None:
+        return Times(usual=seconds)
+    return measured(like.events, like.spec.plan) if like else Times()
+
+
+def _learning(recipe: Recipe, plan: Plan, like: RunResult | None) -> Learning:
+    curves = toy_curves(recipe, plan)
+    return Recorded(like.events, like.spec.plan, curves) if like else curves

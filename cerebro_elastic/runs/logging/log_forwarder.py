@@ -27,7 +27,7 @@ _END_SECONDS = 60.0
 """How long a run that has ended waits for its last rows to be written."""
 
 
-class Note(Protocol):
+class LogPosition(Protocol):
     """How many visits of each config a logger has, and whose turn it is to write to it. All verbs may raise
     ``StoreError``."""
 
@@ -41,7 +41,7 @@ class Note(Protocol):
         """Note it, unless it is another's turn."""
 
 
-class FileNote:
+class FileLogPosition:
     """A note in a file of this machine, for a logger that nobody else writes to."""
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class LogForwarder:
     ``say`` is told if it fails; it gets no more rows from us then."""
 
     def __init__(
-        self, history: Path, name: str, logger: Logger, note: Note, say: Callable[[str], None]
+        self, history: Path, name: str, logger: Logger, note: LogPosition, say: Callable[[str], None]
     ) -> None:
         self._history = history
         self._name = name

@@ -15,14 +15,14 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import load, missing
 from cerebro_elastic.reporting.logged import Logger
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.logging.log_forwarder import FileNote, LogForwarder
+from cerebro_elastic.runs.logging.log_forwarder import FileLogPosition, LogForwarder
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
 from cerebro_elastic.store.ledger.ledger import Ledger
 
 TENSORBOARD = "tensorboard"
 
 
-class LeadersNote:
+class SharedLogPosition:
     """A note in the store, for loggers that whoever leads the run writes to. A visit is noted when its rows
     are written: should the leader die in between, the next one writes them again."""
 
@@ -64,14 +64,14 @@ class Loggers:
         with ExitStack() as stack:
             if self._tensorboard:
                 board: Logger = load("cerebro.loggers", TENSORBOARD)(folder.tensorboard)
-                note = FileNote(folder.logged)
+                note = FileLogPosition(folder.logged)
                 stack.enter_context(LogForwarder(folder.history, TENSORBOARD, board, note, say))
             if others := lightnings(self._recipe):
                 run, log = self._spec.plan.run, folder.logs / "loggers.log"
                 make_folder(log.parent)
                 remote = RemoteLoggers(others, run, self._recipe.root, self._files(), log)
                 name = ", ".join(other if isinstance(other, str) else other["class"] for other in others)
-                leaders = LeadersNote(ledger, candidate)
+                leaders = SharedLogPosition(ledger, candidate)
                 stack.enter_context(LogForwarder(folder.history, name, remote, leaders, say))
             yield
 

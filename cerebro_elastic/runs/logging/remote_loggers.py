@@ -1,8 +1,8 @@
 """Loggers in a process of their own: they import torch and users' modules, and the process that leads a run
 imports neither.
 
-``python -m cerebro_elastic.runs.logging.remote_loggers`` reads what to make on its first line, then what was logged,
-a line each; it answers each with a line: empty, or what went wrong.
+``python -m cerebro_elastic.runs.logging.remote_loggers`` reads the loggers to make from its first line, and
+what was logged from each further one. It answers each line with a line: empty, or the error.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.jso
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class ExportedConfig:
     """A config ``at`` the end of an epoch: its state, and the visits that led to it, its ancestors' too; and
     what of the state is ``not_carried`` by the exported files."""
 
@@ -42,7 +42,7 @@ class Picked:
     not_carried: Sequence[str] = ()
 
 
-def export(result: RunResult, folder: Path, config: str | None = None) -> Picked:
+def export(result: RunResult, folder: Path, config: str | None = None) -> ExportedConfig:
     """Write a config's model (by default that of the best one) as it was at the end of its best epoch, or its
     last one if the objective was never logged: the weights (safetensors), a checkpoint in the format of the
     task's framework if it has one, a record for machines, and a model card.
@@ -53,7 +53,7 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Picked
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
 
-    def pick(live: RunResult) -> tuple[Picked, CheckpointRef]:
+    def pick(live: RunResult) -> tuple[ExportedConfig, CheckpointRef]:
         picked = _pick(live, live.config(config) if config is not None else live.best)
         check_here(live, modules=live.spec.root, checkpoints=live.spec.storage)
         return picked, picked.ref
@@ -95,7 +95,7 @@ def _remove_left(temporary: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _pick(result: RunResult, row: ConfigResult) -> Picked:
+def _pick(result: RunResult, row: ConfigResult) -> ExportedConfig:
     state, visits = gather(result.events)
     plan = result.spec.plan
     ends = epoch_ends(state.configs[row.config], row.visits, plan)
@@ -107,10 +107,10 @@ def _pick(result: RunResult, row: ConfigResult) -> Picked:
             "that of its best epoch is, and that of its last one until it goes on; wait for its epoch's end"
         )
     steps = history(row.config, state.configs, visits, plan, until=ref)
-    return Picked(row, at, ref, [visit for _, visit in steps])
+    return ExportedConfig(row, at, ref, [visit for _, visit in steps])
 
 
-def _exported(result: RunResult, picked: Picked, state: Any) -> Exported:
+def _exported(result: RunResult, picked: ExportedConfig, state: Any) -> Exported:
     task = make_task(result.recipe)
     if not isinstance(task, Exports):
         raise TaskError(
@@ -135,7 +135,7 @@ def _manifest(result: RunResult) -> Manifest | None:
 
 
 def _write(
-    folder: Path, exported: Exported, result: RunResult, picked: Picked, manifest: Manifest | None
+    folder: Path, exported: Exported, result: RunResult, picked: ExportedConfig, manifest: Manifest | None
 ) -> None:
     weights = {name: weight.contiguous().clone() for name, weight in exported.weights.items()}
     record = _record(result, picked, exported.not_carried, manifest)
@@ -165,7 +165,7 @@ def _write(
 
 
 def _record(
-    result: RunResult, picked: Picked, lost: Sequence[str], manifest: Manifest | None
+    result: RunResult, picked: ExportedConfig, lost: Sequence[str], manifest: Manifest | None
 ) -> dict[str, Any]:
     """Where the model comes from, for machines."""
     row, spec = picked.row, result.spec

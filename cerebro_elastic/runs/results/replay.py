@@ -16,7 +16,7 @@ from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.files import locate, read
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.results import ConfigResult, config_result, gather
-from cerebro_elastic.runs.results.derived import curve_lines
+from cerebro_elastic.runs.results.output_checks import curve_lines
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.scratch import Scratch
 
@@ -82,7 +82,9 @@ def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
                 yield ReplayedVisit(visit, head.digest, made.metrics, made.done, tuple(differences))
 
 
-def derived_again(result: RunResult, config: str, replayed: Sequence[ReplayedVisit]) -> Iterator[Difference]:
+def compare_results(
+    result: RunResult, config: str, replayed: Sequence[ReplayedVisit]
+) -> Iterator[Difference]:
     """In what the recorded results of a config are not those of its visits as ``replayed``."""
     state, _ = gather(result.events)
     visits = [

@@ -197,6 +197,13 @@ def open_run(
     return RunResult(find_run(run, Path(home) if home is not None else None))
 
 
+def result_of(
+    run: str | Path | RunResult, *, home: str | Path | None = None, store: StoreSettings | None = None
+) -> RunResult:
+    """``run`` itself if it is a result, else the run of this id or folder, opened."""
+    return run if isinstance(run, RunResult) else open_run(run, home=home, store=store)
+
+
 def check_here(result: RunResult, **needed: str) -> None:
     """Whether what is ``needed`` of the run, by URL, is in reach: the record may be that of a shared etcd.
     Raises ``RunError`` for what should be in a folder that is not on this machine."""

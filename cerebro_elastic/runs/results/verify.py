@@ -26,8 +26,8 @@ from cerebro_elastic.registry import load
 from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
-from cerebro_elastic.runs.results import agreement, derived, heads
-from cerebro_elastic.runs.results.agreement import Note
+from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
+from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.versions import deciding
@@ -60,7 +60,7 @@ def verify(
     return [finding for finding in found if isinstance(finding, Violation)]
 
 
-def decided_again(result: RunResult, seconds: float) -> Redecided | None:
+def redecide_run(result: RunResult, seconds: float) -> Redecided | None:
     """Whether the recorded decisions follow from the record alone: by the recipe's scheduler and search, as
     they are now. At most about so many ``seconds``; ``None`` if the history is not sound, or if what decides
     cannot be had here."""
@@ -85,23 +85,25 @@ def _findings(
     )
     origins = _origins(spec)
     chained = any(line.digest is not None for line in result.lines)
-    noted = heads.bears_heads(events) or any(o is not None and o.record is not None for o in origins.values())
+    noted = record_chain.has_heads(events) or any(
+        o is not None and o.record is not None for o in origins.values()
+    )
     yield from _chain(result, head, chained=chained, noted=noted)
     if impossible:
         return  # a history that cannot be leads nowhere
     yield from _heads(result, origins)
     yield from _best_readable(result)
     manifest = manifest_of(spec)
-    yield from agreement.course_agrees(events)
-    yield from agreement.spec_agrees(spec, result.recipe, events)
-    yield from agreement.data_agree(spec, result.recipe, manifest, events)
-    yield from agreement.rows_agree(events)
-    yield from agreement.origins_agree(spec, events, origins)
+    yield from record_checks.check_history(events)
+    yield from record_checks.check_spec(spec, result.recipe, events)
+    yield from record_checks.check_data(spec, result.recipe, manifest, events)
+    yield from record_checks.check_rows(events)
+    yield from record_checks.check_origins(spec, events, origins)
     if not result.from_store:
-        yield from derived.curves_agree(result)
-        yield from derived.report_agrees(result)
+        yield from output_checks.check_curves(result)
+        yield from output_checks.check_report(result)
     if export is not None:
-        yield from derived.export_agrees(result, export)
+        yield from output_checks.check_export(result, export)
     yield from _decisions(result, seconds)
 
 
@@ -120,7 +122,7 @@ def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -
         )
     else:
         bare = sum(line.digest is None for line in result.lines)
-        yield from (Violation("record", story) for story in heads.chain(result.lines))
+        yield from (Violation("record", story) for story in record_chain.chain(result.lines))
         if bare:
             yield Note(f"the first {counted(bare, 'line')} are of an earlier version, and bear no digests")
     if head is not None:
@@ -135,7 +137,7 @@ def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -
 
 def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[Violation | Note]:
     """If the store went back, of the visits' checkpoints only: others bear tokens of what was forgotten."""
-    wrong, uncovered = heads.assignments(result.lines)
+    wrong, uncovered = record_chain.assignments(result.lines)
     yield from (Violation("record", story) for story in wrong)
     if uncovered and not result.from_store:
         yield Note(
@@ -143,19 +145,21 @@ def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[
             "another machine led then, or the state was read afresh"
         )
     known = [origin for origin in origins.values() if origin is not None]
-    if heads.went_back(result.events):
+    if record_chain.rewound(result.events):
         visits = [visit for each in gather(result.events)[1].values() for visit in each]
         urls = {visit.output.url for visit in visits}
         prefix = f"{result.spec.storage}/checkpoints/"
         known = [o for name, o in origins.items() if o is not None and prefix + name in urls]
     late = any(origin.attempt > result.events[-1].revision for origin in known)
     grows = late and len(result.now().events) > len(result.events)
-    yield from (Violation("record", story) for story in heads.checkpoints(result.lines, known, grows=grows))
+    yield from (
+        Violation("record", story) for story in record_chain.checkpoints(result.lines, known, grows=grows)
+    )
 
 
 def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
     """What the record does not explain is forged, if what decides is as it was."""
-    again = decided_again(result, seconds)
+    again = redecide_run(result, seconds)
     if again is None:
         yield Note("its decisions were not made again: what decided is not to be had here")
     elif again.story is None:

@@ -178,10 +178,10 @@ class LocalAgents:
             elif node.again is not None and now >= node.again:
                 self._start(node)
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """How the nodes have ended, and what the last of them said."""
         nodes = list(self._nodes.values())
-        said = last_words(nodes[-1].log.read_text(errors="replace"))
+        said = last_error(nodes[-1].log.read_text(errors="replace"))
         return f"{'; '.join(map(_end_of, nodes))}; from {nodes[-1].log}:\n{said}"
 
     def stop(self) -> None:
@@ -233,7 +233,7 @@ class LocalAgents:
         node.started, node.again, node.left = time.monotonic(), None, False
 
 
-def last_words(log: str) -> str:
+def last_error(log: str) -> str:
     """The last error that a node's processes logged themselves, else the log's last lines."""
     lines = log.splitlines()
     for line in reversed(lines):
@@ -264,7 +264,7 @@ def _wait(agents: Sequence[subprocess.Popen[bytes]], timeout: float) -> None:
             return
 
 
-class Judge:
+class NodeHealthCheck:
     """Ends a run in which no node can work any more, by a ``RunError``: all are set aside, since this
     process began, for trouble of their own (a full disk); or ours have ended, and there is no other."""
 
@@ -286,7 +286,7 @@ class Judge:
                 "what was committed is safe: mend this, then the same command goes on"
             )
         if self._agents.gone and not state.nodes.keys() - self._agents.names:
-            raise RunError(f"all nodes have ended: {self._agents.last_words()}")
+            raise RunError(f"all nodes have ended: {self._agents.last_error()}")
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

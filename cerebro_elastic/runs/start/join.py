@@ -25,13 +25,13 @@ from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents
-from cerebro_elastic.runs.start.participate import published, take_part
-from cerebro_elastic.runs.start.prepare_run import keep_spec
+from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
+from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.ledger import Ledger
 
 
-class Left(Exception):
+class NodesLeft(Exception):
     """The node has left the run as it was asked to."""
 
 
@@ -71,7 +71,7 @@ def join(
         _keep(folder, spec)
         if settings.run_key is not None:
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
-        stack.enter_context(published(folder, settings))
+        stack.enter_context(publish_endpoint(folder, settings))
         recipe = load_recipe(spec.recipe, root=spec.root)
         agents = LocalAgents(
             spec.plan.run,
@@ -86,16 +86,16 @@ def join(
 
         def judge(_events: list[Event], _state: State) -> None:
             if agents.left:
-                raise Left
+                raise NodesLeft
             if agents.gone:
-                raise RunError(f"this machine cannot be a node of the run: {agents.last_words()}")
+                raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
         told = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
             take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, judge)
-        except Left:
+        except NodesLeft:
             watcher.say(f"{told} left the run")
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
@@ -141,4 +141,4 @@ def _keep(folder: RunFolder, spec: Spec) -> None:
     """Make ``folder`` one of the run's."""
     if folder.spec.exists() and replace(folder.read_spec(), code=spec.code) != spec:
         raise RunError(f"{folder.path} holds another run of the id {spec.plan.run!r}: choose another --home")
-    keep_spec(folder, spec)
+    write_spec(folder, spec)

@@ -73,7 +73,7 @@ def take_part(
 
 
 @contextmanager
-def published(folder: RunFolder, settings: StoreSettings) -> Iterator[None]:
+def publish_endpoint(folder: RunFolder, settings: StoreSettings) -> Iterator[None]:
     """Say in the folder where the run's store is, as long as we take part."""
     write_text(folder.endpoint, ",".join(settings.endpoints))
     try:

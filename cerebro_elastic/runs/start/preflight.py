@@ -26,14 +26,14 @@ from cerebro_elastic.rendezvous.admission import content_digest
 from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.datasets import import_sources, prepare_recipe
 from cerebro_elastic.runs.start.first_batch import check_start
-from cerebro_elastic.runs.subprocess_call import SubprocessCall, ask, serve
+from cerebro_elastic.runs.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
     from cerebro_elastic.training.task import SupportsPrecheck
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class PreflightResult:
     """What the preflight found: the data as prepared, and the digest of each of the user's files."""
 
     data: str
@@ -49,10 +49,10 @@ def preflight(
     data: str,
     *,
     prepare: bool,
-) -> Findings:
+) -> PreflightResult:
     """Check the task against every config and the dataset at ``data``, which is made first if
     ``prepare``. Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
-    return Findings(**ask(__name__, _WHAT, _request(recipe, hparams, data, prepare)))
+    return PreflightResult(**call(__name__, _WHAT, _request(recipe, hparams, data, prepare)))
 
 
 def preflight_and_check(
@@ -62,15 +62,15 @@ def preflight_and_check(
     *,
     prepare: bool,
     extent: Mapping[str, Any],
-) -> tuple[Findings, SubprocessCall]:
+) -> tuple[PreflightResult, SubprocessCall]:
     """The same, and the process, which goes on and checks whether units equal an ordinary fit: to such an
     ``extent`` (``check_configs.Extent``). Each further answer is a ``Checked``."""
     request = {**_request(recipe, hparams, data, prepare), "extent": extent}
-    asked = SubprocessCall(__name__, _WHAT, request)
+    process = SubprocessCall(__name__, _WHAT, request)
     try:
-        return Findings(**asked.answer()), asked
+        return PreflightResult(**process.answer()), process
     except BaseException:
-        asked.end()
+        process.end()
         raise
 
 
@@ -95,7 +95,7 @@ def check(
     data: str,
     *,
     prepare: bool,
-) -> Findings:
+) -> PreflightResult:
     """What ``preflight`` does, in this process."""
     from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.training.task import SupportsPrecheck
@@ -109,7 +109,7 @@ def check(
     for point in hparams:
         task.check(point)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
-        _check_choice(task, allowed[0], hparams)
+        _check_strategy(task, allowed[0], hparams)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
@@ -121,7 +121,7 @@ def check(
     if recipe.search.start is not None and Strategy() in allowed:
         # Of a grid these differ in all that there is to choose.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
-    return Findings(
+    return PreflightResult(
         data=data,
         data_digest=manifest.digest,
         partitions=len(manifest.train),
@@ -130,7 +130,7 @@ def check(
     )
 
 
-def _check_choice(task: SupportsPrecheck, strategy: Strategy, hparams: Sequence[Mapping[str, Any]]) -> None:
+def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequence[Mapping[str, Any]]) -> None:
     """There is nothing else to try: does it suit the first config's model? The others' will be like that."""
     refusal = task.refusal(hparams[0], strategy) if hparams else None
     if refusal:
@@ -176,18 +176,18 @@ def _code(root: Path) -> dict[str, str]:
     return {str(file.relative_to(root.resolve())): content_digest(file) for file in own}
 
 
-def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+def _check_here(request: Mapping[str, Any]) -> dict[str, Any]:
     with in_a_hurry():
-        found = check(
+        result = check(
             load_recipe(request["recipe"], root=request["root"]),
             request["hparams"],
             request["data"],
             prepare=request["prepare"],
         )
-    return asdict(found)
+    return asdict(result)
 
 
-def _then(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _check_exactness(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if (extent := request.get("extent")) is None:
         return
     from cerebro_elastic.runs.exactness.check_configs import Extent, check_configs
@@ -198,4 +198,4 @@ def _then(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    serve(_asked, _then)
+    serve(_check_here, _check_exactness)

@@ -20,8 +20,8 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.start.preflight import Findings, preflight
-from cerebro_elastic.runs.start.warm_start import changes, written_out
+from cerebro_elastic.runs.start.preflight import PreflightResult, preflight
+from cerebro_elastic.runs.start.warm_start import changes, resolve_warm_start
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ class Preflight(Protocol):
 
     def __call__(
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
-    ) -> Findings: ...
+    ) -> PreflightResult: ...
 
 
 def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
@@ -67,7 +67,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     watcher.say(f"checking {code}{more} (importing torch takes a few seconds)")
-    given, recipe = recipe, written_out(recipe, folder.path.parent)
+    given, recipe = recipe, resolve_warm_start(recipe, folder.path.parent)
     first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     data = str(folder.data) if url is None else recipe.rooted(url)
@@ -83,7 +83,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
         storage=_storage(recipe, folder),
         version=__version__,
     )
-    keep_spec(folder, spec)
+    write_spec(folder, spec)
     return spec
 
 
@@ -97,7 +97,7 @@ def _storage(recipe: Recipe, folder: RunFolder) -> str:
     return storage
 
 
-def keep_spec(folder: RunFolder, spec: Spec) -> None:
+def write_spec(folder: RunFolder, spec: Spec) -> None:
     """Write the spec's copy, whole or not at all."""
     temporary = folder.spec.with_suffix(".tmp")
     write_text(temporary, encode(spec))
@@ -117,7 +117,7 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
             )
 
 
-def check_again(
+def recheck(
     spec: Spec, recipe: Recipe, state: State, watcher: Watcher, preflight: Preflight = preflight
 ) -> Spec:
     """The spec with which a run can go on: the same data, and the code as it is now. (A checkpoint that was

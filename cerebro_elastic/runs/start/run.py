@@ -24,16 +24,16 @@ from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.agents import Judge, LocalAgents
-from cerebro_elastic.runs.start.beside import BackgroundCheck
-from cerebro_elastic.runs.start.participate import published, take_part
+from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
+from cerebro_elastic.runs.start.background_check import BackgroundCheck
+from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
-    check_again,
     check_store,
     ended_in,
-    keep_spec,
     new_spec,
     old_spec,
+    recheck,
+    write_spec,
 )
 from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
@@ -84,7 +84,7 @@ def run(
             if store is not None:
                 check_store(store, folder.run, known=spec is not None)
             if fresh:
-                folder.throw_away()
+                folder.clear()
             with BackgroundCheck(folder, watcher.say) as beside:
                 spec = spec or new_spec(folder, checked, watcher, beside.preflight)
                 again = load_recipe(spec.recipe, root=checked.root)
@@ -115,7 +115,7 @@ def _go_on(
             settings = stack.enter_context(EmbeddedEtcd(folder.etcd, key=key)).settings
         else:
             settings = replace(store, run_key=key)
-        stack.enter_context(published(folder, settings))
+        stack.enter_context(publish_endpoint(folder, settings))
         ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
         if key is not None and key.file == folder.new_key:
             settings = replace(settings, run_key=_sign(folder, ledger, journal))
@@ -123,9 +123,9 @@ def _go_on(
             nodes = counted(recipe.nodes.min, "node")
             watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
         else:
-            spec = check_again(spec, recipe, ledger.state(), watcher, beside.preflight)
+            spec = recheck(spec, recipe, ledger.state(), watcher, beside.preflight)
             ledger.renew(spec)
-            keep_spec(folder, spec)
+            write_spec(folder, spec)
             ledger.forgive()
             watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
         if not settings.loopback:
@@ -141,7 +141,7 @@ def _go_on(
             say=watcher.say,
         )
         loggers = Loggers(recipe, spec, folder)
-        judge = Judge(agents)
+        judge = NodeHealthCheck(agents)
 
         def judged(events: list[Event], state: State) -> None:
             beside.look(state)

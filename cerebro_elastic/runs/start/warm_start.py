@@ -19,7 +19,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.search.objective import objectives_of
 
 
-def written_out(recipe: Recipe, home: Path) -> Recipe:
+def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
     """The recipe with the checkpoint and the trials themselves in the place of the runs (in the folder
     ``home``, if they are named by their ids) that have them.
 

@@ -19,7 +19,7 @@ from test_identity import CASES
 from torch import Tensor
 
 from cerebro_elastic.runs.exactness.compare import check_exactness
-from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
+from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_lightning import LightningTask
 from cerebro_lightning.section import Section
 
@@ -40,7 +40,7 @@ EXACT = ("dropout and noise", "two optimizers by hand", "torchmetrics")
 @pytest.mark.parametrize("name", EXACT)
 def test_modules_that_hop_exactly_pass(name: str, tmp_path: Path) -> None:
     found = check(CASES[name], tmp_path)
-    assert found.outcome is Outcome.EQUAL, found.story
+    assert found.outcome is CheckOutcome.EQUAL, found.story
     assert found.compared.keys() >= {"counter", "weight", "optimizer", "generator", "attribute", "logged"}
     assert "loss" in found.logged
     assert not list(tmp_path.iterdir())
@@ -135,14 +135,14 @@ def test_what_stays_behind_at_a_hop_is_found_at_the_first_batch_after_it(
     module: type, tmp_path: Path
 ) -> None:
     found = planted(module, tmp_path)
-    assert found.outcome is Outcome.DIFFERS
+    assert found.outcome is CheckOutcome.DIFFERS
     assert "after batch 1 of unit 2 (epoch 0, partition 1)" in found.story
     assert "then the config hopped" in found.story
 
 
 def test_what_differs_from_the_first_batch_on_has_nothing_to_do_with_a_hop(tmp_path: Path) -> None:
     found = planted(OfTheTrainer, tmp_path)
-    assert found.outcome is Outcome.DIFFERS
+    assert found.outcome is CheckOutcome.DIFFERS
     assert "after batch 1 of unit 1" in found.story
     assert "before the first hop" in found.story
 
@@ -150,25 +150,25 @@ def test_what_differs_from_the_first_batch_on_has_nothing_to_do_with_a_hop(tmp_p
 @pytest.mark.parametrize("module", [OfTheProcess, InAFile])
 def test_a_module_that_differs_from_itself_is_no_fault_of_hopping(module: type, tmp_path: Path) -> None:
     found = planted(module, tmp_path)
-    assert found.outcome is Outcome.NOT_DETERMINISTIC
+    assert found.outcome is CheckOutcome.NOT_DETERMINISTIC
     assert "deterministic: true" in found.story
 
 
 def test_a_clock_that_is_only_noted_is_no_harm(tmp_path: Path) -> None:
     found = planted(LogsAClock, tmp_path)
-    assert found.outcome is Outcome.VARIES
+    assert found.outcome is CheckOutcome.VARIES
     assert "seconds" in found.story
 
 
 def test_what_only_units_refuse_is_told(tmp_path: Path) -> None:
     found = planted(RaisesInUnits, tmp_path)
-    assert found.outcome is Outcome.REFUSED
+    assert found.outcome is CheckOutcome.REFUSED
     assert "made_late" in found.story
 
 
 def test_an_error_of_the_users_comes_with_her_own_lines_alone(tmp_path: Path) -> None:
     found = planted(Raises, tmp_path)
-    assert found.outcome is Outcome.FAILED
+    assert found.outcome is CheckOutcome.FAILED
     first, *frames = found.story.splitlines()
     assert first.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
     assert frames
@@ -177,5 +177,5 @@ def test_an_error_of_the_users_comes_with_her_own_lines_alone(tmp_path: Path) ->
 
 def test_a_process_that_dies_is_no_verdict(tmp_path: Path) -> None:
     found = planted(Dies, tmp_path)
-    assert found.outcome is Outcome.UNKNOWN
+    assert found.outcome is CheckOutcome.UNKNOWN
     assert "SIGKILL" in found.story

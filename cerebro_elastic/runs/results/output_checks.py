@@ -13,14 +13,14 @@ from cerebro_elastic.core.model.values import RecordHead
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.page.page import Subject, colophon_of, render
-from cerebro_elastic.runs.results.agreement import Note
-from cerebro_elastic.runs.results.heads import bears_heads
+from cerebro_elastic.runs.results.record_chain import has_heads
+from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.version import __version__
 
 
-def curves_agree(result: RunResult) -> Iterator[Violation | Note]:
+def check_curves(result: RunResult) -> Iterator[Violation | Note]:
     """``metrics.csv`` with the curves of the history. If the run had not ended, it may be of an earlier
     state: its lines are among those of now."""
     file = result.folder.curves
@@ -36,7 +36,7 @@ def curves_agree(result: RunResult) -> Iterator[Violation | Note]:
             )
 
 
-def report_agrees(result: RunResult) -> Iterator[Violation | Note]:
+def check_report(result: RunResult) -> Iterator[Violation | Note]:
     """``report.html`` with the one that the history makes, up to the line where the record ended then."""
     file = result.folder.report
     if not file.is_file():
@@ -45,7 +45,7 @@ def report_agrees(result: RunResult) -> Iterator[Violation | Note]:
     colophon = colophon_of(page)
     if colophon is None:
         story = f"{file} does not say of which record it is"
-        chained = result.lines[0].digest is not None or bears_heads(result.events)
+        chained = result.lines[0].digest is not None or has_heads(result.events)
         yield Violation("report", story) if chained else Note(f"{story}: not compared")
         return
     if colophon.record is None:
@@ -73,7 +73,7 @@ def report_agrees(result: RunResult) -> Iterator[Violation | Note]:
             return
 
 
-def export_agrees(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
+def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
     """An exported model in ``folder`` with the one that record and checkpoint make (imports torch)."""
     from cerebro_elastic.runs.results.export import export, origin_of_export
 

@@ -38,7 +38,7 @@ def chain(lines: Sequence[Line]) -> Iterator[str]:
         yield f"{broken[0]}{more}"
 
 
-def bears_heads(events: Sequence[Event]) -> bool:
+def has_heads(events: Sequence[Event]) -> bool:
     """Whether the record is of a version that chains it: whoever led has noted where its own ended."""
     return any(_head_in(event) is not None for event in events)
 
@@ -85,7 +85,7 @@ def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool
             )
 
 
-def went_back(events: Sequence[Event]) -> bool:
+def rewound(events: Sequence[Event]) -> bool:
     """Whether the store has gone back in the course of the record, so that attempts of before it may bear
     the tokens of later ones."""
     revisions = [event.revision for event in events]

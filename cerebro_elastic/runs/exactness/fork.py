@@ -21,7 +21,7 @@ class ChildDied(CerebroError):
     """The child ended without an answer, or took too long and was killed."""
 
 
-def in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+def call_in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[str, Any]:
     """What ``work`` returns, as JSON values. It must catch what it may raise. Raises ``ChildDied``.
 
     This process must have one thread that matters: others are not there in the child.

@@ -15,9 +15,16 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import load_recipe
-from cerebro_elastic.runs.exactness.outcome import Checked, Exactness, Outcome, known, unlogged, untrainable
+from cerebro_elastic.runs.exactness.outcome import (
+    CheckedConfig,
+    CheckOutcome,
+    Exactness,
+    known,
+    why_unlogged,
+    why_untrainable,
+)
 from cerebro_elastic.runs.folder import run_folder
-from cerebro_elastic.runs.start.beside import VARIABLE, BackgroundCheck
+from cerebro_elastic.runs.start.background_check import VARIABLE, BackgroundCheck
 
 NET = """
 import os
@@ -74,7 +81,10 @@ def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[
         assert found.partitions == 2
         with pytest.raises(TaskError, match=r"metric is 'val_los', which is not.*did you mean 'val_loss'"):
             ended(beside, State())
-        assert [each.exactness.outcome for each in known(folder)] == [Outcome.EQUAL, Outcome.DIFFERS]
+        assert [each.exactness.outcome for each in known(folder)] == [
+            CheckOutcome.EQUAL,
+            CheckOutcome.DIFFERS,
+        ]
         (line,) = lines
         assert line.startswith("check of kind=counting: units do not equal one ordinary fit")
         # What the run has shown since goes before it, and a person may want to be stopped.
@@ -86,22 +96,24 @@ def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[
 
 
 def test_a_run_ends_for_nothing_less_than_all_configs() -> None:
-    bad = Checked({}, Exactness(Outcome.FAILED, "why"))
-    good = Checked({}, Exactness(Outcome.EQUAL, compared={"weight": 1}, logged=["val_loss"]))
-    assert untrainable([bad, bad]) == "why"
-    assert untrainable([bad, good]) is None
-    assert untrainable([]) is None
+    bad = CheckedConfig({}, Exactness(CheckOutcome.FAILED, "why"))
+    good = CheckedConfig({}, Exactness(CheckOutcome.EQUAL, compared={"weight": 1}, logged=["val_loss"]))
+    assert why_untrainable([bad, bad]) == "why"
+    assert why_untrainable([bad, good]) is None
+    assert why_untrainable([]) is None
     recipe = load_recipe({**RECIPE, "objective": {"metric": "val_loss"}})
-    assert unlogged(recipe, [bad, good]) is None
-    assert unlogged(recipe, [bad]) is None, "nothing is known"
-    assert "val_loss" in (unlogged(load_recipe(RECIPE), [good]) or "")
+    assert why_unlogged(recipe, [bad, good]) is None
+    assert why_unlogged(recipe, [bad]) is None, "nothing is known"
+    assert "val_loss" in (why_unlogged(load_recipe(RECIPE), [good]) or "")
     later = {
         **RECIPE,
         "task": {"kind": "lightning", "module": "a:B", "trainer": {"check_val_every_n_epoch": 5}},
     }
-    assert unlogged(load_recipe(later), [good]) is None, "the check did not come to a validation"
+    assert why_unlogged(load_recipe(later), [good]) is None, "the check did not come to a validation"
 
 
 def test_json_and_back() -> None:
-    checked = Checked({"a": 1}, Exactness(Outcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5))
-    assert Checked.of_json(json.loads(json.dumps(checked.as_json()))) == checked
+    checked = CheckedConfig(
+        {"a": 1}, Exactness(CheckOutcome.VARIES, "a clock", {"weight": 3}, ["val_loss"], 0.5)
+    )
+    assert CheckedConfig.of_json(json.loads(json.dumps(checked.as_json()))) == checked

@@ -13,11 +13,11 @@ from cerebro_elastic.core.model.state import State, Streak
 from cerebro_elastic.core.model.values import FailureKind, Node
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
-from cerebro_elastic.runs.start.agents import Judge, LocalAgents
+from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Judge:
+def judge(tmp_path: Path) -> NodeHealthCheck:
     """Of a run whose own nodes are still to be started."""
     agents = LocalAgents(
         "r",
@@ -29,7 +29,7 @@ def judge(tmp_path: Path) -> Judge:
         since=0,
         say=lambda _text: None,
     )
-    return Judge(agents)
+    return NodeHealthCheck(agents)
 
 
 def state(kinds: dict[str, FailureKind | None]) -> State:
@@ -45,7 +45,7 @@ def set_aside(*names: str) -> Sequence[Event]:
 DISK, BUG = FailureKind.DISK_FULL, FailureKind.EXCEPTION
 
 
-def test_no_node_can_work(judge: Judge) -> None:
+def test_no_node_can_work(judge: NodeHealthCheck) -> None:
     judge([*set_aside("a")], state({"a": DISK, "b": None}))
     with pytest.raises(RunError, match=r"(?s)no node can work:\n  a: a is full\n  b: b is full\n.*goes on"):
         judge([*set_aside("b")], state({"a": DISK, "b": FailureKind.STORAGE}))
@@ -62,7 +62,9 @@ def test_no_node_can_work(judge: Judge) -> None:
     ],
     ids=["one of two", "for the units' failures", "one is forgiven", "nobody is there", "from before"],
 )
-def test_it_goes_on(judge: Judge, events: Sequence[Event], kinds: dict[str, FailureKind | None]) -> None:
+def test_it_goes_on(
+    judge: NodeHealthCheck, events: Sequence[Event], kinds: dict[str, FailureKind | None]
+) -> None:
     for event in events:
         judge([event], state(kinds))
     judge([], state(kinds))

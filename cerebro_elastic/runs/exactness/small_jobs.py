@@ -23,7 +23,7 @@ from cerebro_elastic.training.unit_runner import loader_settings
 Columns: TypeAlias = dict[str, NDArray[np.generic]]
 
 
-def one_of_each_shape(points: Sequence[HParams], most: int) -> list[HParams]:
+def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
     """At most ``most`` of the ``points``: the first, and those that between them have all values that may
     make another model: a name, a flag or a structure rather than a whole number, and no fraction."""
     chosen = list(points[:1])
@@ -52,7 +52,7 @@ def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int
     return sum(new), len(new) - sum(new)
 
 
-def tiny_jobs(recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
+def small_jobs(recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
     """The units of two epochs over two partitions of at most so many ``batches``, and as many to validate on:
     the first rows of those at ``url``. Raises ``DataError``."""
     size = int(point.get("batch_size", recipe.data.batch_size))

@@ -12,7 +12,7 @@ from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Attempt, RecordHead, Unit
-from cerebro_elastic.runs.results import heads
+from cerebro_elastic.runs.results import record_chain
 from cerebro_elastic.store.ledger.chain import link
 from cerebro_elastic.store.ledger.journal import Journal, Line, read_lines
 
@@ -50,8 +50,8 @@ def records(tmp_path: Path) -> dict[str, list[Line]]:
 
 def test_both_hold(records: dict[str, list[Line]]) -> None:
     for lines in records.values():
-        assert not list(heads.chain(lines))
-        wrong, uncovered = heads.assignments(lines)
+        assert not list(record_chain.chain(lines))
+        wrong, uncovered = record_chain.assignments(lines)
         assert not wrong
         # Between the last head of who led before and the first of who leads now, if that is another's.
         here = "one" if lines is records["one"] else "two"
@@ -61,13 +61,13 @@ def test_both_hold(records: dict[str, list[Line]]) -> None:
 @pytest.mark.parametrize("whose", ["one", "two"])
 def test_each_line_that_is_covered_is(records: dict[str, list[Line]], whose: str) -> None:
     lines = records[whose]
-    _, uncovered = heads.assignments(lines)
+    _, uncovered = record_chain.assignments(lines)
     last = max(n for n, line in enumerate(lines, 1) if isinstance(line.event, UnitAssigned))
     for number, line in enumerate(lines, start=1):
         if isinstance(line.event, NodeDraining):
             forged = forge(lines, number, NodeDraining(line.event.revision, "another", 30.0))
-            assert not list(heads.chain(forged))
-            wrong, now_open = heads.assignments(forged)
+            assert not list(record_chain.chain(forged))
+            wrong, now_open = record_chain.assignments(forged)
             found = bool(wrong) or (now_open != uncovered and number in numbers(now_open))
             assert found or number in numbers(uncovered) or number > last, number
 
@@ -81,7 +81,7 @@ def test_a_takeover_that_never_was_hides_no_line(records: dict[str, list[Line]],
     for head in (RecordHead(revision, "0" * 64), RecordHead(revision, str(lines[place - 1].digest))):
         events = [line.event for line in lines]
         events[place:place] = [LeaderChanged(revision, "nobody", record=head)]
-        assert heads.assignments(chained(events))[0]
+        assert record_chain.assignments(chained(events))[0]
 
 
 def numbers(spans: list[str]) -> set[int]:

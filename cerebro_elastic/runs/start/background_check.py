@@ -13,10 +13,10 @@ from typing import Any, Self
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError, TaskError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.runs.exactness.outcome import Checked, Outcome, unlogged, untrainable
+from cerebro_elastic.runs.exactness.outcome import CheckedConfig, CheckOutcome, why_unlogged, why_untrainable
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import visible_devices
-from cerebro_elastic.runs.start.preflight import Findings, preflight, preflight_and_check
+from cerebro_elastic.runs.start.preflight import PreflightResult, preflight, preflight_and_check
 from cerebro_elastic.runs.subprocess_call import SubprocessCall
 
 VARIABLE = "CEREBRO_CHECK"
@@ -36,7 +36,7 @@ class BackgroundCheck:
         self._stack = ExitStack()
         self._asked: SubprocessCall | None = None
         self.recipe: Recipe | None = None
-        self._found: list[Checked] = []
+        self._found: list[CheckedConfig] = []
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +51,7 @@ class BackgroundCheck:
 
     def preflight(
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
-    ) -> Findings:
+    ) -> PreflightResult:
         """What the preflight finds; its process goes on, unless the recipe does not want it to."""
         if _policy(recipe) == "off":
             return preflight(recipe, hparams, data, prepare=prepare)
@@ -75,14 +75,14 @@ class BackgroundCheck:
             return
         try:
             for answer in self._asked.answers(wait=False):
-                self._take(Checked.of_json(answer))
+                self._take(CheckedConfig.of_json(answer))
         except RunError as died:
             self._say(f"note: whether units equal an ordinary fit was not found out: {died}")
             return
         if not self.goes_on:
             self.judge(state)
 
-    def _take(self, checked: Checked) -> None:
+    def _take(self, checked: CheckedConfig) -> None:
         self._found.append(checked)
         temporary = self._folder.check.with_suffix(".tmp")
         temporary.write_text(json.dumps([each.as_json() for each in self._found]))
@@ -93,7 +93,7 @@ class BackgroundCheck:
     def judge(self, state: State) -> None:
         """End the run by ``TaskError`` if it is to end, now that all is found out."""
         assert self.recipe is not None
-        differs = [each for each in self._found if each.exactness.outcome is Outcome.DIFFERS]
+        differs = [each for each in self._found if each.exactness.outcome is CheckOutcome.DIFFERS]
         if differs and _policy(self.recipe) == "stop":
             raise TaskError(f"stopped, for the recipe says check: stop. {differs[0].text}")
         wrong = self._hopeless(self.recipe, state)
@@ -111,9 +111,9 @@ class BackgroundCheck:
     def _hopeless(self, recipe: Recipe, state: State) -> str | None:
         """What the run itself has done since goes before what was found out."""
         configs = state.configs.values()
-        if (why := untrainable(self._found)) and not any(c.epoch or c.visited for c in configs):
+        if (why := why_untrainable(self._found)) and not any(c.epoch or c.visited for c in configs):
             return why
-        return unlogged(recipe, self._found, {name for config in configs for name in config.metrics})
+        return why_unlogged(recipe, self._found, {name for config in configs for name in config.metrics})
 
 
 def _policy(recipe: Recipe) -> str:

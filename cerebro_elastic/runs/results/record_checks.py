@@ -46,7 +46,7 @@ class Note:
     story: str
 
 
-def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:
+def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:
     """The spec with the history and with itself: the plan follows from the recipe, and whoever led has led by
     this very spec."""
     for plan in _plans(events):
@@ -57,9 +57,9 @@ def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator
     if recipe.progress is None:  # what was the default then
         follows = replace(follows, progress=spec.plan.progress)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
-    written_out = recipe.search.start is not None or recipe.search.known
+    resolve_warm_start = recipe.search.start is not None or recipe.search.known
     digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()
-    if not written_out and spec.recipe_digest not in ("", digest):
+    if not resolve_warm_start and spec.recipe_digest not in ("", digest):
         yield Violation("spec", f"its recipe has digest {digest}, it was given with {spec.recipe_digest}")
     leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
     if not leaders:
@@ -78,7 +78,7 @@ def spec_agrees(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator
             )
 
 
-def course_agrees(events: Sequence[Event]) -> Iterator[Violation | Note]:
+def check_history(events: Sequence[Event]) -> Iterator[Violation | Note]:
     """The history with itself, where the machine that folds it takes it as it comes: nothing is trained or
     decided after the run's end, and a state that was read afresh has the visits that are on record before it.
     (It has others if the store was restored, and others have gone on meanwhile.)"""
@@ -119,7 +119,7 @@ def _key(visit: Visit) -> str:
     return f"{visit.unit.config} {visit.unit.epoch} {visit.k}"
 
 
-def data_agree(
+def check_data(
     spec: Spec, recipe: Recipe, manifest: Manifest | None, events: Sequence[Event]
 ) -> Iterator[Violation | Note]:
     """The visits with the dataset: how many samples and batches there are in a partition."""
@@ -148,7 +148,7 @@ def data_agree(
             )
 
 
-def rows_agree(events: Sequence[Event]) -> Iterator[Violation | Note]:
+def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
     """The rows that tasks logged with the visits that name them."""
     unknown = 0
     for visit in chain.from_iterable(gather(events)[1].values()):
@@ -170,7 +170,7 @@ def rows_agree(events: Sequence[Event]) -> Iterator[Violation | Note]:
         yield Note(f"{counted(unknown, 'file')} of logged rows cannot be checked: of an earlier version")
 
 
-def origins_agree(
+def check_origins(
     spec: Spec, events: Sequence[Event], origins: Mapping[str, Origin | None]
 ) -> Iterator[Violation | Note]:
     """What the checkpoints at rest say of where they come from, by their names below the folder of all, with

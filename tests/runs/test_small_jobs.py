@@ -9,7 +9,7 @@ import pytest
 
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.exactness.tiny import one_of_each_shape, tiny_jobs
+from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
 
 
 def test_the_first_and_those_with_another_choice_stand_for_all() -> None:
@@ -19,16 +19,16 @@ def test_the_first_and_those_with_another_choice_stand_for_all() -> None:
         for kind in ("a", "b", "c")
         for width in (1, 2)
     ]
-    chosen = one_of_each_shape(points, 10)
+    chosen = representative_configs(points, 10)
     assert chosen[0] == points[0]
     assert {point["kind"] for point in chosen} == {"a", "b", "c"}
     assert {point["width"] for point in chosen} == {1, 2}
     assert len(chosen) == 3, "one point may show two new values"
-    assert [point["kind"] for point in one_of_each_shape(points, 2)] == ["a", "b"], "bounded"
-    assert one_of_each_shape([{"lr": 0.1}, {"lr": 0.2}], 10) == [{"lr": 0.1}]
-    assert one_of_each_shape([], 10) == []
+    assert [point["kind"] for point in representative_configs(points, 2)] == ["a", "b"], "bounded"
+    assert representative_configs([{"lr": 0.1}, {"lr": 0.2}], 10) == [{"lr": 0.1}]
+    assert representative_configs([], 10) == []
     flags = [{"deep": False, "layers": [1]}, {"deep": True, "layers": [1]}, {"deep": False, "layers": [2]}]
-    assert one_of_each_shape(flags, 10) == flags
+    assert representative_configs(flags, 10) == flags
 
 
 def recipe_of(tmp_path: Path, rows: int, partitions: int, batch_size: int) -> Recipe:
@@ -58,7 +58,7 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
     tmp_path: Path, rows: int, partitions: int, size: int, expected: tuple[int, int]
 ) -> None:
     recipe = recipe_of(tmp_path, rows, partitions, size)
-    jobs = tiny_jobs(recipe, str(tmp_path / "data"), {"lr": 0.1}, 3)
+    jobs = small_jobs(recipe, str(tmp_path / "data"), {"lr": 0.1}, 3)
     assert [job.unit.partition for job in jobs] == [0, 1, 1, 0]
     assert [job.last for job in jobs] == [False, True, False, True]
     assert [bool(job.validation) for job in jobs] == [False, True, False, True]
@@ -73,5 +73,5 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
 
 def test_the_batch_size_of_the_config_counts(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, 400, 2, 10)
-    jobs = tiny_jobs(recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3)
+    jobs = small_jobs(recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3)
     assert jobs[0].rows[0] == 2 * 4 + 150 % 4
