@@ -1,9 +1,12 @@
 """cerebro-elastic: Model Hopper Parallelism on TorchElastic.
 
-``run(recipe, **overrides) -> RunResult`` runs a recipe on this machine, ``join(run)`` makes this machine a
-node of a run that goes on, ``open_run(run)`` opens one afterwards; ``stop``, ``resume`` and ``clone`` decide
-on a config of a live run. All are imported on use: torch loads this package in every process that knows
-rendezvous backends.
+``run`` trains the configs of a recipe and returns a ``RunResult``. All public names are imported on use:
+torch loads this package in every process that knows rendezvous backends.
+
+Start and control: ``run``, ``join``, ``stop``, ``resume``, ``clone``, ``RunHandle``, ``RunCallback``.
+Before a run: ``Recipe``, ``load_recipe``, ``prepare``, ``plan``, ``simulate``.
+Results: ``open_run``, ``RunResult``, ``ConfigResult``, ``verify``, ``replay``, ``export``.
+Errors: all derive from ``CerebroError``.
 """
 
 from __future__ import annotations
@@ -14,38 +17,94 @@ from typing import TYPE_CHECKING, Any
 from cerebro_elastic.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from cerebro_elastic.config import StoreSettings
+    from cerebro_elastic.errors import (
+        CerebroError,
+        CheckpointError,
+        DataError,
+        MissingExtra,
+        RecipeError,
+        RunError,
+        ScheduleError,
+        SearchError,
+        StorageError,
+        StoreError,
+        TaskError,
+    )
     from cerebro_elastic.recipes import Recipe, load_recipe
+    from cerebro_elastic.reporting.results import ConfigResult
+    from cerebro_elastic.runs.callbacks import RunCallback
     from cerebro_elastic.runs.control.configs import clone, resume, stop
+    from cerebro_elastic.runs.forecast.plan import plan
+    from cerebro_elastic.runs.forecast.simulate import simulate
+    from cerebro_elastic.runs.results.export import export
+    from cerebro_elastic.runs.results.replay import replay
     from cerebro_elastic.runs.results.result import RunResult, open_run
+    from cerebro_elastic.runs.results.verify import verify
+    from cerebro_elastic.runs.start.datasets import prepare
+    from cerebro_elastic.runs.start.handle import RunHandle
     from cerebro_elastic.runs.start.join import join
     from cerebro_elastic.runs.start.run import run
 
 __all__ = [
+    "CerebroError",
+    "CheckpointError",
+    "ConfigResult",
+    "DataError",
+    "MissingExtra",
     "Recipe",
+    "RecipeError",
+    "RunCallback",
+    "RunError",
+    "RunHandle",
     "RunResult",
+    "ScheduleError",
+    "SearchError",
+    "StorageError",
+    "StoreError",
+    "StoreSettings",
+    "TaskError",
     "clone",
+    "export",
     "join",
     "load_recipe",
     "open_run",
+    "plan",
+    "prepare",
+    "replay",
     "resume",
     "run",
+    "simulate",
     "stop",
+    "verify",
 ]
 
-_HOMES = {
-    "Recipe": "cerebro_elastic.recipes",
-    "RunResult": "cerebro_elastic.runs.results.result",
-    "clone": "cerebro_elastic.runs.control.configs",
-    "join": "cerebro_elastic.runs.start.join",
-    "load_recipe": "cerebro_elastic.recipes",
-    "open_run": "cerebro_elastic.runs.results.result",
-    "resume": "cerebro_elastic.runs.control.configs",
-    "run": "cerebro_elastic.runs.start.run",
-    "stop": "cerebro_elastic.runs.control.configs",
+_MODULES = {
+    "config": ["StoreSettings"],
+    "errors": [name for name in __all__ if name.endswith("Error") or name == "MissingExtra"],
+    "recipes": ["Recipe", "load_recipe"],
+    "reporting.results": ["ConfigResult"],
+    "runs.callbacks": ["RunCallback"],
+    "runs.control.configs": ["clone", "resume", "stop"],
+    "runs.forecast.plan": ["plan"],
+    "runs.forecast.simulate": ["simulate"],
+    "runs.results.export": ["export"],
+    "runs.results.replay": ["replay"],
+    "runs.results.result": ["RunResult", "open_run"],
+    "runs.results.verify": ["verify"],
+    "runs.start.datasets": ["prepare"],
+    "runs.start.handle": ["RunHandle"],
+    "runs.start.join": ["join"],
+    "runs.start.run": ["run"],
 }
+_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cerebro_elastic' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

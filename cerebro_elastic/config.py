@@ -27,24 +27,34 @@ DRIVERS = ("gateway", "grpc")
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """Where etcd is and how to log in. Wrong settings raise ``StoreError``.
+    """The address of an etcd and the login. Wrong settings raise ``StoreError``.
 
-    ``endpoints`` are ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn. TLS is used if ``ca`` or
-    ``cert`` is given (PEM files; without ``ca`` the usual authorities are trusted). ``patience`` is how
-    many seconds a verb is retried before the store counts as unavailable. ``driver`` is one of ``DRIVERS``.
-    ``run_key`` is the key of the run that lies there; without ``user`` it is the login, too, if the etcd asks
-    for one.
+    TLS is used if ``ca`` or ``cert`` is given.
+
+    Example:
+        >>> settings = StoreSettings(endpoints=("etcd-0:2379", "etcd-1:2379"), patience=30.0)
+        >>> settings.tls
+        False
     """
 
     endpoints: tuple[str, ...]
+    """``HOST:PORT`` (IPv6: ``[::1]:2379``) of each member, tried in turn."""
     driver: str = "gateway"
+    """One of ``DRIVERS``."""
     ca: Path | None = None
+    """PEM file of the authorities to trust, by default the usual ones."""
     cert: Path | None = None
+    """PEM file of the client's certificate."""
     key: Path | None = None
+    """PEM file of the certificate's key."""
     user: str | None = None
+    """The user to log in as."""
     password: str | None = field(default=None, repr=False)
+    """The user's password."""
     run_key: RunKey | None = field(default=None, repr=False)
+    """The run's key. Without ``user`` it is the login, too, if the etcd asks for one."""
     patience: float = 10.0
+    """Seconds for which a verb is retried before the store counts as unavailable."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:

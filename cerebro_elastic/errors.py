@@ -12,25 +12,51 @@ from collections.abc import Iterable
 
 
 class CerebroError(Exception):
-    """Base of all errors that a user may see."""
+    """Base of all errors that a user may see. ``exit_code`` is that of the command line.
+
+    Example:
+        >>> try:
+        ...     open_run("swep")
+        ... except CerebroError as error:
+        ...     print(str(error).partition(";")[0])
+        there is no run 'swep' in ...
+    """
 
     exit_code = 1
 
 
 class RecipeError(CerebroError):
-    """The recipe is wrong: nothing was started."""
+    """The recipe is wrong: nothing was started.
+
+    Example:
+        >>> load_recipe("sweep.yaml", epochs=0)
+        Traceback (most recent call last):
+        cerebro_elastic.errors.RecipeError: sweep.yaml...
+    """
 
     exit_code = 2
 
 
 class TaskError(CerebroError):
-    """The user's module or functions cannot be used as they are."""
+    """The user's module or functions cannot be used as they are.
+
+    Example:
+        >>> prepare("no_such_module:load", "data", partitions=2)
+        Traceback (most recent call last):
+        cerebro_elastic.errors.TaskError: ...
+    """
 
     exit_code = 2
 
 
 class DataError(CerebroError):
-    """A dataset is malformed, missing or damaged."""
+    """A dataset is malformed, missing or damaged.
+
+    Example:
+        >>> prepare("no-such.csv", "data", partitions=2)
+        Traceback (most recent call last):
+        cerebro_elastic.errors.DataError: ...
+    """
 
 
 class DamagedData(DataError):
@@ -39,7 +65,14 @@ class DamagedData(DataError):
 
 
 class CheckpointError(CerebroError):
-    """A checkpoint is missing, damaged, or holds what cannot be stored."""
+    """A checkpoint is missing, damaged, or holds what cannot be stored.
+
+    Example:
+        >>> try:
+        ...     state = open_run("sweep").state("best")
+        ... except CheckpointError as error:
+        ...     print("the best state cannot be read:", error)
+    """
 
 
 class DamagedCheckpoint(CheckpointError):
@@ -47,12 +80,25 @@ class DamagedCheckpoint(CheckpointError):
 
 
 class StorageError(CerebroError):
-    """The storage of files cannot be reached, is too slow or refuses access. It says nothing of the files:
-    what is there may be whole."""
+    """The storage of files cannot be reached, is too slow or refuses access. The files may be whole.
+
+    Example:
+        >>> try:
+        ...     state = open_run("sweep").state("best")
+        ... except StorageError as error:
+        ...     print("try again later:", error)
+    """
 
 
 class MissingExtra(CerebroError):
-    """An optional dependency is not installed; the message says what to install."""
+    """An optional dependency is not installed; the message says what to install.
+
+    Example:
+        >>> try:
+        ...     axes = open_run("sweep").plot_curves()
+        ... except MissingExtra as error:
+        ...     print(error)
+    """
 
     exit_code = 2
 
@@ -63,13 +109,26 @@ class GroupBroken(CerebroError):
 
 
 class SearchError(CerebroError):
-    """The search cannot go on as the recipe has it. What was committed is safe."""
+    """The search cannot go on as the recipe has it. What was committed is safe.
+
+    Example:
+        >>> try:
+        ...     result = run("sweep.yaml", seed=1)
+        ... except SearchError as error:
+        ...     print("correct `search`:", error)
+    """
 
     exit_code = 2
 
 
 class RunError(CerebroError):
-    """A run cannot be opened, started or resumed."""
+    """A run cannot be opened, started or resumed.
+
+    Example:
+        >>> open_run("sweep").config("c0009")
+        Traceback (most recent call last):
+        cerebro_elastic.errors.RunError: run 'sweep' has no config 'c0009'; did you mean 'c0001'? ...
+    """
 
 
 class NameTaken(RunError):
@@ -81,7 +140,13 @@ class DiskFull(CerebroError):
 
 
 class StoreError(CerebroError):
-    """Base of the errors of the store."""
+    """Base of the errors of the store.
+
+    Example:
+        >>> StoreSettings(endpoints=())
+        Traceback (most recent call last):
+        cerebro_elastic.errors.StoreError: no etcd endpoint is given: ...
+    """
 
 
 class StoreUnavailable(StoreError):
@@ -118,7 +183,13 @@ class LeaseLost(StoreError):
 
 
 class ScheduleError(CerebroError):
-    """What is to be scheduled is malformed, or cannot be done."""
+    """What is to be scheduled is malformed, or cannot be done.
+
+    Example:
+        >>> simulate("sweep.yaml", seconds=-1)
+        Traceback (most recent call last):
+        cerebro_elastic.errors.ScheduleError: ...
+    """
 
     exit_code = 2
 

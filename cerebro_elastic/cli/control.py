@@ -1,4 +1,4 @@
-"""Commands by which people decide while a run goes on."""
+"""Operators' commands for the configs of a live run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stop(
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Stop a config of a live run: it gets no more units, and the present one does not count."""
+    """Stop a config of a live run. The unit that it is in does not count; all it has committed stays."""
     from cerebro_elastic.runs.control.configs import stop as ask
 
     stopped = ask(run, config, reason=reason, home=home, store=store_of(etcd))

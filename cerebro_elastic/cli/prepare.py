@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,7 +62,7 @@ def prepare(
     A run does so itself with the `source` of its recipe; what is prepared here serves several runs, as `url`.
     With --rows a function makes the dataset of each row of the source; the same command goes on after a kill.
     """
-    from cerebro_elastic.runs.start.datasets import prepare_dataset, prepare_dataset_rows
+    from cerebro_elastic.runs.start.datasets import prepare as prepare_data
 
     watch(submitted_by)
     selection = Selection(columns, features, label, encode)
@@ -78,34 +77,24 @@ def prepare(
             f"{', '.join(needless)} would do nothing without --rows: name the function that makes each row, "
             "or leave it out"
         )
-    if rows is None:
-        manifest = prepare_dataset(
-            source,
-            destination,
-            partitions=partitions,
-            seed=seed,
-            valid=valid,
-            test=test,
-            labels=labels or (),
-            root=Path.cwd(),
-            selection=selection,
-        )
-    else:
-        manifest = prepare_dataset_rows(
-            source,
-            rows,
-            destination,
-            partitions=partitions,
-            seed=seed,
-            valid=valid,
-            test=test,
-            labels=labels or (),
-            root=Path.cwd(),
-            workers=workers,
-            bad=_limit(bad or "0"),
-            share=_share(share or "0/1"),
-            show=_Shown(),
-        )
+    manifest = prepare_data(
+        source,
+        destination,
+        partitions=partitions,
+        seed=seed,
+        valid=valid,
+        test=test,
+        labels=labels or (),
+        columns=columns,
+        features=features,
+        label=label,
+        encode=encode,
+        rows=rows,
+        workers=workers,
+        bad=_limit(bad or "0"),
+        share=_share(share or "0/1"),
+        show=_Shown(),
+    )
     echo(f"{_told(manifest)} at {destination} (digest {manifest.digest[:12]})")
 
 

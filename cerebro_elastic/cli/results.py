@@ -57,7 +57,7 @@ def export(
 
     if best and config is not None:
         raise typer.BadParameter("--best and --config name two configs: keep one")
-    picked = write(open_run(run, home=home, store=store_of(etcd)), folder, config)
+    picked = write(open_run(run, home=home, store=store_of(etcd)), folder, config or "best")
     echo(f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}")
     echo("who goes on training from there goes on without:")
     for name in picked.not_carried:

@@ -44,7 +44,7 @@ def verify(
 
     result = open_run(run, home=home, store=store_of(etcd))
     notes: list[str] = []
-    violations = check(result, notes.append, head=head, export=export, seconds=seconds)
+    violations = check(result, head=head, export=export, seconds=seconds, say=notes.append)
     visits = sum(isinstance(event, UnitCommitted) for event in result.events)
     if as_json:
         told = {"visits": visits, "violations": [asdict(v) for v in violations], "notes": notes}
@@ -78,7 +78,7 @@ def replay(
     from cerebro_elastic.runs.results.result import open_run
 
     result = open_run(run, home=home, store=store_of(etcd))
-    name = result.best.config if config == "best" else config
+    name = result.config(config).config
     visits = []
     for done in again(result, name):
         visits.append(done)

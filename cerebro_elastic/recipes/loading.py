@@ -33,13 +33,22 @@ _EXPECTED = {
 def load_recipe(
     recipe: str | Path | Mapping[str, Any] | Recipe, *, root: str | Path | None = None, **overrides: Any
 ) -> Recipe:
-    """A checked recipe from a YAML file, a mapping or another recipe.
+    """Read and check a recipe.
 
-    ``root`` is the folder of users' modules and relative paths; by default the file's folder (the
-    working directory for a mapping). ``overrides`` replace top-level values; a mapping is merged
-    into its section key by key: ``load_recipe(path, epochs=2, data={"batch_size": 64})``.
+    Args:
+        recipe: A YAML file, a mapping, or another recipe.
+        root: The folder of users' modules and relative paths, by default the file's folder (the working
+            directory for a mapping).
+        **overrides: Values that replace top-level keys; a mapping is merged into its section key by key.
 
-    Raises ``RecipeError`` with one line for each problem: file and line, value, rule and remedy.
+    Raises:
+        RecipeError: The recipe is wrong. The message has a line for each problem: file and line, value, rule
+            and remedy.
+
+    Example:
+        >>> recipe = load_recipe("sweep.yaml", epochs=4, data={"batch_size": 10})
+        >>> recipe.epochs, recipe.data.batch_size, recipe.data.partitions
+        (4, 10, 2)
     """
     source, folder = _read(recipe)
     source = source.override(overrides)

@@ -187,7 +187,15 @@ _EVEN = ("auto", "exact", "longest-remaining")
 
 
 class Recipe(Section):
-    """A whole run."""
+    """A checked recipe: all that a run is made from. ``load_recipe`` makes it.
+
+    Example:
+        >>> recipe = load_recipe("sweep.yaml")
+        >>> recipe.name, recipe.epochs, recipe.objective.metric
+        ('sweep', 2, 'val_acc')
+        >>> load_recipe(recipe.resolved()) == recipe
+        True
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 

@@ -46,10 +46,10 @@ def curves_text(rows: Sequence[ConfigResult]) -> str:
     return _csv(names, table)
 
 
-def leaderboard_text(rows: Sequence[ConfigResult], metric: str) -> str:
-    """The leaderboard as CSV: a row for each config, in this order; ``best`` is the best value of
-    ``metric``. A hyper-parameter that bears the name of another column comes as ``hparam.<name>``."""
-    table = [
+def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[str, Any]]:
+    """The leaderboard: a row for each config, in this order; ``best`` is the best value of ``metric``. A
+    hyper-parameter that bears the name of another column comes as ``hparam.<name>``."""
+    table: list[dict[str, Any]] = [
         {
             "place": place,
             "config": row.config,
@@ -67,7 +67,13 @@ def leaderboard_text(rows: Sequence[ConfigResult], metric: str) -> str:
     titles = {name: f"hparam.{name}" if name in own else name for name in hparams}
     for line, row in zip(table, rows, strict=True):
         line |= {titles[name]: row.hparams.get(name) for name in hparams}
-    return _csv([*own, *titles.values()], table)
+    return table
+
+
+def leaderboard_text(rows: Sequence[ConfigResult], metric: str) -> str:
+    """The leaderboard as CSV."""
+    table = leaderboard_records(rows, metric)
+    return _csv(list(table[0]) if table else [], table)
 
 
 def _csv(names: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:

@@ -17,25 +17,38 @@ from cerebro_elastic.core.model.values import CheckpointRef, Config, HParams, No
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConfigResult:
-    """What became of one config.
+    """The results of one config.
 
-    ``curve`` has the metrics of each full epoch behind the ``behind`` ones that its parent did;
-    ``best_epoch`` is the place in it with the best value of the objective (``None`` if it was never logged),
-    ``best`` that value and ``best_checkpoint`` the state at its end; ``checkpoint`` is the last state;
-    ``visits`` are in the order in which they were committed.
+    Example:
+        >>> row = open_run("sweep").config("c0000")
+        >>> row.status, len(row.curve), len(row.visits)
+        (<Status.FINISHED: 'finished'>, 2, 4)
+        >>> row.best == row.curve[row.best_epoch]["val_acc"]
+        True
     """
 
     config: str
+    """The config's id."""
     hparams: HParams
+    """Its hyper-parameters by name."""
     status: Status
+    """Whether it is live, finished, stopped or failed."""
     reason: str
+    """Why it was stopped or has failed; empty otherwise."""
     curve: Sequence[Mapping[str, float]]
+    """The metrics of each full epoch that the config itself has done."""
     visits: Sequence[Visit]
+    """Its committed units, in the order of their commits."""
     best_epoch: int | None = None
+    """The index in ``curve`` of the epoch with the best value of the objective; ``None`` without a value."""
     best: float | None = None
+    """That value."""
     checkpoint: CheckpointRef | None = None
+    """The last committed state."""
     best_checkpoint: CheckpointRef | None = None
+    """The state at the end of the best epoch."""
     behind: int = 0
+    """How many epochs its parent had done where it began."""
 
     def __repr__(self) -> str:
         hparams = " ".join(f"{name}={value}" for name, value in self.hparams.items())

@@ -68,7 +68,7 @@ def ended(beside: BackgroundCheck, state: State) -> None:
     deadline = time.monotonic() + 240.0
     while beside.goes_on:
         assert time.monotonic() < deadline
-        beside.look(state)
+        beside.poll(state)
         time.sleep(0.05)
 
 

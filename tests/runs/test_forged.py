@@ -136,7 +136,7 @@ def differs(run: RunResult, config: str) -> bool:
 
 def test_the_record_as_it_is_breaks_nothing(run: RunResult) -> None:
     notes: list[str] = []
-    assert verify(run, notes.append, head=run.lines[4].digest) == []
+    assert verify(run, say=notes.append, head=run.lines[4].digest) == []
     assert notes == [
         f"it goes on from the head {str(run.lines[4].digest)[:16]}: line 5 of {len(run.lines)}",
         "12 of 12 decisions made again, all the same",

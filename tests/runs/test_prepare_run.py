@@ -10,7 +10,7 @@ import pytest
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import run_folder
 from cerebro_elastic.runs.live import Watcher
-from cerebro_elastic.runs.start.datasets import prepare_dataset
+from cerebro_elastic.runs.start.datasets import prepare
 from cerebro_elastic.runs.start.prepare_run import new_spec
 
 RECIPE = """
@@ -29,9 +29,7 @@ def test_paths_start_in_the_recipes_folder_and_runs_keep_apart(
     project.mkdir()
     elsewhere.mkdir()
     np.savez(project / "rows.npz", x=np.zeros((8, 2), np.float32), y=np.zeros(8, np.int64))
-    prepare_dataset(
-        "rows.npz", str(project / "digits"), partitions=2, seed=0, valid=0.25, labels=(), root=project
-    )
+    prepare("rows.npz", str(project / "digits"), partitions=2, seed=0, valid=0.25, labels=(), root=project)
     (project / "recipe.yaml").write_text(RECIPE)
     monkeypatch.chdir(elsewhere)
     folder = run_folder("a-run", elsewhere / "runs")

@@ -1,7 +1,8 @@
-"""What people decide while a run goes on: a config is stopped, goes on, or is cloned.
+"""Operators' decisions on the configs of a live run: stop, resume, clone.
 
-Each is one transaction, recorded in the history like all others, and takes effect when the config's present
-unit is over. The search leaves such configs as they are.
+Each is one transaction, is recorded in the history like all others, and takes effect at once. The unit that a
+stopped config is in does not count: its commit is refused, and a resumed config begins that unit again. The
+unit that a cloned config is in goes on. The search leaves all these configs as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cerebro_elastic.search.space import misfit
 from cerebro_elastic.store.ledger.ledger import Ledger
 
 Start: TypeAlias = Literal["here", "best", "scratch"]
-"""Where a clone begins: where its parent stands, at the end of its best epoch, or at the beginning."""
+"""Where a clone begins: where its parent stands, at the end of its parent's best epoch, or anew."""
 
 
 def stop(
@@ -31,8 +32,25 @@ def stop(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
-    """Give ``config`` no more units; what it has done stays. Raises ``RunError`` if the run is not live, or
-    has no such config that could be stopped."""
+    """Stop a config of a live run. The unit that it is in does not count; all it has committed stays.
+
+    Args:
+        run: The run's id, or its folder on this machine.
+        config: The config's id.
+        reason: Why, for the record.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run of other machines.
+
+    Returns:
+        The config as it is now.
+
+    Raises:
+        RunError: The run is not live, or has no such config that could be stopped.
+
+    Example:
+        >>> stop("live", "c0001", reason="diverges").status
+        <Status.STOPPED: 'stopped'>
+    """
     with live_run(*locate(run, home, store)) as (ledger, _):
         stopped = _known(ledger, config, ledger.stop(config, reason))
         if stopped.status is not Status.STOPPED:
@@ -49,8 +67,25 @@ def resume(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
-    """Let a stopped ``config`` go on to its end. Raises ``RunError`` if the run is not live, or has no such
-    config that could go on."""
+    """Let a stopped config of a live run go on to its end, whoever has stopped it.
+
+    Args:
+        run: The run's id, or its folder on this machine.
+        config: The config's id.
+        reason: Why, for the record.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run of other machines.
+
+    Returns:
+        The config as it is now.
+
+    Raises:
+        RunError: The run is not live, or has no such config that could go on.
+
+    Example:
+        >>> resume("live", "c0001").status
+        <Status.LIVE: 'live'>
+    """
     with live_run(*locate(run, home, store)) as (ledger, _):
         if _known(ledger, config, ledger.config(config)).status is Status.LIVE:
             raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
@@ -69,10 +104,26 @@ def clone(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
-    """Add a config to the run: like ``config``, but for ``hparams``. It goes on from the parent's checkpoint
-    ``here``, where that stands, or of its ``best`` epoch, or begins from ``scratch``. The new config.
+    """Add a config to a live run: like another one, except for some hyper-parameters.
 
-    Raises ``RunError`` if the run is not live, or there is no such config, hyper-parameter or checkpoint.
+    Args:
+        run: The run's id, or its folder on this machine.
+        config: The id of the config to clone, the parent.
+        hparams: The hyper-parameters that differ.
+        start: ``here``: the clone goes on where the parent stands; ``best``: at the end of the parent's best
+            epoch; ``scratch``: it begins anew.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run of other machines.
+
+    Returns:
+        The new config.
+
+    Raises:
+        RunError: The run is not live, or has no such config, hyper-parameter or checkpoint.
+
+    Example:
+        >>> clone("live", "c0000", {"lr": 0.001}, start="scratch").hparams
+        {'lr': 0.001}
     """
     changed = dict(hparams or {})
     with live_run(*locate(run, home, store)) as (ledger, spec):
@@ -82,20 +133,21 @@ def clone(
 
 
 def _check(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
-    """Hyper-parameters that the parent has, with values as the space has them, or else as the parent has."""
+    """Raise ``RunError`` unless the parent has these hyper-parameters, and the values are as in the space, or
+    else like the parent's."""
     for key, value in changed.items():
         if key not in parent.hparams:
             near = did_you_mean(key, parent.hparams)
             raise RunError(f"config {name!r} has no hyper-parameter {key!r}; {near}")
-        like = parent.hparams[key]
-        unlike = like is not None and type(value) is not type(like)
-        wanted = misfit(Domain.model_validate(space.get(key, [like])), value)
-        if wanted is not None and (key in space or unlike):
-            raise RunError(f"{key}={value}: {key} has to be {wanted}; {name} has {like!r}")
+        own = parent.hparams[key]
+        other_type = own is not None and type(value) is not type(own)
+        expected = misfit(Domain.model_validate(space.get(key, [own])), value)
+        if expected is not None and (key in space or other_type):
+            raise RunError(f"{key}={value}: {key} has to be {expected}; {name} has {own!r}")
 
 
 def _starts(ledger: Ledger, spec: Spec) -> Mapping[str, Callable[[Config], Config | None]]:
-    """By name: the config as it was where its clone begins."""
+    """By name: the parent as it was where its clone begins."""
     return {
         "here": lambda parent: parent,
         "best": lambda parent: _best(ledger, spec, parent),
@@ -104,7 +156,7 @@ def _starts(ledger: Ledger, spec: Spec) -> Mapping[str, Callable[[Config], Confi
 
 
 def _best(ledger: Ledger, spec: Spec, parent: Config) -> Config:
-    """The parent as it was at the end of its best epoch, the state of which is kept."""
+    """The parent as it was at the end of its best epoch, whose checkpoint is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
     ends = epoch_ends(parent, ledger.visits_of(parent.id), spec.plan)
     values = [at.metrics.get(objective.metric) for at, _ in ends]

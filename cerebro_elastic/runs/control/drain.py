@@ -1,4 +1,4 @@
-"""``cerebro drain``: a node is asked to leave a run."""
+"""``cerebro drain``: asks a node to leave a run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,18 @@ def drain(
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> None:
-    """Ask ``node`` to leave ``run``: it gets no more units, and finishes the one that it has if that takes no
-    longer than ``grace`` seconds; else it hands it on at a batch boundary. Then it ends.
+    """Ask a node of a live run to leave: it gets no more units, and then ends.
 
-    Raises ``RunError`` if the run is not live or has no such node.
+    Args:
+        run: The run's id, or its folder on this machine.
+        node: The node's name.
+        grace: Seconds for the unit that it is in. A unit that would take longer is handed on at a batch
+            boundary.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run of other machines.
+
+    Raises:
+        RunError: The run is not live, or has no such node.
     """
     if grace < 0:
         raise RunError(f"grace is {grace:g}: give a number of seconds from 0 on")

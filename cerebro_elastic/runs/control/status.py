@@ -1,4 +1,4 @@
-"""How a run stands now: from its store if it is live, else from its history."""
+"""The present state of a run: from its store if it is live, else from its history."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PATIENCE = 2.0
 def status(
     run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
 ) -> tuple[Spec, State, bool]:
-    """The run's spec, its state, and whether it is live. With ``store`` a run on a shared etcd can be
-    asked from any machine."""
+    """The run's spec, its state, and whether it is live. With ``store`` any machine can ask for a run on a
+    shared etcd."""
     if store is not None:
         return _from_store(with_key(store, str(run), home), str(run))
     folder = find_run(run, Path(home) if home is not None else None)
@@ -35,27 +35,27 @@ def status(
         except StoreUnavailable:
             if folder.is_locked():
                 raise
-            # Whoever took part here was killed.
+            # The process that took part here was killed.
     return _from_history(folder)
 
 
 def head_now(
     run: str | Path, state: State, *, home: str | Path | None = None, store: StoreSettings | None = None
 ) -> RecordHead | None:
-    """Where the record on this machine ends; with ``store``, where that of whoever leads did when it last
-    gave out a unit that is still under way. ``None`` if that is not known."""
+    """Where the record on this machine ends; with ``store``, where the leader's record ended when it last
+    assigned a unit that is still under way. ``None`` if that is not known."""
     if store is None:
         folder = find_run(run, Path(home) if home is not None else None)
         return read_head(folder.history)
-    noted = [attempt.record for attempt in state.underway() if attempt.record is not None]
-    return max(noted, key=lambda head: head.revision, default=None)
+    heads = [attempt.record for attempt in state.underway() if attempt.record is not None]
+    return max(heads, key=lambda head: head.revision, default=None)
 
 
 def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
     state = State()
     for event in read_journal(folder.history):
         state = fold(state, event)
-    # Whoever ended in a hurry is still in the record.
+    # Nodes that were killed are still in the record.
     return folder.read_spec(), replace(state, nodes={}, attempts={}, leader=None), False
 
 

@@ -101,7 +101,7 @@ def plan(
         say: It is called with a line of text at each step.
 
     Returns:
-        The forecast, with the best option first in mind: ``plan(...).best.candidate``.
+        The forecast; ``best`` is the option with the least product of time and cost.
 
     Raises:
         RecipeError: The recipe is wrong, or no candidate can be trained.
@@ -110,10 +110,10 @@ def plan(
 
     Example:
         >>> forecast = plan("sweep.yaml", nodes=[1, 2], partitions=[2])
-        >>> sorted(option.candidate.nodes for option in forecast.options)[0]
-        1
-        >>> forecast.best.seconds > 0
-        True
+        >>> len(forecast.options) + len(forecast.left_out)
+        2
+        >>> forecast.best.candidate.partitions
+        2
     """
     resolved = resolve_warm_start(load_recipe(recipe), Path(home) if home is not None else default_home())
     node_counts = sorted({*nodes} or {*NODES, resolved.nodes.min, resolved.nodes.max})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
@@ -19,8 +19,7 @@ from cerebro_elastic.core.model.values import HParams, Visit
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.reporting.logged import Logged, Logger
-from cerebro_elastic.store.ledger.chain import parted
-from cerebro_elastic.store.ledger.history import decode_event
+from cerebro_elastic.runs.record_reader import RecordReader
 
 _PAUSE = 1.0
 _END_SECONDS = 60.0
@@ -111,7 +110,7 @@ class LogForwarder:
             return
         if self._written is None:
             self._written = dict(self._note.read())
-        for event in self._new_events():
+        for event in self._reader.new_events():
             for visit in self._visits(event):
                 if not self._take(visit, self._written):
                     self._leave()
@@ -126,21 +125,9 @@ class LogForwarder:
 
     def _rewind(self) -> None:
         """Back to the record's beginning; what is written is not written again."""
-        self._offset = 0
+        self._reader = RecordReader(self._history)
         self._hparams: dict[str, HParams] = {}
         self._seen: dict[str, int] = {}
-
-    def _new_events(self) -> Iterator[Event]:
-        """Whole lines that the record has gained."""
-        if not self._history.exists():
-            return
-        with self._history.open("rb") as file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                self._offset += len(line)
-                yield decode_event(parted(line.decode())[0])
 
     def _visits(self, event: Event) -> Sequence[Visit]:
         match event:

@@ -1,4 +1,4 @@
-"""Getting a trained model out of a run: files that need nothing of this package."""
+"""``cerebro export``: takes a trained model out of a run, as files that need nothing of this package."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, RecordHead, Visit
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
@@ -23,7 +24,7 @@ from cerebro_elastic.files import redacted, translated
 from cerebro_elastic.process import is_alive
 from cerebro_elastic.reporting.card import card
 from cerebro_elastic.reporting.results import ConfigResult, epoch_ends, gather
-from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked
+from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
 from cerebro_elastic.training.task import Exported, Exports
 from cerebro_elastic.training.unit_runner import make_task
 
@@ -32,29 +33,60 @@ MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.jso
 
 @dataclass(frozen=True, slots=True)
 class ExportedConfig:
-    """A config ``at`` the end of an epoch: its state, and the visits that led to it, its ancestors' too; and
-    what of the state is ``not_carried`` by the exported files."""
+    """A config as it was exported."""
 
     row: ConfigResult
+    """The config's results."""
     at: Config
+    """The config as it was at the end of the exported epoch."""
     ref: CheckpointRef
+    """The checkpoint of that epoch."""
     visits: Sequence[Visit]
+    """The visits that led to it, those of its ancestors included."""
     not_carried: Sequence[str] = ()
+    """What of the state the exported files do not have."""
 
 
-def export(result: RunResult, folder: Path, config: str | None = None) -> ExportedConfig:
-    """Write a config's model (by default that of the best one) as it was at the end of its best epoch, or its
-    last one if the objective was never logged: the weights (safetensors), a checkpoint in the format of the
-    task's framework if it has one, a record for machines, and a model card.
+def export(
+    run: str | Path | RunResult,
+    folder: str | Path,
+    config: str = "best",
+    *,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
+) -> ExportedConfig:
+    """Write a config's model as it was at the end of its best epoch (imports torch).
 
-    ``folder`` must be new or empty. Raises ``RunError`` if there is nothing to export, ``TaskError`` if the
-    task does not say how.
+    If the objective was never logged, the last epoch is taken. The folder gets the weights (safetensors), a
+    checkpoint in the format of the task's framework if it has one, a record for machines, and a model card.
+
+    Args:
+        run: The run's id, its folder, or its result.
+        folder: A new or empty folder.
+        config: The config's id; ``best`` for the best one.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run whose record is not on this machine.
+
+    Returns:
+        What was exported, and what of its state the files do not have.
+
+    Raises:
+        RunError: No such run or config, nothing to export yet, or the folder is not empty.
+        TaskError: The task does not say how its models are exported.
+
+    Example:
+        >>> exported = export("sweep", "best-model")
+        >>> exported.at.epoch
+        2
+        >>> sorted(path.name for path in Path("best-model").iterdir())
+        ['README.md', 'model.safetensors', 'record.json']
     """
+    result, folder = result_of(run, home=home, store=store), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty: choose another folder, or remove it")
 
     def pick(live: RunResult) -> tuple[ExportedConfig, CheckpointRef]:
-        picked = _pick(live, live.config(config) if config is not None else live.best)
+        picked = _pick(live, live.config(config))
         check_here(live, modules=live.spec.root, checkpoints=live.spec.storage)
         return picked, picked.ref
 
@@ -77,17 +109,17 @@ def export(result: RunResult, folder: Path, config: str | None = None) -> Export
 
 
 def origin_of_export(folder: Path) -> tuple[str, RecordHead | None]:
-    """Which config was exported to ``folder``, and where the record ended then."""
+    """The config that was exported to ``folder``, and where the record ended then."""
     try:
-        told = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        head = told.get("record")
-        return str(told["config"]), RecordHead(**head) if head is not None else None
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        head = record.get("record")
+        return str(record["config"]), RecordHead(**head) if head is not None else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise RunError(f"{folder} has no {RECORD} of an exported model: {exc}") from exc
 
 
 def _remove_left(temporary: Path) -> None:
-    """What killed processes have left beside it, by their ids."""
+    """Remove what killed processes have left beside it, by their ids."""
     stem = temporary.name.removesuffix(str(os.getpid()))
     for left in temporary.parent.glob(f"{glob.escape(stem)}*"):
         process = left.name.removeprefix(stem)

@@ -1,5 +1,5 @@
-"""Replay: a config trained again, alone and in order, from its visit log; everything that its visits say, and
-what follows from that, is compared."""
+"""``cerebro replay``: trains a config again, alone and in the order of its visits, and compares it with the
+record."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.model.values import CheckpointRef, Config, Visit
 from cerebro_elastic.errors import CerebroError
@@ -17,7 +18,7 @@ from cerebro_elastic.files import locate, read
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.results import ConfigResult, config_result, gather
 from cerebro_elastic.runs.results.output_checks import curve_lines
-from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the record says of a ``field``, and what doing it again has made of it."""
+    """A value on record that is another one in the replay."""
 
     field: str
+    """What differs: ``digest``, ``samples``, ``metric val_loss``, ..."""
     recorded: Any
+    """The value on record."""
     replayed: Any
+    """The value in the replay."""
 
     def __str__(self) -> str:
         return f"{self.field}: recorded {self.recorded}, replayed {self.replayed}"
@@ -38,93 +42,121 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedVisit:
-    """A visit done again: the new ``digest``, what came of it otherwise, and all in which it is not as
-    recorded."""
+    """A visit that was trained again."""
 
     visit: Visit
+    """The visit on record."""
     digest: str
+    """The digest of the replayed output state."""
     metrics: Mapping[str, float]
+    """The replayed metrics."""
     done: bool
+    """Whether the replayed config has ended its training with this visit."""
     differences: tuple[Difference, ...] = ()
+    """All in which the replayed visit is not as recorded."""
 
     @property
     def same(self) -> bool:
+        """Whether the replayed visit is bit-identical to the one on record."""
         return not self.differences
 
 
-def replay(result: RunResult, config: str) -> Iterator[ReplayedVisit]:
-    """Train ``config`` from its beginning on this machine, in the order of its visits (imports torch); one
-    that began with another's checkpoint, from that one's beginning; one that began with a checkpoint from
-    outside the run, from there. Each unit is trained by the choice by which it was; several ranks are
-    processes of their own.
+def replay(
+    run: str | Path | RunResult,
+    config: str = "best",
+    *,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
+) -> Iterator[ReplayedVisit]:
+    """Train a config again on this machine, from its beginning, in the order of its visits (imports torch).
 
-    Nothing of the recorded states is used: each unit continues from the one replayed before. A unit that was
-    split is done in its parts, and in one go as well: that makes the same state.
+    No recorded state is used: each unit continues from the one replayed before, and is trained by the same
+    strategy as in the run. A config that began with another one's checkpoint is replayed from that one's
+    beginning; one that began with a checkpoint from outside the run, from there. A unit that was split is
+    trained in its parts, and in one go as well.
+
+    Args:
+        run: The run's id, its folder, or its result.
+        config: The config's id; ``best`` for the best one.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run whose record is not on this machine.
+
+    Yields:
+        Each visit, when it has been trained again.
+
+    Raises:
+        RunError: No such run or config, or its modules or data are not on this machine.
+
+    Example:
+        >>> all(visit.same for visit in replay("sweep", "c0001"))
+        True
     """
+    result = result_of(run, home=home, store=store)
+    name = result.config(config).config
     from cerebro_elastic.worker.visit_replayer import VisitReplayer
 
     check_here(result, modules=result.spec.root, data=result.spec.data)
     may_be_nan = result.recipe.limits.not_finite != "fail"
     with (
         Scratch("replay") as scratch,
-        VisitReplayer(result.spec, _cache(result, scratch.path)) as again,
+        VisitReplayer(result.spec, _cache(result, scratch.path)) as replayer,
     ):
         head: CheckpointRef | None = None
-        for place, unit in enumerate(_units(result, config)):
+        for place, unit in enumerate(_units(result, name)):
             start = head if place else unit[0][0].head
             head = start
             for part, (at, visit) in enumerate(unit):
-                made = again(at, visit, head, str(scratch.path / f"{place}-{part}"))
-                differences = list(_differences(visit, made, head, may_be_nan=may_be_nan))
-                head = made.output
+                replayed = replayer(at, visit, head, str(scratch.path / f"{place}-{part}"))
+                differences = list(_differences(visit, replayed, head, may_be_nan=may_be_nan))
+                head = replayed.output
                 if part and visit.whole:
-                    differences += _in_one_go(again, unit, start, head, str(scratch.path / str(place)))
-                yield ReplayedVisit(visit, head.digest, made.metrics, made.done, tuple(differences))
+                    differences += _in_one_go(replayer, unit, start, head, str(scratch.path / str(place)))
+                yield ReplayedVisit(visit, head.digest, replayed.metrics, replayed.done, tuple(differences))
 
 
 def compare_results(
     result: RunResult, config: str, replayed: Sequence[ReplayedVisit]
 ) -> Iterator[Difference]:
-    """In what the recorded results of a config are not those of its visits as ``replayed``."""
+    """Where the recorded results of a config are not those that follow from its visits as ``replayed``."""
     state, _ = gather(result.events)
     visits = [
         replace(
-            each.visit,
-            metrics=each.metrics,
-            done=each.done,
-            output=replace(each.visit.output, digest=each.digest),
+            again.visit,
+            metrics=again.metrics,
+            done=again.done,
+            output=replace(again.visit.output, digest=again.digest),
         )
-        for each in replayed
-        if each.visit.unit.config == config
+        for again in replayed
+        if again.visit.unit.config == config
     ]
     recorded, objective = result.config(config), result.recipe.objective
-    again = config_result(state.configs[config], visits, result.spec.plan, objective.metric, objective.mode)
+    derived = config_result(state.configs[config], visits, result.spec.plan, objective.metric, objective.mode)
     values = {
-        f"best {objective.metric}": (recorded.best, again.best),
-        "epoch of the best": (recorded.best_epoch, again.best_epoch),
-        "best checkpoint": (_digest(recorded.best_checkpoint), _digest(again.best_checkpoint)),
-        "full epochs": (len(recorded.curve), len(again.curve)),
+        f"best {objective.metric}": (recorded.best, derived.best),
+        "epoch of the best": (recorded.best_epoch, derived.best_epoch),
+        "best checkpoint": (_digest(recorded.best_checkpoint), _digest(derived.best_checkpoint)),
+        "full epochs": (len(recorded.curve), len(derived.curve)),
     }
     for name, (ours, theirs) in values.items():
         if not _same(ours, theirs):
             yield Difference(name, ours, theirs)
-    yield from _curves(result, again)
+    yield from _curves(result, derived)
 
 
-def _curves(result: RunResult, again: ConfigResult) -> Iterator[Difference]:
+def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
     """The config's lines of ``metrics.csv``, as far as they are there."""
     file = result.folder.curves
     if result.from_store or not file.is_file():
         return
-    rows = [again if row.config == again.config else row for row in result.leaderboard]
-    written = curve_lines(file.read_text(encoding="utf-8", errors="replace"), again.config)
-    for line, expected in zip(written, curve_lines(curves_text(rows), again.config), strict=False):
+    rows = [derived if row.config == derived.config else row for row in result.leaderboard]
+    written = curve_lines(file.read_text(encoding="utf-8", errors="replace"), derived.config)
+    for line, expected in zip(written, curve_lines(curves_text(rows), derived.config), strict=False):
         if line != expected:
             yield Difference(file.name, line, expected)
 
 
 def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]]]:
-    """The visits that led to where ``config`` is, those together of which each takes up the one before it."""
+    """The visits that led to where ``config`` is, by unit: each but the first takes up the one before."""
     state, visits = gather(result.events)
     unit: list[tuple[Config, Visit]] = []
     for at, visit in history(result.config(config).config, state.configs, visits, result.spec.plan):
@@ -146,52 +178,52 @@ def _cache(result: RunResult, scratch: Path) -> Path:
 
 
 def _in_one_go(
-    again: VisitReplayer,
+    replayer: VisitReplayer,
     unit: Sequence[tuple[Config, Visit]],
     start: CheckpointRef | None,
     end: CheckpointRef,
     url: str,
 ) -> Iterator[Difference]:
     (first, _), (_, last) = unit[0], unit[-1]
-    whole = again(first, last, start, url).output
+    whole = replayer(first, last, start, url).output
     if whole.digest != end.digest:
         yield Difference("state in parts and in one go", end.digest, whole.digest)
 
 
 def _differences(
-    visit: Visit, made: Redone, head: CheckpointRef | None, *, may_be_nan: bool
+    visit: Visit, replayed: Redone, head: CheckpointRef | None, *, may_be_nan: bool
 ) -> Iterator[Difference]:
-    """All that a visit says of itself, but for times and places."""
+    """All that a visit says of itself, except times and places."""
     values: dict[str, tuple[Any, Any]] = {
         "input": (_digest(visit.input), _digest(head)),
-        "digest": (visit.output.digest, made.output.digest),
-        "bytes": (visit.output.bytes, made.output.bytes),
-        "samples": (visit.samples, made.samples),
-        "batches": (visit.batches, made.batches),
-        "whole": (visit.whole, made.whole),
-        "done": (visit.done, made.done),
+        "digest": (visit.output.digest, replayed.output.digest),
+        "bytes": (visit.output.bytes, replayed.output.bytes),
+        "samples": (visit.samples, replayed.samples),
+        "batches": (visit.batches, replayed.batches),
+        "whole": (visit.whole, replayed.whole),
+        "done": (visit.done, replayed.done),
     }
-    for name in sorted({*visit.metrics, *made.metrics}):
-        values[f"metric {name}"] = (visit.metrics.get(name), made.metrics.get(name))
+    for name in sorted({*visit.metrics, *replayed.metrics}):
+        values[f"metric {name}"] = (visit.metrics.get(name), replayed.metrics.get(name))
     for field, (ours, theirs) in values.items():
         if not _same(ours, theirs):
             yield Difference(field, ours, theirs)
-    if made.not_finite is not None and not may_be_nan:
-        yield Difference("finite", "all values", made.not_finite)
-    yield from _rows(visit, made.rows)
+    if replayed.not_finite is not None and not may_be_nan:
+        yield Difference("finite", "all values", replayed.not_finite)
+    yield from _rows(visit, replayed.rows)
 
 
-def _rows(visit: Visit, made: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+def _rows(visit: Visit, replayed: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
     """The rows that were logged."""
     try:
         text = read(locate(visit.log)) if visit.log is not None else b""
         recorded = [json.loads(line) for line in text.splitlines()]
     except (CerebroError, OSError, ValueError) as error:
-        yield Difference("rows", f"unreadable ({error})", len(made))
+        yield Difference("rows", f"unreadable ({error})", len(replayed))
         return
-    if len(recorded) != len(made):
-        yield Difference("rows", len(recorded), len(made))
-    for number, (ours, theirs) in enumerate(zip(recorded, made, strict=False), start=1):
+    if len(recorded) != len(replayed):
+        yield Difference("rows", len(recorded), len(replayed))
+    for number, (ours, theirs) in enumerate(zip(recorded, replayed, strict=False), start=1):
         for name in sorted({*ours, *theirs}):
             if not _same(ours.get(name), theirs.get(name)):
                 yield Difference(f"row {number}, {name}", ours.get(name), theirs.get(name))

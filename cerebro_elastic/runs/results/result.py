@@ -1,25 +1,26 @@
-"""A run after the fact, or while it goes on: what Python users get from ``run`` and ``open_run``."""
+"""The results of a run, after its end or while it goes on."""
 
 from __future__ import annotations
 
 import io
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.values import CheckpointRef, RecordHead, Spec
-from cerebro_elastic.errors import DamagedCheckpoint, RunError, did_you_mean
+from cerebro_elastic.errors import DamagedCheckpoint, MissingExtra, RunError, did_you_mean
 from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.reporting.curves import records
+from cerebro_elastic.reporting.curves import leaderboard_records, records
 from cerebro_elastic.reporting.results import ConfigResult, gather, leaderboard
-from cerebro_elastic.reporting.tables import leaderboard_table
+from cerebro_elastic.reporting.tables import hparams_text, leaderboard_table
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.attach import read_record, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run, run_folder
@@ -28,17 +29,37 @@ from cerebro_elastic.words import counted
 
 if TYPE_CHECKING:
     import optuna
+    import pandas
+    from matplotlib.axes import Axes
 
 
 T = TypeVar("T")
 
 _PATIENCE, _PAUSE = 20.0, 0.2
 """Seconds for which a state of a live run is looked for, and between two looks."""
+_MOST_IN_LEGEND = 12
+"""Configs that are named beside their curves."""
 
 
 class RunResult:
-    """The configs of a run with their metrics, visits and checkpoints, as its history tells them: that in its
-    ``store`` if one is given, else that in its ``folder``, which need not exist if there is a store."""
+    """A run's configs with their metrics, visits and checkpoints, read from its history.
+
+    ``run`` and ``open_run`` return it. A result stays as it was when it was read; ``now()`` reads again. The
+    history is that of its ``store`` if one is given, else that in its ``folder``.
+
+    Example:
+        >>> result = open_run("sweep")
+        >>> result
+        <RunResult 'sweep': 2 configs, best c0000 with val_acc 0...>
+        >>> result.best.hparams
+        {'lr': 0.1}
+        >>> [row.config for row in result.leaderboard]
+        ['c0000', 'c0001']
+        >>> list(result.to_pandas().columns)
+        ['place', 'config', 'status', 'reason', 'metric', 'best', 'best_epoch', 'epochs', 'lr']
+        >>> result.plot_curves("val_acc").get_ylabel()
+        'val_acc'
+    """
 
     def __init__(self, folder: RunFolder, store: StoreSettings | None = None) -> None:
         self.folder = folder
@@ -54,8 +75,8 @@ class RunResult:
 
     @property
     def head(self) -> RecordHead | None:
-        """Where the record in the folder ends: whoever keeps this can tell later whether it was changed.
-        ``None`` if it has no digests, or was read from a store."""
+        """Where the record in the folder ends. Keep it to prove later that the record was not changed
+        (``verify(..., head=...)``). ``None`` if the record has no digests, or was read from a store."""
         last = self.lines[-1] if self.lines else None
         if last is None or last.digest is None:
             return None
@@ -63,11 +84,13 @@ class RunResult:
 
     def line_of(self, digest: str) -> int | None:
         """The number of the record's line that bears this digest, or one that begins so."""
-        found = (n for n, line in enumerate(self.lines, 1) if line.digest and line.digest.startswith(digest))
-        return next(found, None)
+        numbers = (
+            n for n, line in enumerate(self.lines, 1) if line.digest and line.digest.startswith(digest)
+        )
+        return next(numbers, None)
 
     def upto(self, lines: int) -> RunResult:
-        """The run as it was when its record had so many lines."""
+        """The run as it was when its record had ``lines`` lines."""
         earlier = copy(self)
         earlier.lines, earlier.events = self.lines[:lines], self.events[:lines]
         for name in ("leaderboard", "configs"):
@@ -76,17 +99,17 @@ class RunResult:
 
     @property
     def from_store(self) -> bool:
-        """Whether the record is that of a store."""
+        """Whether the record was read from a store."""
         return self._store is not None
 
     def now(self) -> RunResult:
-        """The run as it is now: this is as it was when it was read."""
+        """The run as it is now, read again."""
         return RunResult(self.folder, self._store)
 
     def __repr__(self) -> str:
         best = self.leaderboard[0] if self.leaderboard else None
-        told = f", best {best.config} with {self.recipe.objective.metric} {best.best}" if best else ""
-        return f"<RunResult {self.run!r}: {counted(len(self.leaderboard), 'config')}{told}>"
+        best_text = f", best {best.config} with {self.recipe.objective.metric} {best.best}" if best else ""
+        return f"<RunResult {self.run!r}: {counted(len(self.leaderboard), 'config')}{best_text}>"
 
     @property
     def run(self) -> str:
@@ -95,6 +118,7 @@ class RunResult:
 
     @cached_property
     def recipe(self) -> Recipe:
+        """The recipe that the run was opened with."""
         return load_recipe(self.spec.recipe, root=self.spec.root)
 
     @cached_property
@@ -105,7 +129,8 @@ class RunResult:
 
     @property
     def best(self) -> ConfigResult:
-        """The config with the best value of the objective in any epoch."""
+        """The config with the best value of the objective in any epoch. Raises ``RunError`` if no config has
+        one."""
         first = self.leaderboard[0] if self.leaderboard else None
         if first is None or first.best is None:
             logged = sorted({name for row in self.leaderboard for metrics in row.curve for name in metrics})
@@ -118,13 +143,61 @@ class RunResult:
 
     @cached_property
     def configs(self) -> Mapping[str, ConfigResult]:
-        """By config id."""
+        """The configs by id."""
         return {row.config: row for row in sorted(self.leaderboard, key=lambda row: row.config)}
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """A row for each config and full epoch, hyper-parameters and metrics: for ``pandas.DataFrame``."""
+        """A row for each config and full epoch (from 1), with hyper-parameters and metrics."""
         return records(self.leaderboard)
+
+    def to_pandas(self, per: Literal["config", "epoch"] = "config") -> pandas.DataFrame:
+        """The results as a table.
+
+        Args:
+            per: ``config``: the leaderboard, a row for each config with its best value and its
+                hyper-parameters. ``epoch``: the learning curves, a row for each config and full epoch.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as exc:
+            raise MissingExtra("a table of results needs pandas: pip install pandas") from exc
+        if per == "epoch":
+            return pandas.DataFrame(self.records)
+        return pandas.DataFrame(leaderboard_records(self.leaderboard, self.recipe.objective.metric))
+
+    def plot_curves(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the learning curves, a line for each config.
+
+        Args:
+            metric: What is drawn, by default the objective's metric.
+            ax: Where to draw, by default in a new figure.
+
+        Raises:
+            RunError: No config has logged the metric.
+            MissingExtra: matplotlib (extra ``plots``) is not installed.
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError as exc:
+            raise MissingExtra("curves need matplotlib: pip install 'cerebro-elastic[plots]'") from exc
+        name = self.recipe.objective.metric if metric is None else metric
+        logged = {key for row in self.leaderboard for values in row.curve for key in values}
+        if name not in logged:
+            raise RunError(f"no config of run {self.run!r} has logged {name!r}; {did_you_mean(name, logged)}")
+        axes = ax if ax is not None else pyplot.subplots()[1]
+        for row in self.leaderboard:
+            epochs = range(row.behind + 1, row.behind + len(row.curve) + 1)
+            values = [epoch.get(name, math.nan) for epoch in row.curve]
+            axes.plot(epochs, values, marker=".", label=f"{row.config} {hparams_text(row.hparams)}")
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(name)
+        if len(self.leaderboard) <= _MOST_IN_LEGEND:
+            axes.legend()
+        return axes
 
     def _repr_html_(self) -> str:
         """The leaderboard, in a notebook."""
@@ -135,14 +208,26 @@ class RunResult:
         )
 
     def config(self, config: str) -> ConfigResult:
-        """One config; ``RunError`` lists those that there are."""
+        """The config of this id; ``best`` is the best one. Raises ``RunError`` with the known ids."""
+        if config == "best":
+            return self.best
         if config not in self.configs:
             raise RunError(f"run {self.run!r} has no config {config!r}; {did_you_mean(config, self.configs)}")
         return self.configs[config]
 
     def state(self, config: str, *, best: bool = True) -> Any:
-        """The config's state tree at the end of its best epoch, or its last one (imports torch). Of a live
-        run it may be a later one than when this was read."""
+        """The config's state at the end of its best epoch, or its last state (imports torch).
+
+        Of a live run it may be a later state than when this result was read.
+
+        Args:
+            config: The config's id; ``best`` for the best one.
+            best: Whether to take the best epoch's state, not the last one.
+
+        Raises:
+            RunError: No such config, or it has no checkpoint yet.
+            CheckpointError: The checkpoint cannot be read.
+        """
 
         def pick(result: RunResult) -> tuple[CheckpointRef, CheckpointRef]:
             row = result.config(config)
@@ -154,8 +239,8 @@ class RunResult:
         return load_picked(self, pick)[2]
 
     def study(self) -> optuna.Study:
-        """The run as a study of optuna's (extra ``search``): for its plots and its dashboard, or to copy with
-        ``optuna.copy_study``. While the run goes on, each look shows what has happened by then."""
+        """The run as a study of optuna's (extra ``search``), for its plots and its dashboard, or to copy with
+        ``optuna.copy_study``. While the run goes on, each look at it shows what has happened by then."""
         from cerebro_elastic.search.study_journal import study_of
 
         return study_of(self.recipe, self.run, lambda: [line.event for line in self._read()[1]])
@@ -164,10 +249,11 @@ class RunResult:
 def load_picked(
     result: RunResult, pick: Callable[[RunResult], tuple[T, CheckpointRef]]
 ) -> tuple[RunResult, T, Any]:
-    """What ``pick`` chooses of a run, and the state that it names. A live run deletes that as soon as there
-    is a better one: then it is chosen anew, of the run as it is by then, which comes first. Raises
-    ``RunError`` if each is gone before it is read, ``CheckpointError`` if one of a run that has ended cannot
-    be."""
+    """Load the state that ``pick`` chooses of a run; the run as it was then, the choice, and the state.
+
+    A live run deletes a state as soon as it has a better one: then ``pick`` chooses again, from the run as it
+    is by then. Raises ``RunError`` if each state is gone before it is read, ``CheckpointError`` if one of a
+    run that has ended cannot be read."""
     from cerebro_elastic import checkpoint
 
     until = time.monotonic() + _PATIENCE
@@ -190,8 +276,20 @@ def load_picked(
 def open_run(
     run: str | Path, *, home: str | Path | None = None, store: StoreSettings | None = None
 ) -> RunResult:
-    """A run by its id (in ``home``, by default ``$CEREBRO_HOME`` or ``./runs``) or its folder. With ``store``
-    a run on a shared etcd, by its id, from any machine."""
+    """Open a run, live or ended, to see its results.
+
+    Args:
+        run: The run's id, or its folder.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run whose record is not on this machine.
+
+    Raises:
+        RunError: No such run; the message lists the known ones.
+
+    Example:
+        >>> open_run("sweep").config("c0001").status
+        <Status.FINISHED: 'finished'>
+    """
     if store is not None:
         return RunResult(run_folder(str(run), home), store)
     return RunResult(find_run(run, Path(home) if home is not None else None))
@@ -205,8 +303,8 @@ def result_of(
 
 
 def check_here(result: RunResult, **needed: str) -> None:
-    """Whether what is ``needed`` of the run, by URL, is in reach: the record may be that of a shared etcd.
-    Raises ``RunError`` for what should be in a folder that is not on this machine."""
+    """Raise ``RunError`` if one of the URLs ``needed`` is a folder that is not on this machine: a run of a
+    shared etcd can be opened anywhere."""
     for what, url in needed.items():
         place = locate(url)
         if place.local and not Path(place.path).is_dir():

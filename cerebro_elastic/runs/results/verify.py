@@ -1,12 +1,14 @@
-"""``cerebro verify``: whether a run's record is as it was written, could have been, and says the same as all
-that was made of it."""
+"""``cerebro verify``: checks that a run's record is as it was written, is possible, and agrees with all that
+was made of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
+from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
@@ -29,7 +31,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import output_checks, record_chain, record_checks
 from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
-from cerebro_elastic.runs.results.result import RunResult, check_here
+from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.simulation import Redecided, redecide
 from cerebro_elastic.words import counted
@@ -38,32 +40,52 @@ DECIDING_SECONDS = 5.0
 
 
 def verify(
-    result: RunResult,
-    note: Callable[[str], None] = lambda _text: None,
+    run: str | Path | RunResult,
     *,
     head: str | None = None,
-    export: Path | None = None,
+    export: str | Path | None = None,
     seconds: float = DECIDING_SECONDS,
+    say: Callable[[str], None] = lambda _text: None,
+    home: str | Path | None = None,
+    store: StoreSettings | None = None,
 ) -> list[Violation]:
-    """What is wrong with a run's record (imports torch); ``note`` is told what is worth knowing besides.
+    """Check a run's record, and that all that was made of it agrees with it (imports torch).
 
-    The history is held against the invariants, its own chain, the spec, the checkpoints at rest, the data,
-    the logged rows, the files that were made of it, and against the decisions that follow from it, for so
-    many ``seconds``. It must have the ``head`` that somebody has noted (or what that begins with), and have
-    led to the model in the folder ``export``.
+    The history is checked against the invariants and its own chain of digests; spec, checkpoints, data,
+    logged rows, ``metrics.csv`` and report are checked against the history. Decisions are made again.
+
+    Args:
+        run: The run's id, its folder, or its result.
+        head: A head of the record that you have noted, or its first characters: the record must have it.
+        export: The folder of an exported model: the run must have led to it.
+        seconds: For how long decisions are made again.
+        say: It is called with each note: what is worth knowing, and no violation.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The etcd of a run whose record is not on this machine.
+
+    Returns:
+        The violations; none if the record is sound.
+
+    Raises:
+        RunError: No such run, or its checkpoints are not in reach from this machine.
+
+    Example:
+        >>> verify("sweep")
+        []
     """
+    result = result_of(run, home=home, store=store)
     check_here(result, checkpoints=result.spec.storage)
-    found = list(_findings(result, head, export, seconds))
-    for finding in found:
+    findings = list(_findings(result, head, Path(export) if export is not None else None, seconds))
+    for finding in findings:
         if isinstance(finding, Note):
-            note(finding.story)
-    return [finding for finding in found if isinstance(finding, Violation)]
+            say(finding.story)
+    return [finding for finding in findings if isinstance(finding, Violation)]
 
 
 def redecide_run(result: RunResult, seconds: float) -> Redecided | None:
-    """Whether the recorded decisions follow from the record alone: by the recipe's scheduler and search, as
-    they are now. At most about so many ``seconds``; ``None`` if the history is not sound, or if what decides
-    cannot be had here."""
+    """Make the recorded decisions again from the record alone, with the recipe's scheduler and search as they
+    are now, for about so many ``seconds`` at most. ``None`` if the history is not sound, or if scheduler or
+    search are not installed here."""
     events, until = result.events, time.monotonic() + seconds
     if any(_foldable(events)):
         return None
@@ -136,7 +158,7 @@ def _chain(result: RunResult, head: str | None, *, chained: bool, noted: bool) -
 
 
 def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[Violation | Note]:
-    """If the store went back, of the visits' checkpoints only: others bear tokens of what was forgotten."""
+    """If the store went back, only the visits' checkpoints: others bear tokens of attempts that it forgot."""
     wrong, uncovered = record_chain.assignments(result.lines)
     yield from (Violation("record", story) for story in wrong)
     if uncovered and not result.from_store:
@@ -146,10 +168,10 @@ def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[
         )
     known = [origin for origin in origins.values() if origin is not None]
     if record_chain.rewound(result.events):
-        visits = [visit for each in gather(result.events)[1].values() for visit in each]
+        visits = chain.from_iterable(gather(result.events)[1].values())
         urls = {visit.output.url for visit in visits}
         prefix = f"{result.spec.storage}/checkpoints/"
-        known = [o for name, o in origins.items() if o is not None and prefix + name in urls]
+        known = [origin for name, origin in origins.items() if origin and prefix + name in urls]
     late = any(origin.attempt > result.events[-1].revision for origin in known)
     grows = late and len(result.now().events) > len(result.events)
     yield from (
@@ -158,7 +180,7 @@ def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[
 
 
 def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
-    """What the record does not explain is forged, if what decides is as it was."""
+    """Decisions that do not follow from the record are forged, if scheduler and search are as they were."""
     again = redecide_run(result, seconds)
     if again is None:
         yield Note("its decisions were not made again: what decided is not to be had here")
@@ -174,7 +196,7 @@ def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
 
 
 def _other_deciders(result: RunResult) -> str | None:
-    """Why decisions may be others here than they were in the run; ``None`` if nothing speaks for it."""
+    """Why other decisions may be made here than in the run; ``None`` without a reason."""
     here, recorded = deciding(result.recipe), list(_versions(result.events))
     if not recorded:
         return "the record does not say by which versions of packages it was decided"
@@ -204,7 +226,7 @@ def _is_other(file: Path, digest: str) -> bool:
 
 
 def _foldable(events: Sequence[Event]) -> Iterator[Violation]:
-    """The machine's own opinion: is each event possible where it stands?"""
+    """Whether the machine takes each event where it stands."""
     state = State()
     for event in events:
         try:
@@ -231,13 +253,13 @@ def _readable(ref: CheckpointRef) -> bool:
 
 
 def _given_up(result: RunResult, ref: CheckpointRef) -> bool:
-    """Whether the run, which may go on while it is verified, keeps this checkpoint no more."""
+    """Whether the run, which may go on meanwhile, no longer keeps this checkpoint."""
     rows = result.now().leaderboard
     return all(ref not in (row.checkpoint, row.best_checkpoint) for row in rows)
 
 
 def _best_readable(result: RunResult) -> Iterator[Violation]:
-    """The leaderboard promises each config's best state, too."""
+    """Each config's best state must be readable, too."""
     for row in result.leaderboard:
         best = row.best_checkpoint
         if best is not None and best != row.checkpoint and not (_readable(best) or _given_up(result, best)):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cerebro_elastic.data.manifest import Manifest
-from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.data.prepare import prepare as _prepare_columns
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.data.records import Progress
 from cerebro_elastic.data.selection import Selection
@@ -17,58 +18,88 @@ from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import import_object, is_reference
 
 
-def prepare_dataset(
-    source: str,
-    destination: str,
+def prepare(
+    source: str | Path | Callable[[], Mapping[str, Any]],
+    destination: str | Path,
     *,
     partitions: int,
-    seed: int,
-    valid: float | str,
-    labels: Sequence[str],
-    root: Path,
-    test: float | str = 0.0,
-    selection: Selection = Selection(),  # noqa: B008  # frozen
+    seed: int = 0,
+    valid: float | str | Path = 0.2,
+    test: float | str | Path = 0.0,
+    labels: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
+    label: str | None = None,
+    encode: Sequence[str] | None = None,
+    rows: str | None = None,
+    workers: int | None = None,
+    bad: float = 0,
+    share: Share = Share(),  # noqa: B008  # frozen
+    show: Callable[[Progress], None] = lambda _progress: None,
+    root: str | Path | None = None,
 ) -> Manifest:
-    """``data.prepare`` with its sources by name: a path (relative to ``root``), a URL, or a function
-    ``module:name`` that is imported from ``root``. ``valid`` and ``test`` are fractions or such names."""
-    return prepare(
-        _source(source, root),
-        destination,
-        partitions=partitions,
-        seed=seed,
-        valid=_fraction_or_source(valid, root),
-        test=_fraction_or_source(test, root),
-        labels=tuple(labels),
-        selection=selection,
-    )
+    """Shuffle a dataset once and write it as partitions. A recipe's ``data.url`` names the result.
 
+    The same input gives the same bytes. A destination that has this very dataset is kept as it is.
 
-def prepare_dataset_rows(
-    source: str,
-    function: str,
-    destination: str,
-    *,
-    partitions: int,
-    seed: int,
-    valid: float | str,
-    test: float | str,
-    labels: Sequence[str],
-    root: Path,
-    workers: int | None,
-    bad: float,
-    share: Share,
-    show: Callable[[Progress], None],
-) -> Manifest:
-    """The same for ``data.prepare_rows``."""
+    Args:
+        source: A path or URL of ``.npy``, ``.npz``, CSV or Parquet files, or a function that returns
+            ``{column: array}``, itself or as ``module:name``.
+        destination: The folder or URL of the dataset.
+        partitions: Number of training partitions.
+        seed: Seed of the shuffle.
+        valid: Share of the rows for validation, or a source of its own.
+        test: The same for a test after the run.
+        labels: The columns that may hold no NaN, by default all.
+        columns: The columns that are used, by default all.
+        features: Columns that become one matrix.
+        label: The column to predict; the features are all others, or as named.
+        encode: Columns of text or whole numbers that become codes.
+        rows: ``module:function``, ``(row, split) -> columns``, that makes the dataset's rows.
+        workers: Processes that make rows, by default one for each core.
+        bad: How many rows may fail: a number, or below 1 a share.
+        share: Which part of the rows is this machine's, if several make them.
+        show: It is called with the progress of making rows.
+        root: The folder of modules and relative paths, by default the working directory.
+
+    Returns:
+        The dataset's manifest.
+
+    Raises:
+        DataError: The input cannot be used, or the destination has another dataset.
+        TaskError: The function cannot be imported.
+        DiskFull: No space is left.
+
+    Example:
+        >>> import numpy
+        >>> rng = numpy.random.default_rng(0)
+        >>> columns = {"x": rng.normal(size=(100, 4)), "y": numpy.arange(100) % 2}
+        >>> manifest = prepare(lambda: columns, "prepared", partitions=4, valid=0.2)
+        >>> [partition.rows for partition in manifest.train]
+        [20, 20, 20, 20]
+    """
+    folder = Path(root) if root is not None else Path.cwd()
+    sources = (_source(source, folder), _fraction_or_source(valid, folder), _fraction_or_source(test, folder))
+    if rows is None:
+        return _prepare_columns(
+            sources[0],
+            str(destination),
+            partitions=partitions,
+            seed=seed,
+            valid=sources[1],
+            test=sources[2],
+            labels=tuple(labels),
+            selection=Selection(columns, features, label, encode),
+        )
     return prepare_rows(
-        _source(source, root),
-        function,
-        destination,
-        root=root,
+        sources[0],
+        rows,
+        str(destination),
+        root=folder,
         partitions=partitions,
         seed=seed,
-        valid=_fraction_or_source(valid, root),
-        test=_fraction_or_source(test, root),
+        valid=sources[1],
+        test=sources[2],
         labels=labels,
         workers=workers,
         bad=bad,
@@ -81,7 +112,7 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
     """Prepare the recipe's source at ``destination``."""
     data = recipe.data
     assert data.source is not None
-    prepare_dataset(
+    prepare(
         data.source,
         destination,
         partitions=data.partitions,
@@ -89,7 +120,10 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
         valid=data.valid,
         labels=data.labels,
         root=recipe.root,
-        selection=Selection(data.columns, data.features, data.label, data.encode),
+        columns=data.columns,
+        features=data.features,
+        label=data.label,
+        encode=data.encode,
     )
 
 
@@ -100,15 +134,19 @@ def import_sources(recipe: Recipe) -> None:
             import_object(name, recipe.root)
 
 
-def _fraction_or_source(valid: float | str, root: Path) -> float | Source:
-    share = percentage(str(valid))
+def _fraction_or_source(valid: float | str | Path, root: Path) -> float | Source:
+    text = str(valid)
+    share = percentage(text)
     try:
-        return float(valid) if share is None else share
+        return float(text) if share is None else share
     except ValueError:
-        return _source(str(valid), root)
+        return _source(text, root)
 
 
-def _source(name: str, root: Path) -> Source:
+def _source(source: str | Path | Callable[[], Mapping[str, Any]], root: Path) -> Source:
+    if callable(source):
+        return source
+    name = str(source)
     if is_reference(name):
         function: Source = import_object(name, root)
         return function

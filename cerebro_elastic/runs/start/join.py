@@ -1,4 +1,4 @@
-"""``cerebro join``: this machine becomes a node of a run that goes on, and a candidate for its lead."""
+"""``cerebro join``: this machine becomes a node of a live run, and a candidate for its lead."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 
 
 class NodesLeft(Exception):
-    """The node has left the run as it was asked to."""
+    """This machine's nodes have left the run as they were asked to."""
 
 
 def join(
@@ -45,17 +45,30 @@ def join(
     grace: float = GRACE,
     watcher: Watcher | None = None,
 ) -> RunResult:
-    """Make this machine a node of ``run`` and a candidate for its lead, until the run has ended or the node
-    was asked to leave; the run's result, as far as it has come then.
+    """Make this machine a node of a live run, until the run has ended or the node was asked to leave.
 
-    ``store`` is the run's etcd; by default that of the run in ``home``, on this machine. ``name`` is the
-    node's, by default the host's with a random suffix. A machine of several GPUs may be several ``nodes``,
-    which share its GPUs and are numbered behind ``name``. What the node leaves on this machine, and a record
-    of the run, lie in a folder of its own in ``home``. ``grace`` is how many seconds the node has to leave
-    when it is stopped.
+    The machine may also lead the run. ``KeyboardInterrupt`` lets its nodes leave.
 
-    Raises ``RunError`` before anything is started if this machine cannot join, and when its node cannot
-    work; ``KeyboardInterrupt`` lets the node leave.
+    Args:
+        run: The run's id, or its folder on this machine.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``. A record of the run, and the
+            nodes' logs, are written to a folder in it.
+        store: The run's etcd, by default that of the run in ``home``.
+        name: The node's name, by default the host's with a random suffix.
+        nodes: Number of nodes of this machine; they share its GPUs and are numbered behind ``name``.
+        grace: Seconds that the nodes have to leave when they are stopped.
+        watcher: It gets lines of text and the run's state, as the command line shows them.
+
+    Returns:
+        The run's result, as far as the run has come when this machine leaves it.
+
+    Raises:
+        RunError: This machine cannot join, or its nodes cannot work.
+
+    Example:
+        >>> result = join("live", name="helper")
+        >>> result.run
+        'live'
     """
     watcher = watcher or Watcher()
     name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
@@ -84,19 +97,19 @@ def join(
             say=watcher.say,
         )
 
-        def judge(_events: list[Event], _state: State) -> None:
+        def stop_condition(_events: list[Event], _state: State) -> None:
             if agents.left:
                 raise NodesLeft
             if agents.gone:
                 raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
-        told = ", ".join(names)
-        watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
+        nodes_text = ", ".join(names)
+        watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
-            take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, judge)
+            take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)
         except NodesLeft:
-            watcher.say(f"{told} left the run")
+            watcher.say(f"{nodes_text} left the run")
         result = RunResult(folder)
         write_curves(result.leaderboard, folder.curves)
         write_report(result)

@@ -34,23 +34,23 @@ def take_part(
     agents: LocalAgents,
     loggers: Loggers,
     watcher: Watcher,
-    judge: Callable[[list[Event], State], None],
+    stop_condition: Callable[[list[Event], State], None],
 ) -> None:
-    """Until the run has ended: keep this machine's nodes working, and lead the run whenever elected.
+    """Take part until the run has ended: keep this machine's nodes working, and lead whenever elected.
 
-    What is logged goes to the ``loggers``. ``judge`` is called after each event and about twice a second, and
-    ends the part by what it raises. What the nodes do while they are stopped is in the ``journal``, too.
+    ``stop_condition`` is called after each event and about twice a second; this machine stops taking part
+    when it raises. The ``journal`` also records what the nodes do while they are stopped.
     """
 
     def observe(events: list[Event], state: State) -> None:
         agents.observe(events)
         watcher.show(events, state)
-        judge(events, state)
+        stop_condition(events, state)
 
     def pause(state: State) -> None:
         agents.keep()
         watcher.show([], state)
-        judge([], state)
+        stop_condition([], state)
 
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
     candidate = Candidate(
@@ -74,7 +74,7 @@ def take_part(
 
 @contextmanager
 def publish_endpoint(folder: RunFolder, settings: StoreSettings) -> Iterator[None]:
-    """Say in the folder where the run's store is, as long as we take part."""
+    """Write the endpoint of the run's store to the folder, as long as this machine takes part."""
     write_text(folder.endpoint, ",".join(settings.endpoints))
     try:
         yield

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
@@ -19,13 +19,16 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
 from cerebro_elastic.runs.folder import RunFolder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.overrides import RecipeOverrides
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
+from cerebro_elastic.runs.start.handle import RunHandle
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_store,
@@ -43,6 +46,7 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.words import counted
 
 
+@overload
 def run(
     recipe: str | Path | Mapping[str, Any] | Recipe,
     *,
@@ -51,103 +55,179 @@ def run(
     fresh: bool = False,
     store: StoreSettings | None = None,
     grace: float = GRACE,
+    callbacks: Sequence[RunCallback] = (),
     watcher: Watcher | None = None,
-    **overrides: Any,
-) -> RunResult:
-    """Run a recipe on this machine and return its result; an unfinished run of the same id and
-    recipe goes on where it stood.
+    wait: Literal[True] = True,
+    **overrides: Unpack[RecipeOverrides],
+) -> RunResult: ...
 
-    ``overrides`` replace the recipe's values (``epochs=2``); ``search`` may be an ``optuna.Study``: its
-    sampler, pruner and enqueued trials are used, and the configs become trials of it. ``run_id`` is by
-    default the recipe's name, ``home`` the folder of runs (``$CEREBRO_HOME``, else ``./runs``). ``fresh``
-    throws away what a run of this id has left. ``store`` is an etcd to use instead of the recipe's, or of an
-    embedded one. ``grace`` is how many seconds the nodes have to leave when the run is stopped.
 
-    Raises ``RecipeError`` or another ``CerebroError`` before anything is started if something is
-    wrong, and ``RunError`` when no node can work any more; ``KeyboardInterrupt`` stops all processes
-    cleanly. The run can go on later.
+@overload
+def run(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    *,
+    run_id: str | None = None,
+    home: str | Path | None = None,
+    fresh: bool = False,
+    store: StoreSettings | None = None,
+    grace: float = GRACE,
+    callbacks: Sequence[RunCallback] = (),
+    watcher: Watcher | None = None,
+    wait: Literal[False],
+    **overrides: Unpack[RecipeOverrides],
+) -> RunHandle: ...
+
+
+def run(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    *,
+    run_id: str | None = None,
+    home: str | Path | None = None,
+    fresh: bool = False,
+    store: StoreSettings | None = None,
+    grace: float = GRACE,
+    callbacks: Sequence[RunCallback] = (),
+    watcher: Watcher | None = None,
+    wait: bool = True,
+    **overrides: Unpack[RecipeOverrides],
+) -> RunResult | RunHandle:
+    """Run a recipe on this machine; an unfinished run of the same id and recipe goes on where it stood.
+
+    ``KeyboardInterrupt`` stops all processes cleanly: nodes finish their units or save them part-way. The
+    same call goes on from there.
+
+    Args:
+        recipe: A YAML file, a mapping, or a recipe.
+        run_id: The run's id, by default the recipe's name.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        fresh: Throw away what a run of this id has left.
+        store: An etcd to use, instead of the recipe's or of one that is started for the run.
+        grace: Seconds that the nodes have to leave when the run is stopped.
+        callbacks: They are called when a unit, an epoch and the run have ended.
+        watcher: It gets lines of text and the run's state, as the command line shows them.
+        wait: Whether to return when the run has ended. Without, the run goes on in a thread of this process
+            and a handle of it is returned at once; a wrong recipe is still refused first.
+        **overrides: Top-level keys of the recipe (``epochs=2``). ``search`` may be an ``optuna.Study``: its
+            sampler, pruner and enqueued trials are used, and the configs become trials of it.
+
+    Returns:
+        The run's result; with ``wait=False`` a ``RunHandle``.
+
+    Raises:
+        RecipeError: The recipe is wrong; nothing was started. Other errors of the task, the data or the store
+            that are found before the start are ``CerebroError``, too.
+        RunError: No node can work any more, or another run has this id.
+
+    Example:
+        >>> result = run("sweep.yaml", seed=1)
+        >>> len(result.leaderboard)
+        2
+        >>> result.best.best == max(row.best for row in result.leaderboard)
+        True
     """
-    study = overrides.get("search") if is_study(overrides.get("search")) else None
+    values: dict[str, Any] = dict(overrides)
+    study = values.pop("search") if is_study(values.get("search")) else None
     if study is not None:
-        rest = {key: value for key, value in overrides.items() if key != "search"}
-        overrides["search"] = section_of(study, load_recipe(recipe, **rest).objective)
-    checked = load_recipe(recipe, **overrides)
-    folder = run_folder(checked.name if run_id is None else run_id, home)
-    watcher = watcher or Watcher()
+        values["search"] = section_of(study, load_recipe(recipe, **values).objective)
+    checked = load_recipe(recipe, **values)
     if store is None and checked.etcd is not None:
         store = store_at(checked.etcd)
-    with folder.locked():
-        spec = None if fresh else old_spec(folder, checked)
+    folder = run_folder(checked.name if run_id is None else run_id, home)
+    launch = _Launch(checked, folder, store, fresh, grace, callbacks, study)
+    watcher = watcher or Watcher()
+    return launch(watcher) if wait else RunHandle(folder, store, launch, watcher)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A checked call of ``run``."""
+
+    recipe: Recipe
+    folder: RunFolder
+    store: StoreSettings | None
+    fresh: bool
+    grace: float
+    callbacks: Sequence[RunCallback]
+    study: Any
+
+    def __call__(self, watcher: Watcher) -> RunResult:
+        """Run to the run's end."""
+        folder = self.folder
+        try:
+            with folder.locked():
+                caller = self._run(watcher)
+                result = RunResult(folder)
+                write_curves(result.leaderboard, folder.curves)
+                write_report(result)
+            caller.end(result)
+        except CallbackFailed as failed:
+            raise failed.error from None
+        return result
+
+    def _run(self, watcher: Watcher) -> CallbackCaller:
+        """Run what is left of the run; the caller of the callbacks, for the run's end."""
+        folder = self.folder
+        spec = None if self.fresh else old_spec(folder, self.recipe)
         if spec is not None and ended_in(folder):
             watcher.say(f"run {folder.run!r} has ended before; to run it again: --fresh, or another --run-id")
-        else:
-            if store is not None:
-                check_store(store, folder.run, known=spec is not None)
-            if fresh:
-                folder.clear()
-            with BackgroundCheck(folder, watcher.say) as beside:
-                spec = spec or new_spec(folder, checked, watcher, beside.preflight)
-                again = load_recipe(spec.recipe, root=checked.root)
-                _go_on(folder, again, spec, store, grace, watcher, beside)
-            if study is not None:
-                tell(study, RunResult(folder).study())
-        result = RunResult(folder)
-        write_curves(result.leaderboard, folder.curves)
-        write_report(result)
-    return result
+            return CallbackCaller(self.callbacks, folder.history)
+        if self.store is not None:
+            check_store(self.store, folder.run, known=spec is not None)
+        if self.fresh:
+            folder.clear()
+        with BackgroundCheck(folder, watcher.say) as check:
+            spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
+            caller = CallbackCaller(self.callbacks, folder.history)
+            self._take_part(spec, caller.watching(watcher), check)
+        if self.study is not None:
+            tell(self.study, RunResult(folder).study())
+        return caller
 
+    def _take_part(self, spec: Spec, watcher: Watcher, check: BackgroundCheck) -> None:
+        """Open the run in its store, if it is not, and take part in it to its end."""
+        folder = self.folder
+        recipe = load_recipe(spec.recipe, root=self.recipe.root)
+        journal = Journal(folder.history)
+        with ExitStack() as stack:
+            key = _key(folder, self.store, old=bool(journal))
+            if self.store is None:
+                watcher.say("starting etcd")
+                settings = stack.enter_context(EmbeddedEtcd(folder.etcd, key=key)).settings
+            else:
+                settings = replace(self.store, run_key=key)
+            stack.enter_context(publish_endpoint(folder, settings))
+            ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+            if key is not None and key.file == folder.new_key:
+                settings = replace(settings, run_key=_sign(folder, ledger, journal))
+            if _open(ledger, spec, journal):
+                nodes = counted(recipe.nodes.min, "node")
+                watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
+            else:
+                spec = recheck(spec, recipe, ledger.state(), watcher, check.preflight)
+                ledger.renew(spec)
+                write_spec(folder, spec)
+                ledger.forgive()
+                watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
+            if not settings.loopback:
+                watcher.say(f"other machines join by: {_join_command(folder, settings)}")
+            agents = LocalAgents(
+                folder.run,
+                folder,
+                settings,
+                [f"node-{i}" for i in range(recipe.nodes.min)],
+                ranks=recipe.node.ranks,
+                grace=self.grace,
+                since=ledger.now(),
+                say=watcher.say,
+            )
+            nodes_work = NodeHealthCheck(agents)
 
-def _go_on(
-    folder: RunFolder,
-    recipe: Recipe,
-    spec: Spec,
-    store: StoreSettings | None,
-    grace: float,
-    watcher: Watcher,
-    beside: BackgroundCheck,
-) -> None:
-    """Open the run in its store, if it is not, and take part in it to its end."""
-    journal = Journal(folder.history)
-    with ExitStack() as stack:
-        key = _key(folder, store, old=bool(journal))
-        if store is None:
-            watcher.say("starting etcd")
-            settings = stack.enter_context(EmbeddedEtcd(folder.etcd, key=key)).settings
-        else:
-            settings = replace(store, run_key=key)
-        stack.enter_context(publish_endpoint(folder, settings))
-        ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
-        if key is not None and key.file == folder.new_key:
-            settings = replace(settings, run_key=_sign(folder, ledger, journal))
-        if _open(ledger, spec, journal):
-            nodes = counted(recipe.nodes.min, "node")
-            watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
-        else:
-            spec = recheck(spec, recipe, ledger.state(), watcher, beside.preflight)
-            ledger.renew(spec)
-            write_spec(folder, spec)
-            ledger.forgive()
-            watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
-        if not settings.loopback:
-            watcher.say(f"other machines join by: {_join_command(folder, settings)}")
-        agents = LocalAgents(
-            folder.run,
-            folder,
-            settings,
-            [f"node-{i}" for i in range(recipe.nodes.min)],
-            ranks=recipe.node.ranks,
-            grace=grace,
-            since=ledger.now(),
-            say=watcher.say,
-        )
-        loggers = Loggers(recipe, spec, folder)
-        judge = NodeHealthCheck(agents)
+            def stop_condition(events: list[Event], state: State) -> None:
+                check.poll(state)
+                nodes_work(events, state)
 
-        def judged(events: list[Event], state: State) -> None:
-            beside.look(state)
-            judge(events, state)
-
-        take_part(ledger, recipe, journal, agents, loggers, watcher, judged)
+            loggers = Loggers(recipe, spec, folder)
+            take_part(ledger, recipe, journal, agents, loggers, watcher, stop_condition)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:

@@ -52,7 +52,7 @@ def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
     where = recipe.source.where(("search", "start"))
     other = _run(start.run, home, where)
     try:
-        row = other.best if start.config == "best" else other.config(start.config)
+        row = other.config(start.config)
     except RunError as exc:
         raise RecipeError(f"{where}: {exc}") from exc
     if row.best_epoch is None or row.best_checkpoint is None:

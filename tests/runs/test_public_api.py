@@ -1,0 +1,248 @@
+"""What users import: every name is there and documented, and the examples in its docstring hold."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import io
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_run import record
+
+import cerebro_elastic
+from cerebro_elastic import Recipe, RunCallback, RunHandle, RunResult
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.values import Visit
+from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
+from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
+from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.overrides import RecipeOverrides
+
+LIVE = ("clone", "stop", "resume", "join")
+"""Their examples need a live run, in this order; the last one lasts until its end."""
+
+MODEL = """
+import time
+
+from torch import nn
+
+
+class Slow(nn.Module):
+    def forward(self, x):
+        time.sleep(0.05)
+        return x
+
+
+def model():
+    return nn.Linear(4, 2)
+
+
+def slow_model():
+    return nn.Sequential(Slow(), nn.Linear(4, 2))
+"""
+
+DATA = """
+import numpy as np
+
+
+def load():
+    x = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+    return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
+"""
+
+RECIPE = """
+epochs: 2
+nodes: 2
+task: {kind: torch, model_fn: "sweep_model:model", loss: cross_entropy, optimizer: SGD,
+       metrics: {acc: accuracy}}
+data: {source: "sweep_data:load", partitions: 2, valid: 0.2, batch_size: 20}
+search: {space: {lr: [0.1, 0.001]}}
+objective: {metric: val_acc, mode: max}
+"""
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The examples' working directory: ``sweep.yaml``, and its run, as the example of ``run`` has it."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "sweep.yaml").write_text(RECIPE)
+    (folder / "sweep_model.py").write_text(MODEL)
+    (folder / "sweep_data.py").write_text(DATA)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("MPLBACKEND", "agg")
+        cerebro_elastic.run("sweep.yaml", seed=1)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def live(sweep: Path) -> Iterator[RunHandle]:
+    """A run that goes on while the examples are tried."""
+    task = {"model_fn": "sweep_model:slow_model"}
+    with cerebro_elastic.run(sweep / "sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle:
+        wait_until_running(handle)
+        yield handle
+
+
+def wait_until_running(handle: RunHandle) -> None:
+    deadline = time.monotonic() + 60
+    while handle.status().phase == "starting" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert handle.status().phase == "running", handle.status()
+
+
+def try_example(name: str) -> None:
+    """Do what the docstring of a public name shows."""
+    names: dict[str, Any] = {public: getattr(cerebro_elastic, public) for public in cerebro_elastic.__all__}
+    text = inspect.getdoc(names[name]) or ""
+    test = doctest.DocTestParser().get_doctest(text, {**names, "Path": Path}, name, None, None)
+    said = io.StringIO()
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    failed, tried = runner.run(test, out=said.write)
+    assert tried > 0, f"{name} has no example"
+    assert failed == 0, said.getvalue()
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("sweep")
+@pytest.mark.parametrize("name", [name for name in cerebro_elastic.__all__ if name not in LIVE])
+def test_the_examples_hold(name: str) -> None:
+    try_example(name)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", LIVE)
+def test_the_examples_of_live_runs_hold(live: RunHandle, name: str) -> None:
+    assert live.status().phase == "running", live.status()
+    try_example(name)
+    if name == "join":
+        assert live.wait(60).state("best") is not None
+        assert live.status().phase == "ended"
+
+
+class Collect(RunCallback):
+    """Notes what it is told; fails at the unit with the number ``fails_at``."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.units: list[tuple[str, int, int]] = []
+        self.epochs: list[tuple[str, int]] = []
+        self.results: list[RunResult] = []
+        self._fails_at = fails_at
+
+    def on_unit_end(self, visit: Visit) -> None:
+        self.units.append((visit.unit.config, visit.unit.epoch, visit.unit.partition))
+        if len(self.units) == self._fails_at:
+            raise ZeroDivisionError("of a user's")
+
+    def on_epoch_end(self, config: str, epoch: int, metrics: Mapping[str, float]) -> None:
+        assert "val_acc" in metrics or "val_loss" in metrics
+        self.epochs.append((config, epoch))
+
+    def on_run_end(self, result: RunResult) -> None:
+        self.results.append(result)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("sweep")
+def test_a_callback_that_fails_stops_the_run_which_goes_on_later() -> None:
+    failing, later = Collect(fails_at=2), Collect()
+    with pytest.raises(ZeroDivisionError, match="of a user's"):
+        cerebro_elastic.run("sweep.yaml", run_id="failing", callbacks=[failing])
+    assert (len(failing.units), failing.results) == (2, [])
+    result = cerebro_elastic.run("sweep.yaml", run_id="failing", callbacks=[later])
+    assert [row.status for row in result.leaderboard] == ["finished"] * 2
+    assert later.results == [result]
+    assert not {*failing.units} & {*later.units}, "none is reported twice"
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("sweep")
+def test_a_handle_ends_its_run_with_its_block() -> None:
+    task = {"model_fn": "sweep_model:slow_model"}
+    with cerebro_elastic.run("sweep.yaml", run_id="closed", epochs=99, task=task, wait=False) as handle:
+        wait_until_running(handle)
+        assert set(handle.status().configs) == {"c0000", "c0001"}
+        with pytest.raises(TimeoutError, match="it goes on"):
+            handle.wait(0.01)
+    assert handle.status().phase == "stopped"
+    with pytest.raises(RunError, match="the same call of `run` goes on with it"):
+        handle.wait()
+
+
+def test_a_wrong_recipe_is_refused_at_once_and_what_fails_later_is_raised_by_wait(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="epochs"):
+        cerebro_elastic.run({}, epochs=0, wait=False)
+    shutil.copytree(Path(__file__).parent, tmp_path / "taken")  # a folder that is no run's
+    recipe = {"name": "taken", "task": {"kind": "torch", "model_fn": "a:b", "loss": "mse_loss"},
+              "data": {"source": "c:d"}, "search": {"space": {"lr": [0.1]}}}  # fmt: skip
+    handle = cerebro_elastic.run(recipe, home=tmp_path, wait=False)
+    with pytest.raises(RunError, match="is no run's folder"):
+        handle.wait(60)
+    assert (handle.status().phase, "no run's folder" in handle.status().message) == ("failed", True)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunResult]:
+    """A small run, made in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(sys.modules, "a_recorded_model", raising=False)
+        yield record(tmp_path_factory.mktemp("recorded"))
+    sys.modules.pop("a_recorded_model", None)
+
+
+def test_callbacks_see_what_the_record_gains(recorded: RunResult, tmp_path: Path) -> None:
+    result = recorded
+    lines = result.folder.history.read_bytes().splitlines(keepends=True)
+    history, callback, failing = tmp_path / "growing.jsonl", Collect(), Collect(fails_at=1)
+    caller = CallbackCaller([callback], history)
+    watcher = caller.watching(Watcher())
+    for line in lines:
+        with history.open("ab") as file:
+            file.write(line)
+        watcher.show([], State())
+    units = [visit.unit for row in result.leaderboard for visit in row.visits]
+    assert sorted(callback.units) == sorted((unit.config, unit.epoch, unit.partition) for unit in units)
+    assert sorted(callback.epochs) == [(config, epoch) for config in ("c0000", "c0001") for epoch in (1, 2)]
+    CallbackCaller([failing], history).end(result)
+    assert (failing.units, failing.results) == ([], [result]), "what was on record before is not reported"
+    late = CallbackCaller([failing], tmp_path / "late.jsonl")
+    shutil.copy(history, tmp_path / "late.jsonl")
+    with pytest.raises(CallbackFailed):
+        late.end(result)
+
+
+def test_results_as_tables_and_curves(recorded: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    result = recorded
+    table, curves = result.to_pandas(), result.to_pandas(per="epoch")
+    assert list(table["config"]) == [row.config for row in result.leaderboard]
+    assert list(table["best"]) == [row.best for row in result.leaderboard]
+    assert curves.groupby("config").size().to_dict() == {"c0000": 2, "c0001": 2}
+    axes = result.plot_curves()
+    assert (axes.get_ylabel(), len(axes.lines)) == ("val_loss", 2)
+    assert result.plot_curves("train_loss", ax=axes) is axes
+    with pytest.raises(RunError, match="has logged 'val_los'; did you mean 'val_loss'"):
+        result.plot_curves("val_los")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match="pip install pandas"):
+        result.to_pandas()
+
+
+def test_every_key_of_a_recipe_is_an_argument_of_run() -> None:
+    assert set(RecipeOverrides.__annotations__) == set(Recipe.model_fields)
+
+
+def test_names_are_imported_on_use() -> None:
+    assert set(cerebro_elastic.__all__) <= set(dir(cerebro_elastic))
+    code = "import sys, cerebro_elastic; print(*(m for m in sys.modules if m.startswith('cerebro_elastic.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["cerebro_elastic.version"]
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        _ = cerebro_elastic.rum  # type: ignore[attr-defined]
