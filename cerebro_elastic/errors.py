@@ -31,7 +31,7 @@ class RecipeError(CerebroError):
     Example:
         >>> load_recipe("sweep.yaml", epochs=0)
         Traceback (most recent call last):
-        cerebro_elastic.errors.RecipeError: sweep.yaml...
+        cerebro_elastic.errors.RecipeError: override: epochs is 0: input should be greater than or equal to 1
     """
 
     exit_code = 2

@@ -82,15 +82,6 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="module")
-def live(sweep: Path) -> Iterator[RunHandle]:
-    """A run that goes on while the examples are tried."""
-    task = {"model_fn": "sweep_model:slow_model"}
-    with cerebro_elastic.run(sweep / "sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle:
-        wait_until_running(handle)
-        yield handle
-
-
 def wait_until_running(handle: RunHandle) -> None:
     deadline = time.monotonic() + 60
     while handle.status().phase == "starting" and time.monotonic() < deadline:
@@ -118,13 +109,16 @@ def test_the_examples_hold(name: str) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", LIVE)
-def test_the_examples_of_live_runs_hold(live: RunHandle, name: str) -> None:
-    assert live.status().phase == "running", live.status()
-    try_example(name)
-    if name == "join":
-        assert live.wait(60).state("best") is not None
-        assert live.status().phase == "ended"
+@pytest.mark.usefixtures("sweep")
+def test_the_examples_of_live_runs_hold() -> None:
+    task = {"model_fn": "sweep_model:slow_model"}
+    with cerebro_elastic.run("sweep.yaml", run_id="live", epochs=40, task=task, wait=False) as handle:
+        wait_until_running(handle)
+        for name in LIVE:
+            assert handle.status().phase == "running", handle.status()
+            try_example(name)
+        assert handle.wait(60).state("best") is not None
+        assert handle.status().phase == "ended"
 
 
 class Collect(RunCallback):
