@@ -78,7 +78,7 @@ def mop(
         checked = load_recipe(recipe, **changed)
         run = checked.name if run_id is None else run_id
         check_id(run)
-        hosts, each = _hosts(j, nodes, checked)
+        hosts, nodes_each = _hosts(j, nodes, checked)
         _check_env(env or {})
         _check_numbers(etcd_port, grace)
     except CerebroError as error:  # of which torchx makes one message, and no traceback
@@ -104,23 +104,23 @@ def mop(
             )
         )
         address = f"@{specs.macros.rank0_env}:{port}"
-    told = ["--etcd", address, "--run-id", run, "--grace", f"{grace:g}", *common]
+    options = ["--etcd", address, "--run-id", run, "--grace", f"{grace:g}", *common]
     for key in ("epochs", "checkpoints"):
-        told += [f"--{key}", str(changed[key])] if key in changed else []
-    told += ["--verbose"] if verbose else []
-    size = ["--hosts", str(hosts), "--nodes", str(each)]
-    cores = checked.node.threads * checked.node.ranks * each + 1
+        options += [f"--{key}", str(changed[key])] if key in changed else []
+    options += ["--verbose"] if verbose else []
+    size = ["--hosts", str(hosts), "--nodes", str(nodes_each)]
+    cores = checked.node.threads * checked.node.ranks * nodes_each + 1
     roles.append(
         specs.Role(
             name="hosts",
             image=image,
             entrypoint=_python(python, image),
-            args=_cerebro("host", recipe, *size, *told),
+            args=_cerebro("host", recipe, *size, *options),
             env=dict(env or {}),
             min_replicas=hosts.min,
             num_replicas=hosts.max,
             resource=specs.resource(
-                cpu=cpu or cores, gpu=gpu, memMB=memMB or _NODE_MB * each + _LEAD_MB, h=h
+                cpu=cpu or cores, gpu=gpu, memMB=memMB or _NODE_MB * nodes_each + _LEAD_MB, h=h
             ),
             max_retries=max_retries,
             retry_policy=specs.RetryPolicy.REPLICA,
@@ -175,13 +175,13 @@ def prepare(
     except CerebroError as error:
         raise ComponentValidationException(str(error)) from error
     numbers = ["--partitions", str(partitions), "--seed", str(seed), "--workers", str(cpu)]
-    held = ["--valid", valid, "--test", test, "--bad", bad]
+    splits = ["--valid", valid, "--test", test, "--bad", bad]
     share = ["--share", f"{specs.macros.replica_id}/{j}"]
     role = specs.Role(
         name="prepare",
         image=image,
         entrypoint=_python(python, image),
-        args=_cerebro("prepare", source, to, "--rows", rows, *numbers, *held, *share, *_submitted()),
+        args=_cerebro("prepare", source, to, "--rows", rows, *numbers, *splits, *share, *_submitted()),
         env=dict(env or {}),
         num_replicas=j,
         resource=specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h),
@@ -193,15 +193,15 @@ def prepare(
 
 
 def _hosts(j: Optional[str], nodes: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
-    """How many hosts there are, and the nodes of each."""
+    """The number of hosts, and the nodes of each."""
     if j is not None and nodes is not None:
         raise RecipeError(f"-j {j} and --nodes {nodes} both say how many nodes there are: keep one")
     if j is None:
         return recipe.nodes, 1
-    found = re.fullmatch(r"(\d+(?::\d+)?)x(\d+)", j)
+    match = re.fullmatch(r"(\d+(?::\d+)?)x(\d+)", j)
     try:
-        if found is not None and int(found[2]) > 0:
-            return node_range(found[1]), int(found[2])
+        if match is not None and int(match[2]) > 0:
+            return node_range(match[1]), int(match[2])
     except ValueError:
         pass
     raise RecipeError(f"-j is {j!r}: expected [MIN:]HOSTSxNODES, such as 2x1 or 2:8x4")
@@ -218,7 +218,7 @@ def _check_env(env: Dict[str, str]) -> None:
 
 
 def _whole(name: str, value: object) -> Optional[int]:
-    """What torchx 0.7 gives as text if the argument may be absent."""
+    """The number: torchx 0.7 gives it as text if the argument may be absent."""
     try:
         return None if value is None else int(str(value))
     except ValueError:

@@ -1,8 +1,7 @@
-"""``torchx tracker list jobs | metadata | artifacts``: runs and their configs, as their records tell.
+"""``torchx tracker list jobs | metadata | artifacts``: shows runs and their configs, from their records.
 
-A run has its id, a config the run's and its own, ``digits/c0003``. The tracker only reads: what happened in a
-run is recorded by the run itself.
-"""
+A run has its id, a config the run's and its own, ``digits/c0003``. The tracker only reads: a run records
+itself."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from cerebro_elastic.runs.results.result import RunResult, open_run
 
 
 def create(config: str | None) -> RunTracker:
-    """What torchx registers under ``cerebro``; ``config`` is the folder of runs."""
+    """Make the tracker that torchx registers as ``cerebro``; ``config`` is the folder of runs."""
     return RunTracker(Path(config) if config else default_home())
 
 
@@ -56,11 +55,11 @@ class RunTracker(TrackerBase):  # type: ignore[misc]  # torchx has no types
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
         """Of a run: history, curves, and the best config's checkpoint. Of a config: its best checkpoint."""
         run, row = self._find(run_id)
-        found = {} if row else {"history": str(run.folder.history), "curves": str(run.folder.curves)}
+        artifacts = {} if row else {"history": str(run.folder.history), "curves": str(run.folder.curves)}
         row = row or next(iter(run.leaderboard), None)
         if row is not None and row.best_checkpoint is not None:
-            found["best checkpoint"] = row.best_checkpoint.url
-        return {name: TrackerArtifact(name, path, None) for name, path in found.items()}
+            artifacts["best checkpoint"] = row.best_checkpoint.url
+        return {name: TrackerArtifact(name, path, None) for name, path in artifacts.items()}
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
         """Of a config, its run."""

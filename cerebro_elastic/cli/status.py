@@ -55,7 +55,7 @@ def doctor(home: Home = None, etcd: Etcd = None) -> None:
     marks = {True: Text("ok", "green"), False: Text("bad", "red"), None: Text("absent", "yellow")}
     findings = list(examine(home or default_home(), store_of(etcd)))
     for finding in findings:
-        table.add_row(marks[finding.ok], finding.what, finding.told)
+        table.add_row(marks[finding.ok], finding.what, finding.detail)
     terminal().print(table)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Finding a live run from outside: by the folder of its id, or in an etcd that is named."""
+"""Access to a live run from another process: by its folder on this machine, or by its etcd."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 
 
 def store_at(endpoints: str) -> StoreSettings:
-    """The etcd at ``endpoints`` (HOST:PORT, several separated by commas); login, TLS and patience come from
-    the environment (``CEREBRO_ETCD_*``)."""
+    """The settings of the etcd at ``endpoints`` (HOST:PORT, several separated by commas); login, TLS and
+    patience come from the environment (``CEREBRO_ETCD_*``)."""
     return StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": endpoints})
 
 
 def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSettings:
-    """``store`` with the run's key, if they do without and it lies on this machine. An etcd that is trusted
-    needs none."""
+    """``store`` with the run's key, if it has none and the key lies on this machine. A trusted etcd needs
+    none."""
     if store.run_key is not None or store.trusted:
         return store
     return replace(store, run_key=known_key(run, home))
@@ -36,8 +36,8 @@ def with_key(store: StoreSettings, run: str, home: str | Path | None) -> StoreSe
 def locate(
     run: str | Path, home: str | Path | None, store: StoreSettings | None
 ) -> tuple[str, StoreSettings]:
-    """The run's id and its store: ``store`` if it is given, else that of the run's folder in ``home``. Raises
-    ``RunError`` if the run is not live there."""
+    """The run's id and its store: ``store`` if it is given, else that of the run's folder in ``home``.
+    Raises ``RunError`` if the run is not live there."""
     if store is not None:
         return str(run), with_key(store, str(run), home)
     folder = find_run(run, Path(home) if home is not None else None)
@@ -49,14 +49,14 @@ def locate(
 
 
 def store_of(folder: RunFolder) -> StoreSettings:
-    """The store of a live run that this folder belongs to."""
+    """The store of the live run that has this folder."""
     return with_key(store_at(folder.endpoint.read_text()), folder.run, folder.path.parent)
 
 
 @contextmanager
 def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Ledger, Spec]]:
-    """The record of a run that goes on in the store. Raises ``RunError`` if there is no such run, it has
-    ended, or it cannot be believed."""
+    """The record of a live run. Raises ``RunError`` if the store has no such run, the run has ended, or its
+    values are not signed with its key."""
     with closing(EtcdStore(settings)) as store:
         ledger = Ledger(store, run, settings.run_key)
         spec = known_spec(ledger, settings)
@@ -67,7 +67,7 @@ def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Ledger, Spec]]
 
 
 def known_spec(ledger: Ledger, settings: StoreSettings) -> Spec:
-    """The run's spec. Raises ``RunError`` with the runs that there are if it has none."""
+    """The run's spec. Without one, ``RunError`` lists the runs of the store."""
     spec = ledger.spec()
     if spec is None:
         run = ledger.keys.run
@@ -79,8 +79,8 @@ def known_spec(ledger: Ledger, settings: StoreSettings) -> Spec:
 
 
 def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event]]:
-    """The run's spec, and its events from the beginning on; if the store has forgotten some (compaction), the
-    state that all have made. Raises ``RunError`` if there is no such run, or it cannot be believed."""
+    """The run's spec and its events from the beginning; if the store has compacted some, the present state
+    instead. Raises ``RunError`` if the store has no such run, or its values are not signed with its key."""
     with closing(EtcdStore(settings)) as store:
         ledger = Ledger(store, run, settings.run_key)
         spec = known_spec(ledger, settings)

@@ -1,4 +1,4 @@
-"""The folder of a run: ``<home>/<run id>/``, everything that the run leaves on this machine."""
+"""The folder of a run, ``<home>/<run id>/``: everything that the run writes on this machine."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ _LOCK = "lock"
 
 
 def default_home() -> Path:
-    """Where runs lie: ``$CEREBRO_HOME``, else ``./runs``."""
+    """The folder of runs: ``$CEREBRO_HOME``, else ``./runs``."""
     return Path(os.environ.get("CEREBRO_HOME", "runs"))
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Names in a run's folder."""
+    """The files in a run's folder."""
 
     path: Path
+    """The folder itself."""
 
     @property
     def run(self) -> str:
+        """The run's id."""
         return self.path.name
 
     @property
     def etcd(self) -> Path:
+        """The data of the etcd that the run has started for itself."""
         return self.path / "etcd"
 
     @property
@@ -53,16 +56,17 @@ class RunFolder:
 
     @property
     def new_key(self) -> Path:
-        """The key of a run of before there were keys, as long as not all is signed with it."""
+        """The new key of a run that an earlier version began without one, until all is signed with it."""
         return self.path / "key.new"
 
     @property
     def spec(self) -> Path:
-        """A copy of the run's spec, for whoever reads the folder when the store is gone."""
+        """A copy of the run's spec, to read the folder when the store is gone."""
         return self.path / "spec.json"
 
     @property
     def history(self) -> Path:
+        """The run's record: a line for each event, with its digest."""
         return self.path / "history.jsonl"
 
     @property
@@ -72,12 +76,12 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """What happened, as one page for a browser."""
+        """The report, one page for a browser."""
         return self.path / "report.html"
 
     @property
     def check(self) -> Path:
-        """What came of the check whether units equal one ordinary fit."""
+        """The results of the check whether units equal one ordinary fit."""
         return self.path / "check.json"
 
     @property
@@ -87,15 +91,17 @@ class RunFolder:
 
     @property
     def logged(self) -> Path:
-        """How much of the history the loggers have."""
+        """How much of the history the loggers have got."""
         return self.path / "logged.json"
 
     @property
     def logs(self) -> Path:
+        """What the nodes' processes print and log."""
         return self.path / "logs"
 
     @property
     def cache(self) -> Path:
+        """The partitions and states that this machine's nodes have cached."""
         return self.path / "cache"
 
     @property
@@ -114,13 +120,13 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For one ``cerebro run`` at a time; the lock ends with its process. A folder that holds no run
-        in the end is removed: nothing stands in the way of the next try."""
+        """Lock the folder for one ``cerebro run`` at a time; the lock ends with its process. A folder that
+        has no run in the end is removed, so that the next try finds none."""
         with self._lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not os.fstat(lock.fileno()).st_nlink:
-                    raise BlockingIOError("removed in the meantime by who held it")
+                    raise BlockingIOError("its holder has removed it meanwhile")
             except BlockingIOError as exc:
                 raise RunError(
                     f"run {self.run!r} is being run by another process: watch it with "
@@ -144,7 +150,7 @@ class RunFolder:
         return False
 
     def clear(self) -> None:
-        """Remove all that the run has left, but for the lock that we hold."""
+        """Remove all that the run has left, except the lock that this process has."""
         for path in self.path.iterdir():
             if path.name == _LOCK:
                 continue
@@ -154,7 +160,7 @@ class RunFolder:
                 path.unlink()
 
     def _lock(self) -> TextIO:
-        """The lock's file, which also says that this folder is a run's."""
+        """The lock's file. It also marks the folder as a run's."""
         lock = self.path / _LOCK
         with translated(RunError, f"cannot keep a run in {self.path}; choose another --home"):
             private_folder(self.path)
@@ -167,7 +173,7 @@ class RunFolder:
 
 
 def run_folder(run: str, home: str | Path | None) -> RunFolder:
-    """The folder of a run that may be still to come. Raises ``RunError`` for what is no run id."""
+    """The folder of a run, which may not exist yet. Raises ``RunError`` for what is no run id."""
     check_id(run)
     return RunFolder(Path(home or default_home()).resolve() / run)
 
@@ -182,21 +188,21 @@ def check_id(run: str) -> None:
 
 
 def etcd_folder(run: str, home: str | Path | None) -> Path:
-    """Where the etcd lies that ``cerebro etcd`` serves for the run, with the run's key."""
+    """The folder of the etcd that ``cerebro etcd`` serves for the run, with the run's key."""
     return Path(home or default_home()).resolve() / f"{run}.etcd"
 
 
 def known_key(run: str, home: str | Path | None) -> RunKey | None:
     """The run's key, if it is in the environment or in ``home``: beside the run's record, or its etcd."""
-    given = RunKey.from_env(os.environ)
-    if given is not None:
-        return given
+    key = RunKey.from_env(os.environ)
+    if key is not None:
+        return key
     files = (Path(home or default_home()) / run / "key", etcd_folder(run, home) / "key")
     return next((RunKey.read(file) for file in files if file.exists()), None)
 
 
 def find_run(run: str | Path, home: Path | None = None) -> RunFolder:
-    """The folder of a run by id or path; ``RunError`` lists the runs that there are."""
+    """The folder of a run by id or path. Raises ``RunError`` with the runs in ``home`` if it is not there."""
     home = home or default_home()
     for path in (Path(run), home / str(run)):
         if (path / "spec.json").is_file():

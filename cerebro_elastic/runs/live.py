@@ -1,4 +1,4 @@
-"""What a run tells people while it goes on."""
+"""What a run shows in the terminal or notebook while it goes on."""
 
 from __future__ import annotations
 
@@ -43,24 +43,26 @@ from cerebro_elastic.words import counted, one_line
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """What a run tells while it goes on: steps on the way, and the state about twice a second and after
-    each event."""
+    """Gets what a run reports while it goes on."""
 
     say: Callable[[str], None] = lambda _text: None
+    """It is called with a line of text at each step."""
     show: Callable[[list[Event], State], None] = lambda _events, _state: None
+    """It is called with new events and the state after them, and with the state about twice a second."""
 
 
 _LINE = 400
 """Characters of a line about a failure."""
 _LINE_SECONDS = 60.0
-"""How often a line says how far a run is, where no table moves."""
+"""How often a line says how far the run has come, where no table moves."""
 
 
 class LiveView:
-    """Shows what a run tells its watcher: in a terminal, unless it shall not be ``moving``, tables of nodes
-    and configs by the ``objective``, and lines of text about what is out of the ordinary; else lines
-    alone: one a minute, and one for each new best. ``verbose`` has a line for every epoch of every config,
-    and the optimality gap."""
+    """Shows what a run reports to its ``watcher``.
+
+    In a terminal or notebook these are tables of nodes and configs, sorted by the ``objective``, and lines
+    about unusual events. Elsewhere, or without ``moving``, it shows lines alone: one a minute, and one for
+    each new best. ``verbose`` adds a line for every epoch of every config, and the optimality gap."""
 
     def __init__(
         self,
@@ -80,10 +82,10 @@ class LiveView:
         self._verbose = verbose
         self._best: tuple[str, float] | None = None
         self._line_due = _LINE_SECONDS
-        self._whence: dict[str, str] = {}
-        self._lacks: list[str] = []
-        self._trains = False
-        self._stories: dict[str, str] = {}
+        self._last_nodes: dict[str, str] = {}
+        self._missing: list[str] = []
+        self._has_begun = False
+        self._known_failures: dict[str, str] = {}
         self.watcher = Watcher(say=self._say, show=self._show)
 
     def __enter__(self) -> Self:
@@ -99,45 +101,47 @@ class LiveView:
     def _show(self, events: list[Event], state: State) -> None:
         elapsed = time.monotonic() - self._began
         for event in events:
-            line = self._briefly(event) or (None if self._live else self._progress(event, state, elapsed))
-            for each in filter(None, (line, self._first(state))):
-                self._say(one_line(each))
+            line = self._unusual(event) or (None if self._live else self._progress(event, state, elapsed))
+            for text in filter(None, (line, self._first(state))):
+                self._say(one_line(text))
             if isinstance(event, UnitCommitted):
-                self._whence[event.visit.unit.config] = event.visit.node
-        self._tell_lacks(state)
+                self._last_nodes[event.visit.unit.config] = event.visit.node
+        self._say_missing(state)
         if self._live and self._objective:
             self._live.start()
             lines = self._console.height
-            view = progress_view(state, self._objective, elapsed, lines, self._whence, verbose=self._verbose)
+            view = progress_view(
+                state, self._objective, elapsed, lines, self._last_nodes, verbose=self._verbose
+            )
             self._live.update(view, refresh=True)
 
-    def _briefly(self, event: Event) -> str | None:
-        """What is out of the ordinary, in a line; a failure is told of once, not for each that has it."""
+    def _unusual(self, event: Event) -> str | None:
+        """A line about an unusual event. A failure that several units have is shown in full once."""
         line = _line(event)
-        for story, unit in self._stories.items():
+        for story, unit in self._known_failures.items():
             line = line and line.replace(story, f"the same as {unit}")
         if isinstance(event, UnitFailed) and event.failure.story:
-            self._stories.setdefault(event.failure.story, unit_text(event.failure.unit))
+            self._known_failures.setdefault(event.failure.story, unit_text(event.failure.unit))
         return line and brief(short(line), _LINE)
 
     def _first(self, state: State) -> str | None:
         """The first unit of a node that is ready, once: from then on the run trains."""
         ready = (a for n, a in state.attempts.items() if n in state.nodes and not state.nodes[n].starting)
-        if self._trains or (attempt := next(ready, None)) is None:
+        if self._has_begun or (attempt := next(ready, None)) is None:
             return None
-        self._trains = True
+        self._has_begun = True
         return f"first unit: {unit_text(attempt.unit)} on {attempt.node}"
 
-    def _tell_lacks(self, state: State) -> None:
-        """What nothing can go on without is told when it changes."""
-        lacks = lacking(waits(state, state.plan)) if state.plan else []
-        for line in lacks:
-            if line not in self._lacks:
+    def _say_missing(self, state: State) -> None:
+        """Say what the run waits for, when that changes."""
+        missing = lacking(waits(state, state.plan)) if state.plan else []
+        for line in missing:
+            if line not in self._missing:
                 self._say(line)
-        self._lacks = lacks
+        self._missing = missing
 
     def _progress(self, event: Event, state: State, elapsed: float) -> str | None:
-        """With nothing moving on the screen: a new best, how far the run is now and then, or all epochs."""
+        """A line of progress, where no table moves: a new best, all epochs, or now and then the summary."""
         if not isinstance(event, UnitCommitted) or not state.plan:
             return None
         best = self._objective and leading(state, self._objective)
@@ -155,12 +159,12 @@ class LiveView:
 
 
 def _is_notebook(console: Console) -> bool:
-    """Whether a table can move there: rich needs a widget for that."""
+    """Whether a table can move in it: rich needs a widget for that."""
     return console.is_jupyter and find_spec("ipywidgets") is not None
 
 
 def _line(event: Event) -> str | None:
-    """What is out of the ordinary."""
+    """The line of an unusual event."""
     match event:
         case LeaderChanged(leader=leader) if leader:
             return f"{leader} leads the run"

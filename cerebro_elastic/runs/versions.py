@@ -1,4 +1,4 @@
-"""The versions of what a run is made with: they are on record, and in its report."""
+"""The versions of packages that a run is made with: for its record and its report."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.registry import BUILT_IN
 
 DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
-"""Packages of which another version may decide otherwise."""
+"""Packages whose other versions may decide otherwise."""
 TRAINING = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
-"""Packages of which another version may train otherwise."""
+"""Packages whose other versions may train otherwise."""
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of those that are installed."""
-    found = {}
+    """The versions of those ``packages`` that are installed."""
+    versions = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:
     """The versions of Python and of all packages that decide in a run of ``recipe``."""
     named = [("cerebro.schedulers", recipe.scheduler), ("cerebro.search", recipe.search.method)]
-    others = [
+    plugins = [
         point.dist.name
         for group, name in named
         if name not in BUILT_IN[group]
         for point in entry_points(group=group, name=name)
         if point.dist is not None
     ]
-    return {"python": platform.python_version(), **installed([*DECIDING, *others])}
+    return {"python": platform.python_version(), **installed([*DECIDING, *plugins])}

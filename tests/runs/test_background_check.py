@@ -89,10 +89,10 @@ def test_what_is_wrong_is_told_while_the_run_starts(tmp_path: Path, lines: list[
         assert line.startswith("check of kind=counting: units do not equal one ordinary fit")
         # What the run has shown since goes before it, and a person may want to be stopped.
         trained = State(configs={"c0": replace(Config("c0", {}), epoch=1, metrics={"val_los": 0.5})})
-        beside.judge(trained)
+        beside.conclude(trained)
         beside.recipe = load_recipe({**RECIPE, "check": "stop"}, root=tmp_path)
         with pytest.raises(TaskError, match="check: stop"):
-            beside.judge(trained)
+            beside.conclude(trained)
 
 
 def test_a_run_ends_for_nothing_less_than_all_configs() -> None:

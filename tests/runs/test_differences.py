@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cerebro_elastic.runs.exactness.differences import Moment, differences, is_chance, steady, story
+from cerebro_elastic.runs.exactness.differences import Moment, differences, explain, is_chance, steady
 
 
 def moment(values: Mapping[str, str], hops: int = 0, parts: int = 0, when: str = "after") -> Moment:
@@ -27,7 +27,7 @@ def test_each_name_is_told_once_where_it_differs_first_and_likely_causes_come_fi
     ]
     found = differences([*ordinary, ordinary[1]], [*units, units[1]])
     assert [(d.name, d.at) for d in found] == [("attribute n", units[1]), ("weight a", units[1])]
-    told = story(found)
+    told = explain(found)
     assert told.startswith("attribute n is 2 in an ordinary fit and 0 in units, after batch 1 of unit 2")
     assert "1 value of weight" in told
     assert "then the config hopped" in told
@@ -37,12 +37,12 @@ def test_each_name_is_told_once_where_it_differs_first_and_likely_causes_come_fi
 def test_a_name_that_only_one_has_differs() -> None:
     (found,) = differences([moment({"attribute n": "1"})], [moment({})])
     assert (found.first, found.second) == ("1", None)
-    assert "absent in units" in story([found])
+    assert "absent in units" in explain([found])
 
 
 def test_the_advice_is_by_where_it_differs_first() -> None:
     def told(hops: int, parts: int) -> str:
-        return story(differences([moment({"weight a": "1"})], [moment({"weight a": "2"}, hops, parts)]))
+        return explain(differences([moment({"weight a": "1"})], [moment({"weight a": "2"}, hops, parts)]))
 
     assert "before the first hop" in told(0, 0)
     assert "the config hopped" in told(1, 0)
@@ -52,7 +52,7 @@ def test_the_advice_is_by_where_it_differs_first() -> None:
 def test_a_training_that_takes_another_course_is_not_compared_further() -> None:
     start, end = moment({"weight a": "1"}), moment({"weight a": "2"}, when="at the end of")
     (longer,) = differences([start, start], [start])
-    assert "when units are over" in story([longer])
+    assert "when units are over" in explain([longer])
     (other,) = differences([start, start, end], [start, end, end])
     assert other.name == "course"
 

@@ -230,7 +230,7 @@ class TestTheHistory:
         read = {"kind": "StateRead", "v": 1, "revision": better["revision"], "state": true[0]["state"]}
         write(folder, [*true, read], heads=True)
         notes: list[str] = []
-        verify(RunResult(folder), notes.append)
+        verify(RunResult(folder), say=notes.append)
         assert any(
             "the state was read afresh" in note and "8 visits of before not in it" in note for note in notes
         )
@@ -246,7 +246,7 @@ class TestTheHistory:
         folder.history.write_text("".join([*bare, *lines[6:]]))
         assert not list(record_chain.chain(read_lines(folder.history)))
         notes: list[str] = []
-        assert verify(RunResult(folder), notes.append) == []
+        assert verify(RunResult(folder), say=notes.append) == []
         assert "the first 6 lines are of an earlier version, and bear no digests" in notes
         bare[3] = bare[3].replace("0.1", "0.2")
         folder.history.write_text("".join([*bare, *lines[6:]]))

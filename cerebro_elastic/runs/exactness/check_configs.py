@@ -1,4 +1,4 @@
-"""The configs of a recipe that stand for the others, checked one after the other, in this process."""
+"""Checks the configs of a recipe that stand for the others, one after the other, in this process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ from cerebro_elastic.training.unit_runner import make_task
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is checked: ``batches`` of each partition, so many configs at ``most``, each for so many
-    ``seconds`` at most. ``folder`` is for states meanwhile. ``beside`` others it takes as little as it can:
-    the time that they leave, no GPU, and it is the first to go when memory runs out."""
+    """How much is checked, and where."""
 
     batches: int
+    """Batches of each partition."""
     most: int
+    """The most configs that are checked."""
     seconds: float
+    """The most seconds for each config."""
     folder: str
+    """The folder of states meanwhile."""
     beside: bool = False
+    """Whether a run goes on beside it: the check then takes the time that the run leaves, no GPU, and is the
+    first to be killed when memory runs out."""
 
 
 def check_configs(
@@ -47,8 +51,8 @@ def check_configs(
 
 
 def _make_way() -> None:
-    """To the run's ranks. A session's niceness holds within it; between sessions, as each rank has its own,
-    that of the session itself does."""
+    """Give way to the run's ranks. A process's niceness counts within its session only; between sessions, and
+    each rank has its own, the session's counts."""
     os.nice(19)
     for name, value in (("autogroup", "19"), ("oom_score_adj", "1000")):
         with suppress(OSError):
@@ -56,6 +60,6 @@ def _make_way() -> None:
 
 
 def _device() -> str:
-    """Asked in a child: a process that has looked for GPUs cannot hand them on."""
-    found = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
-    return "cuda:0" if found["cuda"] else "cpu"
+    """The device, found by a child: a process that has looked for GPUs cannot hand them on."""
+    answer = call_in_fork(lambda: {"cuda": torch.cuda.is_available()}, seconds=60.0)
+    return "cuda:0" if answer["cuda"] else "cpu"

@@ -1,9 +1,8 @@
-"""Whether units of a config do what one ordinary fit does, bit by bit: tried on a few batches.
+"""Compares units of a config with one ordinary fit, bit by bit, on a few batches.
 
-Each unit, and the ordinary fit, is done by a child of its own, which begins as this process is: with the
-user's modules imported and nothing else done. So state that is kept in the process, and not in the config, is
-as absent after a hop as it is on another node.
-"""
+Each unit, and the ordinary fit, is trained by a forked child of its own, which begins as this process is:
+with the user's modules imported and nothing else done. So state that is kept in the process, and not in the
+config, is as absent after a hop as it is on another node."""
 
 from __future__ import annotations
 
@@ -22,16 +21,16 @@ from cerebro_elastic.core.model.values import CheckpointRef
 from cerebro_elastic.runs.exactness.differences import (
     Moment,
     differences,
+    explain,
+    explain_chance,
     is_chance,
     kind_of,
     names_text,
     steady,
-    story,
-    story_of_chance,
 )
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
-from cerebro_elastic.stories import told
+from cerebro_elastic.stories import told as explained
 from cerebro_elastic.training import feed
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob
@@ -39,24 +38,30 @@ from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJo
 
 @dataclass
 class _Training:
-    """What was seen of a training: its ``moments``, then as moments its ``logged`` rows and epochs'
-    ``metrics``. Or the error with which it ended."""
+    """What was seen of a training."""
 
     moments: list[Moment] = field(default_factory=list)
+    """What it consisted of, moment by moment."""
     logged: list[Moment] = field(default_factory=list)
+    """Its logged rows, as moments."""
     metrics: list[Moment] = field(default_factory=list)
+    """Its epochs' metrics, as moments."""
     error: str | None = None
+    """The error with which it ended."""
 
     @property
     def all(self) -> list[Moment]:
+        """All moments, logged rows and metrics."""
         return [*self.moments, *self.logged, *self.metrics]
 
 
 def check_exactness(
     task: Task, jobs: Sequence[UnitJob], root: Path, folder: str, seconds: float
 ) -> Exactness:
-    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare. The user's files
-    are below ``root``; states lie in ``folder`` meanwhile. It takes ``seconds`` at most."""
+    """Train ``jobs``, the units of a config, as units and as one ordinary fit, and compare.
+
+    The user's files are below ``root``; states are kept in ``folder`` meanwhile. It takes ``seconds`` at
+    most."""
     began = time.monotonic()
     if not isinstance(task, SupportsCheck):
         return Exactness(
@@ -66,10 +71,10 @@ def check_exactness(
     with TemporaryDirectory(dir=folder) as states:
         trainer = _Trainer(task, task, jobs, root, states, began + seconds)
         try:
-            found = _compared(trainer)
+            result = _compared(trainer)
         except ChildDied as died:
-            found = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
-    return replace(found, seconds=time.monotonic() - began)
+            result = Exactness(CheckOutcome.UNKNOWN, f"it could not be checked: {died}")
+    return replace(result, seconds=time.monotonic() - began)
 
 
 def _compared(trainer: _Trainer) -> Exactness:
@@ -87,22 +92,22 @@ def _compared(trainer: _Trainer) -> Exactness:
         compared=_counts(units.all),
         logged=sorted({name.partition(" ")[2] for metrics in units.metrics for name in metrics.values}),
     )
-    found = differences(ordinary.all, units.all)
-    if not found:
+    differing = differences(ordinary.all, units.all)
+    if not differing:
         return seen
-    again = differences(ordinary.all, trainer.ordinary().all)
-    again += differences(units.all, trainer.units().all)
-    varying = list(dict.fromkeys(difference.name for difference in again))
+    chance = differences(ordinary.all, trainer.ordinary().all)
+    chance += differences(units.all, trainer.units().all)
+    varying = list(dict.fromkeys(difference.name for difference in chance))
     if is_chance(varying):
-        return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=story_of_chance(varying))
-    if rest := steady(found, varying):
-        return replace(seen, outcome=CheckOutcome.DIFFERS, story=story(rest))
+        return replace(seen, outcome=CheckOutcome.NOT_DETERMINISTIC, story=explain_chance(varying))
+    if rest := steady(differing, varying):
+        return replace(seen, outcome=CheckOutcome.DIFFERS, story=explain(rest))
     text = f"two ordinary fits differ in this, too: {names_text(varying)} (a clock?)"
     return replace(seen, outcome=CheckOutcome.VARIES, story=text)
 
 
 class _Trainer:
-    """Trains ``jobs`` in children until the ``deadline``; states go through checkpoints in ``folder``."""
+    """Trains ``jobs`` in forked children until the ``deadline``; states hop by checkpoints in ``folder``."""
 
     def __init__(
         self,
@@ -127,8 +132,8 @@ class _Trainer:
         def fit() -> dict[str, Any]:
             witness = _Witness(0, self._jobs[0])
             jobs = [replace(job, beat=witness.beat) for job in self._jobs]
-            done = self._checks.ordinary_fit(jobs, witness)
-            witness.note(done.log, done.metrics)
+            fitted = self._checks.ordinary_fit(jobs, witness)
+            witness.note(fitted.log, fitted.metrics)
             return asdict(witness.training)
 
         return _training(self._in_child(fit))
@@ -142,13 +147,13 @@ class _Trainer:
             for parts, stop in enumerate(stops):
                 part = replace(job, skip=skip, stop=partial(le, stop) if stop else job.stop)
                 answer = self._in_child(partial(self._part, number, part, parts, head))
-                each = _training(answer)
-                if each.error is not None:
-                    return each
-                all_units.moments += each.moments
-                all_units.logged += each.logged
+                training = _training(answer)
+                if training.error is not None:
+                    return training
+                all_units.moments += training.moments
+                all_units.logged += training.logged
                 skip, head = stop or 0, CheckpointRef(**answer["head"])
-            all_units.metrics += each.metrics
+            all_units.metrics += training.metrics
             if answer["done"]:
                 break
         return all_units
@@ -162,10 +167,10 @@ class _Trainer:
         witness = _Witness(number, job, parts)
         state = checkpoint.load(head) if head is not None else None
         with self._checks.observed(witness):
-            done = self._task.train(replace(job, state=state, beat=witness.beat))
-        saved = checkpoint.save(done.state, f"{self._folder}/{self._saved}")
-        witness.note(done.log, [done.metrics] if job.last and done.whole else [])
-        return {**asdict(witness.training), "head": asdict(saved), "done": done.done}
+            result = self._task.train(replace(job, state=state, beat=witness.beat))
+        saved = checkpoint.save(result.state, f"{self._folder}/{self._saved}")
+        witness.note(result.log, [result.metrics] if job.last and result.whole else [])
+        return {**asdict(witness.training), "head": asdict(saved), "done": result.done}
 
     def _in_child(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self._saved += 1
@@ -216,14 +221,16 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
     try:
         return work()
     except (Exception, SystemExit) as error:
-        return {"error": told(error, root)}
+        return {"error": explained(error, root)}
 
 
 def _training(answer: Mapping[str, Any]) -> _Training:
     if answer["error"] is not None:
         return _Training(error=answer["error"])
-    moments = {each: [Moment(**m) for m in answer[each]] for each in ("moments", "logged", "metrics")}
-    return _Training(moments["moments"], moments["logged"], moments["metrics"])
+    moments, logged, metrics = (
+        [Moment(**moment) for moment in answer[kind]] for kind in ("moments", "logged", "metrics")
+    )
+    return _Training(moments, logged, metrics)
 
 
 def _counts(moments: Iterable[Moment]) -> dict[str, int]:

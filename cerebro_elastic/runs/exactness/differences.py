@@ -1,4 +1,4 @@
-"""Two trainings of a config, moment by moment: where they differ, and what that means."""
+"""Finds where two trainings of a config differ, and explains what that means."""
 
 from __future__ import annotations
 
@@ -32,29 +32,36 @@ _MAY_VARY = ("attribute", "callback", "logged", "metric")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a training consists of at one moment, by kind and name: equal texts, equal bits. ``when`` names
-    the moment among those around it, ``place`` tells people where it is. The config has hopped so many times,
-    and then the unit was left and taken up again so many times (``parts``)."""
+    """What a training consists of at one moment."""
 
     when: str
+    """Names the moment among those around it."""
     place: str
+    """Where it is, in words."""
     hops: int
+    """How often the config had hopped."""
     parts: int
+    """How often the present unit was left and taken up again."""
     values: Mapping[str, str]
+    """The values by kind and name; equal texts stand for equal bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first moment at which something differs: its kind and name, and the two values, ``None`` if there
-    is none. ``at`` is the moment of the second training, the first one's if that goes on longer."""
+    """The first moment at which a value differs."""
 
     name: str
+    """The value's kind and name."""
     first: str | None
+    """The value in the first training; ``None`` if that has none."""
     second: str | None
+    """The value in the second training; ``None`` if that has none."""
     at: Moment
+    """The second training's moment; the first one's if that goes on longer."""
 
     @property
     def kind(self) -> str:
+        """The first word of ``name``."""
         return kind_of(self.name)
 
 
@@ -65,13 +72,13 @@ def kind_of(name: str) -> str:
 
 def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[FirstDifference]:
     """What differs, each once: in the order of moments, and within one by kinds."""
-    found: dict[str, FirstDifference] = {}
+    by_name: dict[str, FirstDifference] = {}
     for one, other in zip_longest(first, second):
         for difference in sorted(_at(one, other), key=lambda d: _KINDS.index(d.kind)):
-            found.setdefault(difference.name, difference)
+            by_name.setdefault(difference.name, difference)
         if one is None or other is None or one.when != other.when:
             break  # from here on they are not the same moments
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _at(one: Moment | None, other: Moment | None) -> Iterator[FirstDifference]:
@@ -86,23 +93,23 @@ def _at(one: Moment | None, other: Moment | None) -> Iterator[FirstDifference]:
             yield FirstDifference(name, *values, other)
 
 
-def steady(found: Sequence[FirstDifference], varying: Collection[str]) -> list[FirstDifference]:
-    """Those of ``found`` that are no business of chance: the names ``varying`` differ each time."""
-    return [difference for difference in found if difference.name not in varying]
+def steady(differences: Sequence[FirstDifference], varying: Collection[str]) -> list[FirstDifference]:
+    """The ``differences`` that are not by chance: the values named ``varying`` differ each time."""
+    return [difference for difference in differences if difference.name not in varying]
 
 
 def is_chance(varying: Collection[str]) -> bool:
-    """Whether the training itself differs each time, and not only what it notes of a clock, say."""
+    """Whether the training itself differs each time, and not only a time that it notes."""
     return any(kind_of(name) not in _MAY_VARY for name in varying)
 
 
-def story(found: Sequence[FirstDifference]) -> str:
+def explain(differences: Sequence[FirstDifference]) -> str:
     """What differs between an ordinary fit and units, and what to do about it."""
-    first = found[0]
-    return f"{_value(first)}, {first.at.place}{_besides(found[1:])}.\n{_advice(first.at)}"
+    first = differences[0]
+    return f"{_value(first)}, {first.at.place}{_besides(differences[1:])}.\n{_advice(first.at)}"
 
 
-def story_of_chance(varying: Sequence[str]) -> str:
+def explain_chance(varying: Sequence[str]) -> str:
     """What to do about a module that is not deterministic by itself."""
     return (
         f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
@@ -119,7 +126,7 @@ def names_text(names: Sequence[str], most: int = 4) -> str:
 
 
 def _value(difference: FirstDifference) -> str:
-    """Only short values tell people anything."""
+    """The two values in words, if they are short."""
     values = (difference.first, difference.second)
     if difference.name == _COURSE:
         first, second = (f"{value} a batch" if value else "over" for value in values)
@@ -132,12 +139,12 @@ def _value(difference: FirstDifference) -> str:
     return f"{difference.name} is {shown[0]} in an ordinary fit and {shown[1]} in units"
 
 
-def _besides(others: Sequence[FirstDifference]) -> str:
+def _besides(later: Sequence[FirstDifference]) -> str:
     counts: dict[str, int] = {}
-    for difference in others:
+    for difference in later:
         counts[difference.kind] = counts.get(difference.kind, 0) + 1
-    told = [f"{counted(count, 'value')} of {kind}" for kind, count in counts.items()]
-    return f"; then also {', '.join(told)}" if told else ""
+    texts = [f"{counted(count, 'value')} of {kind}" for kind, count in counts.items()]
+    return f"; then also {', '.join(texts)}" if texts else ""
 
 
 def _advice(at: Moment) -> str:

@@ -1,5 +1,5 @@
-"""Work in a child that is this process over again: with all that it has imported, and nothing of what others
-did since. It costs milliseconds where a fresh process would import torch for seconds."""
+"""Calls in a forked child: it has all that this process has imported, and starts in milliseconds where a new
+process would import torch for seconds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class ChildDied(CerebroError):
 
 
 def call_in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    """What ``work`` returns, as JSON values. It must catch what it may raise. Raises ``ChildDied``.
+    """Call ``work`` in a forked child and return its result, as JSON values. ``work`` must catch what it may
+    raise. Raises ``ChildDied``.
 
-    This process must have one thread that matters: others are not there in the child.
+    The child has only the calling thread of this process.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,7 +54,7 @@ def call_in_fork(work: Callable[[], Mapping[str, Any]], seconds: float) -> dict[
 
 
 def _answer(work: Callable[[], Mapping[str, Any]], writes: int, parent: int) -> None:
-    """Never returns: the child has nothing to do in the code of whoever forked it."""
+    """Answer and exit: the child must not return into its parent's code."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What came of the check whether units of a recipe equal one ordinary fit."""
+"""The results of the check whether units of a recipe equal one ordinary fit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ from cerebro_elastic.runs.folder import RunFolder
 
 
 class CheckOutcome(StrEnum):
-    """``VARIES``: equal, but for what differs between ordinary fits, too, and is not trained by, such as a
-    time that is logged. ``FAILED``: the user's code raised, in units and in an ordinary fit. ``REFUSED``:
-    only units did. ``UNKNOWN``: nothing can be said."""
+    """The outcome of the check of a config."""
 
     EQUAL = "equal"
+    """Units equal an ordinary fit, bit for bit."""
     VARIES = "varies"
+    """They do, except for values that also differ between ordinary fits and are not trained by: a logged
+    time."""
     NOT_DETERMINISTIC = "not deterministic"
+    """Two ordinary fits differ."""
     DIFFERS = "differs"
+    """Units do not equal an ordinary fit."""
     REFUSED = "refused"
+    """The user's code raised in units, and not in an ordinary fit."""
     FAILED = "failed"
+    """The user's code raised in both."""
     UNKNOWN = "unknown"
+    """The check could not be done."""
 
     @property
     def good(self) -> bool:
+        """Whether units equal an ordinary fit."""
         return self in (CheckOutcome.EQUAL, CheckOutcome.VARIES)
 
     @property
@@ -40,19 +47,23 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """What came of the check of a config: why, in words; how many values of each kind were ``compared``; the
-    metrics that were ``logged``."""
+    """The result of the check of a config."""
 
     outcome: CheckOutcome
+    """Whether units equal an ordinary fit."""
     story: str = ""
+    """The reason, in words."""
     compared: Mapping[str, int] = field(default_factory=dict)
+    """How many values of each kind were compared."""
     logged: Sequence[str] = ()
+    """The metrics that were logged."""
     seconds: float = 0.0
+    """How long the check took."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedConfig:
-    """A config by its hyper-parameters, and what came of its check."""
+    """A config by its hyper-parameters, and the result of its check."""
 
     hparams: HParams
     exactness: Exactness
@@ -62,17 +73,18 @@ class CheckedConfig:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> CheckedConfig:
-        told = value["exactness"]
-        return cls(value["hparams"], Exactness(**{**told, "outcome": CheckOutcome(told["outcome"])}))
+        exactness = value["exactness"]
+        outcome = CheckOutcome(exactness["outcome"])
+        return cls(value["hparams"], Exactness(**{**exactness, "outcome": outcome}))
 
     @property
     def text(self) -> str:
-        """For people, whatever came of it."""
-        name, found = hparams_text(self.hparams), self.exactness
-        return f"{name}: {_SAID[found.outcome]}{f': {found.story}' if found.story else ''}"
+        """A line with the result."""
+        name, result = hparams_text(self.hparams), self.exactness
+        return f"{name}: {_TEXTS[result.outcome]}{f': {result.story}' if result.story else ''}"
 
 
-_SAID = {
+_TEXTS = {
     CheckOutcome.EQUAL: "units equal one ordinary fit, bit for bit",
     CheckOutcome.VARIES: "units equal one ordinary fit, bit for bit",
     CheckOutcome.NOT_DETERMINISTIC: "not deterministic",
@@ -83,18 +95,17 @@ _SAID = {
 }
 
 
-def why_untrainable(all_of: Sequence[CheckedConfig]) -> str | None:
+def why_untrainable(checked: Sequence[CheckedConfig]) -> str | None:
     """Why no config can be trained, if none of those that were tried can."""
-    if all_of and all(each.exactness.outcome.bad for each in all_of):
-        return all_of[0].exactness.story
+    if checked and all(config.exactness.outcome.bad for config in checked):
+        return checked[0].exactness.story
     return None
 
 
-def why_unlogged(recipe: Recipe, all_of: Sequence[CheckedConfig], known: Collection[str] = ()) -> str | None:
-    """Which objective no config logs, and what they log; metrics that are ``known`` from elsewhere count,
-    too."""
-    trained = [each.exactness for each in all_of if each.exactness.compared]
-    logged = {name for each in trained for name in each.logged}.union(known)
+def why_unlogged(recipe: Recipe, checked: Sequence[CheckedConfig], known: Collection[str] = ()) -> str | None:
+    """An error text if no config logs the objective. Metrics that are ``known`` from elsewhere count, too."""
+    trained = [config.exactness for config in checked if config.exactness.compared]
+    logged = {name for exactness in trained for name in exactness.logged}.union(known)
     missing = [metric for metric in _objectives(recipe) if metric not in logged]
     if not trained or not missing or not _validates_soon(recipe):
         return None
@@ -104,18 +115,18 @@ def why_unlogged(recipe: Recipe, all_of: Sequence[CheckedConfig], known: Collect
 
 
 def _objectives(recipe: Recipe) -> list[str]:
-    several = [objective.metric for objective in getattr(recipe.search, "objectives", ())]
-    return several or [recipe.objective.metric]
+    metrics = [objective.metric for objective in getattr(recipe.search, "objectives", ())]
+    return metrics or [recipe.objective.metric]
 
 
 def _validates_soon(recipe: Recipe) -> bool:
-    """Whether the check has come to a validation: it trains two epochs, and evaluates no units."""
+    """Whether the check includes a validation: it trains two epochs, and evaluates no units."""
     every = getattr(recipe.task, "trainer", {}).get("check_val_every_n_epoch", 1)
     return recipe.validation == "epoch" and every <= 2
 
 
 def known(folder: RunFolder) -> list[CheckedConfig]:
-    """What was found out about a run."""
+    """The results that are kept in a run's folder."""
     if not folder.check.exists():
         return []
-    return [CheckedConfig.of_json(each) for each in json.loads(folder.check.read_text())]
+    return [CheckedConfig.of_json(value) for value in json.loads(folder.check.read_text())]

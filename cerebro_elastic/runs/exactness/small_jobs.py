@@ -1,4 +1,4 @@
-"""A recipe made tiny, to try it in seconds: a few of its configs, and a few batches of its own data."""
+"""A recipe in small, to check it in seconds: a few of its configs, and a few batches of its own data."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Columns: TypeAlias = dict[str, NDArray[np.generic]]
 
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
-    """At most ``most`` of the ``points``: the first, and those that between them have all values that may
-    make another model: a name, a flag or a structure rather than a whole number, and no fraction."""
+    """At most ``most`` of the ``points``: the first one, and those that add values that may make another
+    model. These are names, flags and structures, then whole numbers, but no fractions."""
     chosen = list(points[:1])
     rest = list(points[1:])
     while rest and len(chosen) < most:
@@ -39,7 +39,7 @@ def representative_configs(points: Sequence[HParams], most: int) -> list[HParams
 
 
 def _pairs(point: HParams) -> dict[tuple[str, str], bool]:
-    """Names with values that may make another model, and whether they surely are choices."""
+    """Names with values that may make another model, and whether they surely are categories."""
     return {
         (name, repr(value)): not isinstance(value, int) or isinstance(value, bool)
         for name, value in point.items()
@@ -48,13 +48,13 @@ def _pairs(point: HParams) -> dict[tuple[str, str], bool]:
 
 
 def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int]:
-    new = [is_choice for pair, is_choice in _pairs(point).items() if pair not in known]
+    new = [is_category for pair, is_category in _pairs(point).items() if pair not in known]
     return sum(new), len(new) - sum(new)
 
 
 def small_jobs(recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
-    """The units of two epochs over two partitions of at most so many ``batches``, and as many to validate on:
-    the first rows of those at ``url``. Raises ``DataError``."""
+    """The units of two epochs over two small partitions, and a small one to validate on: the first rows of
+    those at ``url``, at most ``batches`` of each. Raises ``DataError``."""
     size = int(point.get("batch_size", recipe.data.batch_size))
     with translated(DataError, f"cannot read the dataset {url}"):
         train, valid = _partitions(read_manifest(url), locate(url), size, batches)
@@ -99,8 +99,8 @@ def _partitions(
 
 
 def _rows(rows: int, size: int, batches: int) -> int:
-    """Of so many ``rows``. The last batch is as short as the last of all is: a shorter one may be what a
-    model cannot be trained with."""
+    """How many of a partition's ``rows`` are taken. The last batch is as short as the partition's last one,
+    since a shorter one may be more than a model can bear."""
     return rows if rows <= batches * size else (batches - 1) * size + (rows % size or size)
 
 
@@ -110,7 +110,7 @@ def _slice(columns: Columns, start: int, stop: int) -> Partition:
 
 
 def _first_rows(place: Place, rows: int) -> NDArray[np.generic]:
-    """Of a column's ``.npy`` file, of which no more is read."""
+    """The first rows of a column's ``.npy`` file; no more of it is read."""
     with open_read(place) as raw, io.BufferedReader(raw) as file:
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)

@@ -1,8 +1,8 @@
-"""The scribe: brings what configs log on many nodes to a logger, in order and once, while the run goes on.
+"""Forwards what configs log on many nodes to a logger: in order, each row once, while the run goes on.
 
-It follows the run's record in its folder, so it misses nothing that was there before it, and a note says how
-far the logger has come when the run is started again, or another machine writes on. It works in a thread: a
-run waits for no logger.
+The forwarder follows the run's record in its folder, so it misses nothing that was recorded before. A
+position says how far the logger has come when the run is started again, or when another machine takes over.
+It works in a thread, so that the run never waits for a logger.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _END_SECONDS = 60.0
 
 
 class LogPosition(Protocol):
-    """How many visits of each config a logger has, and whose turn it is to write to it. All verbs may raise
+    """How many visits of each config a logger has, and which machine writes to it now. All methods may raise
     ``StoreError``."""
 
     def ours(self) -> bool:
-        """Whether it is our turn."""
+        """Whether this machine writes now."""
 
     def read(self) -> Mapping[str, int]:
-        """What has been written by now."""
+        """The number of visits that were written, by config."""
 
     def write(self, config: str, visits: int) -> None:
-        """Note it, unless it is another's turn."""
+        """Note that ``visits`` of ``config`` were written, if this machine writes now."""
 
 
 class FileLogPosition:
-    """A note in a file of this machine, for a logger that nobody else writes to."""
+    """A position in a file of this machine, for a logger that no other machine writes to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -61,21 +61,21 @@ class FileLogPosition:
 
 
 class LogForwarder:
-    """Follows the record ``history`` and writes to a ``logger`` when the ``note`` says that it is our turn.
-    ``say`` is told if it fails; it gets no more rows from us then."""
+    """Follows the record ``history`` and writes to a ``logger`` while ``position`` says that this machine
+    writes. A logger that fails gets no more rows; ``say`` is called then."""
 
     def __init__(
-        self, history: Path, name: str, logger: Logger, note: LogPosition, say: Callable[[str], None]
+        self, history: Path, name: str, logger: Logger, position: LogPosition, say: Callable[[str], None]
     ) -> None:
         self._history = history
         self._name = name
         self._logger = logger
-        self._note = note
+        self._position = position
         self._say = say
         self._written: dict[str, int] | None = None
         self._rewind()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"scribe of {name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"log forwarder of {name}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,22 +94,22 @@ class LogForwarder:
                 ended = self._ended.wait(_PAUSE)  # what came before is still written
                 try:
                     self._turn()
-                except StoreError:  # it is away, and whose turn it is not known
+                except StoreError:  # it is away: unknown which machine writes
                     self._rewind()
             self._leave()
         except Exception as error:  # a logger is somebody else's code
             with suppress(Exception):
                 self._logger.close()
-            told = f"{type(error).__name__}: {error}"
-            self._say(f"the logger {self._name} fails, and gets no more rows: {told}")
+            reason = f"{type(error).__name__}: {error}"
+            self._say(f"the logger {self._name} fails, and gets no more rows: {reason}")
 
     def _turn(self) -> None:
-        """Write what is new, as long as it is our turn."""
-        if not self._note.ours():
+        """Write what is new, as long as this machine writes."""
+        if not self._position.ours():
             self._leave()
             return
         if self._written is None:
-            self._written = dict(self._note.read())
+            self._written = dict(self._position.read())
         for event in self._reader.new_events():
             for visit in self._visits(event):
                 if not self._take(visit, self._written):
@@ -117,7 +117,7 @@ class LogForwarder:
                     return
 
     def _leave(self) -> None:
-        """Another writes on, or nobody: whenever it is our turn again, the note says from where on."""
+        """Let another machine write. When this one writes again, the position says from where on."""
         if self._written is not None:
             self._logger.close()
             self._written = None
@@ -142,23 +142,23 @@ class LogForwarder:
         return []
 
     def _take(self, visit: Visit, written: dict[str, int]) -> bool:
-        """Write the n-th visit of a config, unless it was written before; whether it still is our turn."""
+        """Write a config's next visit, unless it was written before; whether this machine still writes."""
         config = visit.unit.config
         number = self._seen[config] = self._seen.get(config, 0) + 1
         if number <= written.get(config, 0):
             return True
         if visit.log is not None and (rows := self._rows(visit.log)):
-            if not self._note.ours():
+            if not self._position.ours():
                 return False
             self._logger.write(Logged(config, self._hparams[config], rows, visit.started, visit.ended))
         written[config] = number
         with suppress(StoreError):  # the config's next visit is noted, too
-            self._note.write(config, number)
+            self._position.write(config, number)
         return True
 
     def _rows(self, url: str) -> list[dict[str, float]]:
         try:
             return [json.loads(line) for line in read(locate(url)).splitlines()]
-        except Exception as error:  # whatever it is: rows are for people, and the run goes on
+        except Exception as error:  # rows are for people only: the run goes on
             self._say(f"the rows at {url} cannot be read, and are missing in {self._name}: {error}")
             return []

@@ -23,15 +23,15 @@ TENSORBOARD = "tensorboard"
 
 
 class SharedLogPosition:
-    """A note in the store, for loggers that whoever leads the run writes to. A visit is noted when its rows
-    are written: should the leader die in between, the next one writes them again."""
+    """A position in the store, for loggers that the run's leader writes to. A visit is noted after its rows
+    are written: if the leader dies in between, the next one writes them again."""
 
     def __init__(self, ledger: Ledger, candidate: Candidate) -> None:
         self._ledger = ledger
         self._candidate = candidate
 
     def ours(self) -> bool:
-        """Also when a run that we led has ended, or is left by us, and nobody else leads it."""
+        """Whether this machine leads the run, or has led it last."""
         return self._candidate.leads and self._ledger.leader() in (None, self._candidate.name)
 
     def read(self) -> Mapping[str, int]:
@@ -42,10 +42,11 @@ class SharedLogPosition:
 
 
 class Loggers:
-    """The loggers of the run ``spec``, as they are written on this machine, which keeps its record in
-    ``folder``. TensorBoard's files every machine writes, in its folder; to Lightning's loggers only the
-    leader writes, for they may write to one place: their files are where the run's checkpoints are, if that
-    is a folder."""
+    """The loggers of a run, on this machine, which keeps the run's record in ``folder``.
+
+    Every machine writes TensorBoard's files, in its own folder. Only the leader writes to Lightning's
+    loggers, because all of them may write to one place; their files are beside the run's checkpoints, if
+    these are in a folder."""
 
     def __init__(self, recipe: Recipe, spec: Spec, folder: RunFolder) -> None:
         self._recipe = recipe
@@ -59,20 +60,20 @@ class Loggers:
 
     @contextmanager
     def written(self, ledger: Ledger, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
-        """Write to them while the block goes on, which takes part in the run as ``candidate``."""
+        """Forward logged rows while the block goes on, in which ``candidate`` takes part in the run."""
         folder = self._folder
         with ExitStack() as stack:
             if self._tensorboard:
                 board: Logger = load("cerebro.loggers", TENSORBOARD)(folder.tensorboard)
-                note = FileLogPosition(folder.logged)
-                stack.enter_context(LogForwarder(folder.history, TENSORBOARD, board, note, say))
-            if others := lightnings(self._recipe):
+                position = FileLogPosition(folder.logged)
+                stack.enter_context(LogForwarder(folder.history, TENSORBOARD, board, position, say))
+            if specs := lightnings(self._recipe):
                 run, log = self._spec.plan.run, folder.logs / "loggers.log"
                 make_folder(log.parent)
-                remote = RemoteLoggers(others, run, self._recipe.root, self._files(), log)
-                name = ", ".join(other if isinstance(other, str) else other["class"] for other in others)
-                leaders = SharedLogPosition(ledger, candidate)
-                stack.enter_context(LogForwarder(folder.history, name, remote, leaders, say))
+                remote = RemoteLoggers(specs, run, self._recipe.root, self._files(), log)
+                name = ", ".join(spec if isinstance(spec, str) else spec["class"] for spec in specs)
+                position_in_store = SharedLogPosition(ledger, candidate)
+                stack.enter_context(LogForwarder(folder.history, name, remote, position_in_store, say))
             yield
 
     def _files(self) -> Path:
@@ -81,5 +82,5 @@ class Loggers:
 
 
 def lightnings(recipe: Recipe) -> list[str | Mapping[str, Any]]:
-    """Those of the recipe's loggers that are Lightning's."""
+    """The recipe's loggers of Lightning."""
     return [logger for logger in recipe.loggers or () if logger != TENSORBOARD]

@@ -1,5 +1,5 @@
-"""Loggers in a process of their own: they import torch and users' modules, and the process that leads a run
-imports neither.
+"""Loggers in a process of their own: they import torch and users' modules, and the leader's process imports
+neither.
 
 ``python -m cerebro_elastic.runs.logging.remote_loggers`` reads the loggers to make from its first line, and
 what was logged from each further one. It answers each line with a line: empty, or the error.
@@ -25,13 +25,13 @@ _END_SECONDS = 10.0
 
 
 class RemoteLoggers:
-    """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``). Their process begins with the
-    first rows, also with the first ones after they were closed. What they print goes to the file ``log``."""
+    """The loggers that ``specs`` name (see ``cerebro_lightning/loggers.py``). Their process starts with the
+    first rows, and again with the first ones after ``close``. What they print goes to the file ``log``."""
 
     def __init__(
         self, specs: Sequence[str | Mapping[str, Any]], run: str, root: Path, folder: Path, log: Path
     ) -> None:
-        self._asked = {"specs": list(specs), "run": run, "root": str(root), "folder": str(folder)}
+        self._request = {"specs": list(specs), "run": run, "root": str(root), "folder": str(folder)}
         self._log = log
         self._process: subprocess.Popen[str] | None = None
 
@@ -46,7 +46,7 @@ class RemoteLoggers:
                     text=True,
                     start_new_session=True,  # Ctrl-C is for the run, which then closes them
                 )
-            self._ask(self._asked)
+            self._ask(self._request)
         self._ask(asdict(logged))
 
     def close(self) -> None:
@@ -85,8 +85,8 @@ def _main() -> None:
                 logger.write(Logged(**value))
             print(file=answers, flush=True)
         except Exception as error:  # a logger is somebody else's code; its process stays for what comes
-            told = str(error) if isinstance(error, CerebroError) else f"{type(error).__name__}: {error}"
-            print(told.replace("\n", " "), file=answers, flush=True)
+            reason = str(error) if isinstance(error, CerebroError) else f"{type(error).__name__}: {error}"
+            print(reason.replace("\n", " "), file=answers, flush=True)
     if logger is not None:
         logger.close()
 

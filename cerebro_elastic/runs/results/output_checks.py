@@ -1,4 +1,5 @@
-"""What was made of a record, made again and compared: the curves, the report, an exported model."""
+"""Checks of what was made from a record: the curves, the report and an exported model are made again and
+compared."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from cerebro_elastic.version import __version__
 
 
 def check_curves(result: RunResult) -> Iterator[Violation | Note]:
-    """``metrics.csv`` with the curves of the history. If the run had not ended, it may be of an earlier
-    state: its lines are among those of now."""
+    """Check ``metrics.csv`` against the curves of the history. If the run has not ended, the file may be of
+    an earlier state: each of its lines must be one of the present curves."""
     file = result.folder.curves
     if not file.is_file():
         return
-    written, again = _lines(file.read_bytes()), _lines(curves_text(result.leaderboard).encode())
+    written, expected = _lines(file.read_bytes()), _lines(curves_text(result.leaderboard).encode())
     ended = any(isinstance(event, RunEnded) for event in result.events)
-    pairs = zip_longest(written, again) if ended else ((w, w if w in again else None) for w in written)
+    pairs = zip_longest(written, expected) if ended else ((w, w if w in expected else None) for w in written)
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours != theirs:
             yield Violation(
@@ -37,7 +38,7 @@ def check_curves(result: RunResult) -> Iterator[Violation | Note]:
 
 
 def check_report(result: RunResult) -> Iterator[Violation | Note]:
-    """``report.html`` with the one that the history makes, up to the line where the record ended then."""
+    """Check ``report.html`` against a report of the history, up to the line where the record ended then."""
     file = result.folder.report
     if not file.is_file():
         return
@@ -63,8 +64,8 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
         yield Note(f"{file} tells of data that are not as they were: not compared")
         return
     objective, events = result.recipe.objective, result.upto(place).events
-    again = render(Subject(result.spec, events, objective.metric, objective.mode, manifest, colophon))
-    pairs = zip_longest(_lines(page.encode()), _lines(again.encode()))
+    rendered = render(Subject(result.spec, events, objective.metric, objective.mode, manifest, colophon))
+    pairs = zip_longest(_lines(page.encode()), _lines(rendered.encode()))
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours != theirs:
             yield Violation(
@@ -74,7 +75,7 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
 
 
 def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
-    """An exported model in ``folder`` with the one that record and checkpoint make (imports torch)."""
+    """Check an exported model in ``folder`` against a new export (imports torch)."""
     from cerebro_elastic.runs.results.export import export, origin_of_export
 
     try:
@@ -84,11 +85,11 @@ def check_export(result: RunResult, folder: Path) -> Iterator[Violation | Note]:
             yield _of_another("export", folder, record)
             return
         with tempfile.TemporaryDirectory(prefix="cerebro-verify-") as scratch:
-            again = Path(scratch, "again")
-            export(result.upto(place), again, config)
-            names = {path.name for where in (folder, again) for path in where.iterdir()}
+            new = Path(scratch, "new")
+            export(result.upto(place), new, config)
+            names = {path.name for exported in (folder, new) for path in exported.iterdir()}
             for name in sorted(names):
-                if _content(folder / name) != _content(again / name):
+                if _content(folder / name) != _content(new / name):
                     yield Violation("export", f"{folder / name} is not what the record makes of it")
     except CerebroError as error:
         yield Violation("export", str(error))

@@ -1,9 +1,9 @@
-"""Whether a record is as it was written: its lines are a chain, and what was made meanwhile bears its heads.
+"""Checks that a record is as it was written: its lines are a chain, and assignments and checkpoints bear its
+heads.
 
-Each line bears a digest over itself and all lines before it, so a line that is changed is named. Who changes
-a line and makes all digests behind it anew is found out by the heads that were noted elsewhere: with each
-assignment the leader says where its record ends, and the unit's checkpoint says it, too.
-"""
+Each line bears a digest over itself and all lines before it, so a line that is changed is named. A change
+with all later digests made anew is found by the heads that were noted elsewhere: with each assignment the
+leader notes where its record ends, and the unit's checkpoint bears that head, too."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from cerebro_elastic.words import counted
 
 def chain(lines: Sequence[Line]) -> Iterator[str]:
     """The first line whose digest is not that of itself and the lines before it, and how many more."""
-    broken, previous, partial_unit = [], "", False
+    broken, previous, chained = [], "", False
     for number, line in enumerate(lines, start=1):
         expected = link(previous, line.body)
         what = f"line {number} ({type(line.event).__name__} at revision {line.event.revision})"
-        if line.digest is None and partial_unit:
+        if line.digest is None and chained:
             broken.append(f"{what} bears no digest, and lines before it do")
         if line.digest not in (None, expected):
             broken.append(
                 f"{what} is not as it was written, or lines before it were taken out, put in or exchanged"
             )
-        partial_unit = partial_unit or line.digest is not None
+        chained = chained or line.digest is not None
         previous = line.digest or expected
     if broken:
         more = f"; and so {counted(len(broken) - 1, 'line')} behind it" if len(broken) > 1 else ""
@@ -39,16 +39,16 @@ def chain(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def has_heads(events: Sequence[Event]) -> bool:
-    """Whether the record is of a version that chains it: whoever led has noted where its own ended."""
+    """Whether the record is of a version that chains it: its leaders have noted where their own ended."""
     return any(_head_in(event) is not None for event in events)
 
 
 def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
-    """Which lines are not as whoever led had them, by the heads that are noted in the record; and which ones
+    """The lines that differ from the leader's, by the heads that are noted in the record; and the lines that
     no such head covers.
 
-    A head of this very record covers all lines before it. One of another machine's, which led then, covers
-    the lines from its first one on: they are the same there.
+    A head of this record covers all lines before it. One of another machine, which led then, covers the lines
+    from its first one on: both records have the same lines there.
     """
     walk = _Walk()
     for number, line in enumerate(lines, start=1):
@@ -60,8 +60,8 @@ def assignments(lines: Sequence[Line]) -> tuple[list[str], list[str]]:
 
 
 def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool) -> Iterator[str]:
-    """Which checkpoints bear another head than the assignment on record by which they were made, or have none
-    there. The record ``grows`` if the run goes on."""
+    """The checkpoints that bear another head than their assignment on record, or have no assignment there.
+    The record ``grows`` if the run goes on."""
     events = [line.event for line in lines]
     attempts = {event.revision: event.attempt for event in events if isinstance(event, UnitAssigned)}
     end = lines[-1].event.revision if lines else 0
@@ -86,8 +86,8 @@ def checkpoints(lines: Sequence[Line], origins: Sequence[Origin], *, grows: bool
 
 
 def rewound(events: Sequence[Event]) -> bool:
-    """Whether the store has gone back in the course of the record, so that attempts of before it may bear
-    the tokens of later ones."""
+    """Whether the store was restored to an earlier revision in the course of the record, so that earlier
+    attempts may bear the tokens of later ones."""
     revisions = [event.revision for event in events]
     return any(after < before for before, after in pairwise(revisions))
 
@@ -100,7 +100,7 @@ def _head_in(event: Event) -> RecordHead | None:
 
 
 def _forgotten(events: Sequence[Event], revision: int) -> bool:
-    """Whether the record may say nothing of this revision: the state was read behind it."""
+    """Whether the record may have no event of this revision, because the state was read afresh after it."""
     known = 0
     for event in events:
         if isinstance(event, StateRead) and (known < revision <= event.revision or event.revision < known):
@@ -111,7 +111,7 @@ def _forgotten(events: Sequence[Event], revision: int) -> bool:
 
 @dataclass(slots=True)
 class _Step:
-    """A line, with the digests up to it: in this record, and in that of whoever leads if it is another."""
+    """A line, with the digests up to it: in this record, and in the leader's if that is another one."""
 
     number: int
     revision: int
@@ -121,8 +121,7 @@ class _Step:
 
 
 class _Walk:
-    """Through the lines of a record, from head to head. ``free``: no head was met since the state was read,
-    or the lead changed, so that the next one may be another record's."""
+    """Walks through the lines of a record, from head to head."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -131,6 +130,8 @@ class _Walk:
         self._steps: list[_Step] = []
         self._covered = 0
         self._free = True
+        """Whether the next head may be another record's: none came since the state was read or the lead
+        changed."""
 
     def take(self, number: int, line: Line) -> None:
         if isinstance(line.event, StateRead):

@@ -1,5 +1,5 @@
-"""Whether all that a run has on record says the same: its spec, its history, its data, its checkpoints, and
-the rows that its tasks logged."""
+"""Checks that all that a run has on record agrees: its spec, history, data and checkpoints, and the rows that
+its tasks logged."""
 
 from __future__ import annotations
 
@@ -41,25 +41,26 @@ from cerebro_elastic.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What people should know of a record, and what breaks nothing."""
+    """Something worth knowing about a record that is no violation."""
 
     story: str
+    """The note in words."""
 
 
 def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[Violation | Note]:
-    """The spec with the history and with itself: the plan follows from the recipe, and whoever led has led by
-    this very spec."""
+    """Check the spec against the history and itself: the plan follows from the recipe, and each leader has
+    led by this very spec."""
     for plan in _plans(events):
         yield from _differ("spec", "the plan in the spec and the one in the history", spec.plan, plan)
     follows = plan_of(recipe, spec.plan.run, spec.plan.partitions, spec.plan.evaluations)
-    if recipe.parallelism == AUTO:  # what was installed then
+    if recipe.parallelism == AUTO:  # as installed then
         follows = replace(follows, strategies=spec.plan.strategies)
-    if recipe.progress is None:  # what was the default then
+    if recipe.progress is None:  # as the default was then
         follows = replace(follows, progress=spec.plan.progress)
     yield from _differ("spec", "the plan in the spec and what its recipe makes of it", spec.plan, follows)
-    resolve_warm_start = recipe.search.start is not None or recipe.search.known
+    has_warm_start = recipe.search.start is not None or recipe.search.known
     digest = hashlib.sha256(json.dumps(dict(spec.recipe), sort_keys=True).encode()).hexdigest()
-    if not resolve_warm_start and spec.recipe_digest not in ("", digest):
+    if not has_warm_start and spec.recipe_digest not in ("", digest):
         yield Violation("spec", f"its recipe has digest {digest}, it was given with {spec.recipe_digest}")
     leaders = [event for event in events if isinstance(event, LeaderChanged) and event.basis is not None]
     if not leaders:
@@ -79,22 +80,22 @@ def check_spec(spec: Spec, recipe: Recipe, events: Sequence[Event]) -> Iterator[
 
 
 def check_history(events: Sequence[Event]) -> Iterator[Violation | Note]:
-    """The history with itself, where the machine that folds it takes it as it comes: nothing is trained or
-    decided after the run's end, and a state that was read afresh has the visits that are on record before it.
-    (It has others if the store was restored, and others have gone on meanwhile.)"""
+    """Check the history against itself, where the machine that folds it takes any event: nothing is trained
+    or decided after the run's end, and a state that was read afresh has the visits on record before it. (It
+    may lack some if the store was restored from a snapshot.)"""
     visits: dict[str, Visit] = {}
     ended = False
     for number, event in enumerate(events, start=1):
         match event:
             case StateRead(state=state, visits=read):
-                others = {_key(visit): visit for visit in read}
-                lost = sum(others.get(key) != visit for key, visit in visits.items())
+                read_visits = {_key(visit): visit for visit in read}
+                lost = sum(read_visits.get(key) != visit for key, visit in visits.items())
                 if number > 1:
                     yield Note(
                         f"line {number}: the state was read afresh, for the store had forgotten its history "
                         f"or was restored; {counted(lost, 'visit')} of before not in it"
                     )
-                visits, ended = others, state.outcome is not None
+                visits, ended = read_visits, state.outcome is not None
             case UnitCommitted(visit=visit):
                 visits[_key(visit)] = visit
         if ended and isinstance(event, _OVER):
@@ -112,7 +113,7 @@ _OVER = (
     HomesAssigned,
     RunEnded,
 )
-"""What no run does that has ended. (Nodes leave then, and give back what they have.)"""
+"""What does not happen in a run that has ended. (Nodes leave then, and give back what they have.)"""
 
 
 def _key(visit: Visit) -> str:
@@ -122,23 +123,24 @@ def _key(visit: Visit) -> str:
 def check_data(
     spec: Spec, recipe: Recipe, manifest: Manifest | None, events: Sequence[Event]
 ) -> Iterator[Violation | Note]:
-    """The visits with the dataset: how many samples and batches there are in a partition."""
+    """Check the visits against the dataset: the number of samples and batches of each partition."""
     if manifest is None or manifest.digest != spec.data_digest:
         why = "are not in reach" if manifest is None else "are others now"
         yield Note(f"the data at {spec.data} {why}: what visits say of samples and batches was not compared")
         return
     state, visits = gather(events)
-    plan, found = spec.plan, (len(manifest.train), len(manifest.valid) if spec.plan.evaluations else 0)
-    if found != (plan.partitions, plan.evaluations):
-        yield Violation("data", f"they have {found[0]} and {found[1]} partitions, the plan says {plan}")
+    plan, train = spec.plan, len(manifest.train)
+    evaluations = len(manifest.valid) if plan.evaluations else 0
+    if (train, evaluations) != (plan.partitions, plan.evaluations):
+        yield Violation("data", f"they have {train} and {evaluations} partitions, the plan says {plan}")
         return
     for visit in chain.from_iterable(visits.values()):
         unit = visit.unit
-        parts = manifest.valid if unit.phase is Phase.EVALUATE else manifest.train
-        rows = parts[unit.partition].rows
+        partitions = manifest.valid if unit.phase is Phase.EVALUATE else manifest.train
+        rows = partitions[unit.partition].rows
         size = state.configs[unit.config].hparams.get("batch_size", recipe.data.batch_size)
-        done = visit.skip + visit.batches
-        samples = min(rows, done * size) - min(rows, visit.skip * size)
+        end = visit.skip + visit.batches
+        samples = min(rows, end * size) - min(rows, visit.skip * size)
         batches = batch_count(rows, size) - visit.skip if visit.whole else visit.batches
         if (visit.samples, visit.batches) != (samples, batches):
             yield Violation(
@@ -149,21 +151,21 @@ def check_data(
 
 
 def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
-    """The rows that tasks logged with the visits that name them."""
+    """Check the rows that tasks logged against the visits that name them."""
     unknown = 0
     for visit in chain.from_iterable(gather(events)[1].values()):
         if visit.log is None or not visit.log_digest:
             unknown += visit.log is not None
             continue
         try:
-            found = content(locate(visit.log)).sha256
+            digest = content(locate(visit.log)).sha256
         except (CerebroError, OSError) as error:
             yield Violation("rows", f"{told(visit.unit)}: its rows cannot be read: {error}")
             continue
-        if found != visit.log_digest:
+        if digest != visit.log_digest:
             yield Violation(
                 "rows",
-                f"{told(visit.unit)}: {visit.log} has sha256 {found}, it was committed with "
+                f"{told(visit.unit)}: {visit.log} has sha256 {digest}, it was committed with "
                 f"{visit.log_digest}",
             )
     if unknown:
@@ -173,8 +175,8 @@ def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
 def check_origins(
     spec: Spec, events: Sequence[Event], origins: Mapping[str, Origin | None]
 ) -> Iterator[Violation | Note]:
-    """What the checkpoints at rest say of where they come from, by their names below the folder of all, with
-    the visits that wrote them. Those whose assignments bear a head all say something."""
+    """Check the origins that the checkpoints at rest bear against the visits that wrote them. ``origins`` has
+    them by the checkpoints' names. A checkpoint whose assignment has a head must bear one."""
     state, visits = gather(events)
     assigned = {e.revision for e in events if isinstance(e, UnitAssigned) and e.attempt.record is not None}
     silent = made_again = 0

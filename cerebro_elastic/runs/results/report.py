@@ -1,4 +1,4 @@
-"""Writing a run's report."""
+"""``cerebro report``: writes a run's report."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from cerebro_elastic.version import __version__
 
 
 def write_report(result: RunResult, output: str | Path | None = None) -> str:
-    """Write the report of a run, as far as it has come: one HTML page that needs no network. ``output`` is a
-    file or URL, by default ``report.html`` in the run's folder, or ``RUN.html`` here where there is none;
-    where it is then."""
+    """Write the report of a run, as far as it has come: one HTML page that needs no network.
+
+    ``output`` is a file or URL, by default ``report.html`` in the run's folder, or ``RUN.html`` here if this
+    machine has no such folder. Returns the file or URL."""
     folder = result.folder
     where = output or (folder.report if folder.path.is_dir() else f"{result.run}.html")
-    notes = [f"check of {each.text}" for each in known(folder) if not each.exactness.outcome.good]
+    notes = [f"check of {config.text}" for config in known(folder) if not config.exactness.outcome.good]
     return write_page(result.spec, result.events, result.recipe.objective, where, result.head, notes)
 
 
@@ -40,8 +41,8 @@ def write_page(
     record: RecordHead | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """Write the report of the run with this history, whose ``record`` ends so, to a file or URL, with these
-    ``notes``; where it is then."""
+    """Write the report of the run with these events to a file or URL, which is returned. ``record`` is where
+    its record ends; the ``notes`` are shown, too."""
     where = str(output)
     manifest = manifest_of(spec)
     colophon = Colophon(
@@ -63,8 +64,8 @@ def write_page(
 
 
 def write_gantt(events: Sequence[Event], output: str | Path) -> str:
-    """Write the Gantt chart of the run with this history as a PNG (extra ``plots``) to a file or URL;
-    where it is then."""
+    """Write the Gantt chart of the run with these events as a PNG (extra ``plots``) to a file or URL, which
+    is returned."""
     where = str(output)
     image = picture(timeline(events))
     with translated(RunError, f"cannot write the Gantt chart {where}"):
@@ -73,7 +74,7 @@ def write_gantt(events: Sequence[Event], output: str | Path) -> str:
 
 
 def manifest_of(spec: Spec) -> Manifest | None:
-    """What the run's dataset holds. It may be gone, or not be in reach from here."""
+    """The manifest of the run's dataset; ``None`` if it is gone, or not in reach from here."""
     try:
         with in_a_hurry():
             return read_manifest(spec.data)

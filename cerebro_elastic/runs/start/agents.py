@@ -1,4 +1,4 @@
-"""Local nodes: torchrun agents as processes of this machine, the same command that anybody may type."""
+"""Local nodes: torchrun agents as processes of this machine, started by the command that anybody may type."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.scratch import SCRATCH
 
 TORCHRUN_LOGS = "PET_LOG_DIR"
-"""torchrun's ``--log-dir``: without it, it leaves a folder in the place for temporary files each time."""
+"""torchrun's ``--log-dir``: without it, torchrun leaves a folder among the temporary files each time."""
 _MARGIN = 5.0
-"""Seconds between the end of the grace and SIGKILL, for ranks by their agent, for agents by us."""
+"""Seconds between the end of the grace and SIGKILL: the agent kills its ranks, this process its agents."""
 _TAIL_LINES = 15
 _TRIES = 3
-"""A node that has ended so often in a row, and not once committed, counts as one that cannot work."""
+"""A node that has ended so often in a row without a commit counts as one that cannot work."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _PROVEN = 60.0
 """Seconds after which the death of an agent is the first in a row again."""
@@ -64,17 +64,22 @@ def agent_command(run: str, endpoint: str, node: str, ranks: int) -> list[str]:
 
 @dataclass(slots=True)
 class _Node:
-    """A node of this machine, the GPUs that it sees, and its present or last agent. ``ends`` counts how often
-    in a row the agent has died; ``again`` is when it is started anew."""
+    """A node of this machine."""
 
     name: str
     log: Path
     devices: tuple[str, ...] = ()
+    """The GPUs that it sees."""
     agent: subprocess.Popen[bytes] | None = None
+    """Its present or last agent."""
     started: float = 0.0
+    """When the agent was started, on the monotonic clock."""
     ends: int = 0
-    again: float | None = None
+    """How often in a row the agent has died."""
+    restart_at: float | None = None
+    """When it is started again, on the monotonic clock."""
     left: bool = False
+    """Whether it was asked to leave."""
 
     @property
     def running(self) -> bool:
@@ -152,7 +157,7 @@ class LocalAgents:
         return all(node.over or (not node.running and node.ends >= _TRIES) for node in nodes)
 
     def observe(self, events: list[Event]) -> None:
-        """What the run's history tells of the nodes."""
+        """Take in what the run's history says of the nodes."""
         for event in events:
             if event.revision <= self._since:
                 continue
@@ -165,28 +170,28 @@ class LocalAgents:
                     self._nodes[visit.node].ends = 0
 
     def keep(self) -> None:
-        """Start anew whose agent has died, when its pause is over; to be called often."""
+        """Start the agents again that have died, when their pauses are over; to be called often."""
         now = time.monotonic()
         for node in self._nodes.values():
             if node.running:
                 node.ends = node.ends if now - node.started < _PROVEN else 0
-            elif node.again is None and not node.over:
+            elif node.restart_at is None and not node.over:
                 node.ends += 1
                 pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (node.ends - 1))
-                node.again = now + pause
+                node.restart_at = now + pause
                 self._say(f"{_end_of(node)}; to be started anew in {pause:g} s (see {node.log})")
-            elif node.again is not None and now >= node.again:
+            elif node.restart_at is not None and now >= node.restart_at:
                 self._start(node)
 
     def last_error(self) -> str:
-        """How the nodes have ended, and what the last of them said."""
+        """How the nodes have ended, and the last node's last error."""
         nodes = list(self._nodes.values())
-        said = last_error(nodes[-1].log.read_text(errors="replace"))
-        return f"{'; '.join(map(_end_of, nodes))}; from {nodes[-1].log}:\n{said}"
+        error = last_error(nodes[-1].log.read_text(errors="replace"))
+        return f"{'; '.join(map(_end_of, nodes))}; from {nodes[-1].log}:\n{error}"
 
     def stop(self) -> None:
-        """Let go: SIGTERM, upon which nodes finish their units or save them part-way, and SIGKILL for
-        whoever is still there after the grace."""
+        """Stop the agents: SIGTERM, on which nodes finish their units or save them part-way, and SIGKILL
+        after the grace."""
         running = [node.agent for node in self._nodes.values() if node.running and node.agent]
         if not running:
             return
@@ -230,7 +235,7 @@ class LocalAgents:
                 stderr=log,
                 start_new_session=True,
             )
-        node.started, node.again, node.left = time.monotonic(), None, False
+        node.started, node.restart_at, node.left = time.monotonic(), None, False
 
 
 def last_error(log: str) -> str:
@@ -265,24 +270,25 @@ def _wait(agents: Sequence[subprocess.Popen[bytes]], timeout: float) -> None:
 
 
 class NodeHealthCheck:
-    """Ends a run in which no node can work any more, by a ``RunError``: all are set aside, since this
-    process began, for trouble of their own (a full disk); or ours have ended, and there is no other."""
+    """Raises ``RunError`` in a run in which no node can work any more: all are in quarantine, since this
+    process began, for trouble of their own (a full disk); or this machine's nodes have ended, and no other
+    has joined."""
 
     def __init__(self, agents: LocalAgents) -> None:
         self._agents = agents
-        self._aside: dict[str, str] = {}
+        self._quarantined: dict[str, str] = {}
 
     def __call__(self, events: list[Event], state: State) -> None:
         for event in events:
             match event:
                 case NodeQuarantined(node=name) if name in state.streaks and state.streaks[name].kind.of_node:
-                    self._aside[name] = state.streaks[name].story
+                    self._quarantined[name] = state.streaks[name].story
                 case NodeReleased(node=name):
-                    self._aside.pop(name, None)
-        if state.nodes and state.nodes.keys() <= self._aside.keys():
-            told = "\n".join(f"  {name}: {self._aside[name]}" for name in sorted(state.nodes))
+                    self._quarantined.pop(name, None)
+        if state.nodes and state.nodes.keys() <= self._quarantined.keys():
+            reasons = "\n".join(f"  {name}: {self._quarantined[name]}" for name in sorted(state.nodes))
             raise RunError(
-                f"no node can work:\n{told}\n"
+                f"no node can work:\n{reasons}\n"
                 "what was committed is safe: mend this, then the same command goes on"
             )
         if self._agents.gone and not state.nodes.keys() - self._agents.names:
@@ -293,18 +299,18 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def visible_devices(env: Mapping[str, str] = os.environ, files: Path = Path("/dev")) -> tuple[str, ...]:
-    """This machine's GPUs, as CUDA numbers those that this process may use; none on a machine without."""
+    """This machine's GPUs that this process may use, as CUDA numbers them."""
     named = env.get(VISIBLE)
     if named is not None:
         return tuple(name.strip() for name in named.split(",") if name.strip())
-    # In a container only those that were given to it have such a file.
+    # In a container only its own devices have such a file.
     return tuple(str(index) for index, _ in enumerate(files.glob("nvidia[0-9]*")))
 
 
 def share_devices(devices: Sequence[str], nodes: int) -> list[tuple[str, ...]]:
     """The devices of each of ``nodes`` nodes: equally many, all different; where there are fewer devices than
     nodes, one for each, in turn."""
-    each = len(devices) // nodes
-    if each:
-        return [tuple(devices[i * each : (i + 1) * each]) for i in range(nodes)]
+    share = len(devices) // nodes
+    if share:
+        return [tuple(devices[i * share : (i + 1) * share]) for i in range(nodes)]
     return [(devices[i % len(devices)],) if devices else () for i in range(nodes)]

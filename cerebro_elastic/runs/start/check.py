@@ -1,4 +1,4 @@
-"""``cerebro check``: whether units of a recipe equal one ordinary fit, told in seconds."""
+"""``cerebro check``: checks in seconds whether units of a recipe equal one ordinary fit."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ _SECONDS = 600.0
 def check(
     recipe: Recipe, home: Path | None = None
 ) -> Iterator[tuple[list[HParams], Iterator[CheckedConfig]]]:
-    """The first configs of the recipe, and what comes of those that stand for all, one after the other.
+    """Check a recipe and its data, as a run does before it starts, and then some of its configs.
 
-    The recipe and its data are checked first, as a run does before it starts. Raises what is wrong with them.
+    Yields:
+        The first configs of the recipe, and an iterator over the results of those that stand for all.
+
+    Raises:
+        CerebroError: The recipe, the task or the data are wrong.
     """
     recipe = resolve_warm_start(recipe, home or default_home())
     first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)

@@ -1,4 +1,4 @@
-"""Datasets by the names that recipes and the command line use: paths, URLs, or a user's function."""
+"""``cerebro prepare``: datasets from paths, URLs, or a user's function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of this machine works: one line for each thing that a run may need."""
+"""``cerebro doctor``: checks each thing on this machine that a run may need."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ _ROOM = 2 << 30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``ok`` is ``None`` for what is merely not there and only some runs need."""
+    """The result of one check."""
 
     what: str
+    """What was checked."""
     ok: bool | None
-    told: str
+    """Whether it works; ``None`` for what is not installed, and only some runs need."""
+    detail: str
+    """Its version, or the problem."""
 
 
 def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]:
-    """Look at everything; slow looks (torch, etcd) are really done, not guessed."""
+    """Check everything. The slow checks import torch and start an etcd."""
     yield Finding("python", True, f"{platform.python_version()} on {platform.platform()}")
     yield _tried("torch", _torch)
     yield _tried("etcd", _etcd)
@@ -73,10 +76,10 @@ def _torch() -> str:
         "assert 'cerebro' in h._registry, 'the rendezvous backend is not registered: install this package';"
         "print(torch.__version__, 'with', torch.cuda.device_count(), 'GPUs')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(done.stderr.strip().splitlines()[-1])
-    return done.stdout.strip() + "; torchrun knows the backend 'cerebro'"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise OSError(process.stderr.strip().splitlines()[-1])
+    return process.stdout.strip() + "; torchrun knows the backend 'cerebro'"
 
 
 def _etcd() -> str:
@@ -108,10 +111,10 @@ def _port() -> str:
 
 
 def _disk(home: Path) -> Finding:
-    there = home.resolve()
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    writable = os.access(there, os.W_OK)
-    told = f"{free / 2**30:.1f} GiB free at {there}" + ("" if writable else ", which cannot be written")
-    return Finding("disk", writable and free > _ROOM, told)
+    folder = home.resolve()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    writable = os.access(folder, os.W_OK)
+    detail = f"{free / 2**30:.1f} GiB free at {folder}" + ("" if writable else ", which cannot be written")
+    return Finding("disk", writable and free > _ROOM, detail)

@@ -1,4 +1,4 @@
-"""``cerebro etcd``: an etcd for the machines of one run, which ends when they have."""
+"""``cerebro etcd``: serves an etcd for the machines of one run, and ends when they have."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.ledger import Ledger
 
 _LINGER = 15.0
-"""Seconds without any host after which a run that has not ended is given up, and one that had ended before is
-waited for no longer."""
+"""Seconds without any host after which the server ends, if the run has not ended or had ended before."""
 _POLL = 0.5
 
 
@@ -31,12 +30,15 @@ def serve(
     home: str | Path | None = None,
     watcher: Watcher | None = None,
 ) -> None:
-    """Serve an etcd on ``listen:port`` until all who take part in ``run`` have ended. Its data lie
-    in ``<home>/<run>.etcd``, where the same command finds them again.
+    """Serve an etcd on ``listen:port`` until all machines that take part in ``run`` have ended.
 
-    Who has the run's key, which lies beside the data, may read and write. Nothing is encrypted on the way: it
-    is for one machine, or a network where nobody listens who should not. Raises ``RunError`` if ``run`` is no
-    id, or if they are gone and the run has not ended, ``StoreError`` if etcd cannot be started.
+    The data are in ``<home>/<run>.etcd``, where the same command finds them again. Whoever has the run's key,
+    which lies beside the data, may read and write. Nothing is encrypted on the way: use it on one machine, or
+    in a network that you trust.
+
+    Raises:
+        RunError: ``run`` is no id, or all machines are gone and the run has not ended.
+        StoreError: etcd cannot be started.
     """
     watcher = watcher or Watcher()
     refuse_recipe(run)
@@ -63,27 +65,29 @@ def serve(
 
 
 def _until_alone(ledger: Ledger) -> bool:
-    """Wait until there was somebody and is nobody, for some seconds if the run has not ended; whether it has.
-    Of a run that had ended before nobody need come, or is left: they may have come and gone before the first
-    look. Hosts may have the record of a run that was another etcd's, and say that it has ended."""
+    """Wait until machines have taken part and none does any more, for some seconds if the run has not ended.
+    Returns whether the run has ended.
+
+    The machines of a run that had ended before may have come and gone before the first look. Hosts may have
+    the record of a run of another etcd, and report its end."""
     begun = ledger.now()
-    alone, told = 0.0, False
+    alone, end_reported = 0.0, False
     while True:
-        told = told or _is_told(ledger)
-        # They may come and go between two looks.
-        been, ended = ledger.now() > begun, ledger.ended() or (told and ledger.spec() is None)
+        end_reported = end_reported or _end_reported(ledger)
+        # Machines may come and go between two looks.
+        been, ended = ledger.now() > begun, ledger.ended() or (end_reported and ledger.spec() is None)
         if alone >= (_POLL if been and ended else _LINGER):
             return ended
         time.sleep(_POLL)
         alone = alone + _POLL if (been or ended) and not in_use(ledger) else 0.0
 
 
-def _is_told(ledger: Ledger) -> bool:
-    """Whether a host says that the run has ended, of which this etcd knows nothing."""
+def _end_reported(ledger: Ledger) -> bool:
+    """Whether a host reports the end of a run that this etcd does not know."""
     return any(b'"ended": true' in item.value for item in ledger.store.range(ledger.keys.hosts).items)
 
 
 def in_use(ledger: Ledger) -> bool:
-    """Whether anybody takes part in the run: a host, or who leads or trains for `cerebro run` or `join`."""
+    """Whether any machine takes part in the run: as a host, or by `cerebro run` or `join`."""
     keys = ledger.keys
-    return any(ledger.store.range(there).items for there in (keys.hosts, keys.leader, keys.node("")))
+    return any(ledger.store.range(prefix).items for prefix in (keys.hosts, keys.leader, keys.node("")))

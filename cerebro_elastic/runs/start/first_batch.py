@@ -1,4 +1,4 @@
-"""Whether a model takes a checkpoint from outside the run: tried with a batch, before anything starts."""
+"""The check whether a model takes a checkpoint from outside the run: one batch, before anything starts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: 
     plan = Plan("preflight", len(manifest.train), recipe.epochs, seed=recipe.seed, start=start)
     spec = Spec(plan, recipe.resolved(), "", data, manifest.digest, str(recipe.root), {}, "", __version__)
     with Scratch("check") as scratch:
-        bench = UnitRunner(spec, scratch.path)
-        bench.use_threads()
+        runner = UnitRunner(spec, scratch.path)
+        runner.use_threads()
         for point in points:
             config = born(Config("c0000", point, parent=start))
             state = checkpoint.load(start.checkpoint)
-            job = bench.job(config, next_units(config, plan)[0], state, stop=lambda _done: True)
+            job = runner.job(config, next_units(config, plan)[0], state, stop=lambda _done: True)
             try:
-                bench.perform(job)
+                runner.perform(job)
             except Stopped:
                 pass  # it has trained a batch
             except Exception as exc:

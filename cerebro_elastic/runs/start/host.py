@@ -1,6 +1,6 @@
-"""``cerebro host``: one of several machines that were all started with the same command, by a scheduler.
+"""``cerebro host``: one of several machines that a scheduler starts with the same command.
 
-Whoever comes first opens the run, the others wait for that and join; all may lead it.
+The first one opens the run, the others wait for that and join it; all may lead it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from cerebro_elastic.store.ledger.ledger import Ledger
 _ANOTHER = "choose another --run-id (by torchx: --run_id)"
 _ENDED = "run {run!r} has ended; to run the recipe again: another --run-id (by torchx: --run_id)"
 _LEASE_SECONDS = 60.0
-"""Of a host's presence: long, for a host that was busy or suspended for a while is still one."""
-_WORD_SECONDS = 10.0
-"""For so long the word of a host that the run has ended stands in etcd."""
+"""Of a host's presence: long, because a host that was busy or suspended for a while is still one."""
+_REPORT_SECONDS = 10.0
+"""How long the report of a host that the run has ended stays in etcd."""
 _BRIEF_PATIENCE = 60.0
-"""Seconds for which such a host waits for etcd: it has no need of it itself."""
+"""Seconds for which such a host waits for etcd, which it does not need itself."""
 
 
 def host(
@@ -58,14 +58,23 @@ def host(
     grace: float = GRACE,
     watcher: Watcher | None = None,
 ) -> RunResult:
-    """Take part in the recipe's run with ``nodes`` nodes of this machine, and open it if nobody has.
+    """Take part in the recipe's run with nodes of this machine, and open the run if no host has.
 
-    ``hosts`` says how many such machines there are, at least and at most: together with ``nodes`` it goes
-    before the recipe's ``nodes``. ``store`` is the run's etcd, by default the recipe's; it is waited for.
-    The other arguments are those of ``run`` and ``join``. A run that has ended is not run again: this is its
-    result, from the record on this machine or, if there is none, from etcd.
+    A run that has ended is not run again: its result is read from the record on this machine, else from etcd.
 
-    Raises ``CerebroError`` for what is wrong with the recipe, the data or this machine.
+    Args:
+        recipe: A YAML file, a mapping, or a recipe.
+        run_id: The run's id, by default the recipe's name.
+        hosts: How many such machines take part, at least and at most. Together with ``nodes`` it replaces the
+            recipe's ``nodes``.
+        nodes: Number of nodes of this machine.
+        home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
+        store: The run's etcd, by default the recipe's. It is waited for.
+        grace: Seconds that the nodes have to leave when they are stopped.
+        watcher: It gets lines of text and the run's state, as the command line shows them.
+
+    Raises:
+        CerebroError: The recipe, the data or this machine are wrong.
     """
     checked = load_recipe(recipe)
     if hosts is not None:
@@ -79,14 +88,14 @@ def host(
         try:
             _check_own(folder, checked, ended=ended)
         except CerebroError:
-            _leave_word(store, folder, home, ended=False)
+            _report_end(store, folder, home, ended=False)
             raise
         if ended:
             watcher.say(_ENDED.format(run=folder.run))
-            _leave_word(store, folder, home, ended=True)
+            _report_end(store, folder, home, ended=True)
             return RunResult(folder)
     _await(store, folder, PATIENCE)
-    # Whoever serves it has made the key by now.
+    # The etcd's server has made the key by now.
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
     with closing(patient), _present(Ledger(patient, folder.run)):
@@ -112,15 +121,16 @@ def _etcd_of(recipe: Recipe) -> str:
 
 @contextmanager
 def _present(ledger: Ledger) -> Iterator[None]:
-    """Be one of the run's hosts for the block: an etcd that serves one run ends when there are none."""
+    """Register as one of the run's hosts for the block: an etcd that serves one run ends when it has none."""
     with LeaseKeeper(ledger.store, _LEASE_SECONDS) as keeper:
-        told = json.dumps({"host": socket.gethostname()}).encode()
-        ledger.store.txn([], [Put(ledger.keys.hosts + uuid.uuid4().hex, told, keeper.lease)])
+        presence = json.dumps({"host": socket.gethostname()}).encode()
+        ledger.store.txn([], [Put(ledger.keys.hosts + uuid.uuid4().hex, presence, keeper.lease)])
         yield
 
 
 def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
-    """Whether the run in this machine's folder is the recipe's, and one that hosts can go on with."""
+    """Raise ``RunError`` unless the run in this machine's folder is the recipe's, and hosts can go on with
+    it."""
     if ended:
         _check_same(folder.read_spec(), recipe)
     elif folder.etcd.exists():
@@ -131,10 +141,9 @@ def _check_own(folder: RunFolder, recipe: Recipe, *, ended: bool) -> None:
         )
 
 
-def _leave_word(store: StoreSettings, folder: RunFolder, home: str | Path | None, *, ended: bool) -> None:
-    """Tell an etcd that serves this run alone that this host has been there and is gone, and whether by its
-    record the run has ended: it must not wait for hosts for ever. What the user is told does not depend on
-    it."""
+def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None, *, ended: bool) -> None:
+    """Report to an etcd that serves this run alone that this host has come and gone, and whether the run has
+    ended by its record, so that the etcd does not wait for hosts for ever. It is no error if that fails."""
     key = RunKey.from_env(os.environ)
     file = etcd_folder(folder.run, home) / "key"
     with suppress(CerebroError):
@@ -142,12 +151,14 @@ def _leave_word(store: StoreSettings, folder: RunFolder, home: str | Path | None
         if key is None and file.exists():
             key = RunKey.read(file)
         with closing(EtcdStore(store if store.trusted else replace(store, run_key=key))) as etcd:
-            told = json.dumps({"host": socket.gethostname(), "ended": ended}).encode()
-            etcd.txn([], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, told, etcd.grant(_WORD_SECONDS))])
+            report = json.dumps({"host": socket.gethostname(), "ended": ended}).encode()
+            etcd.txn(
+                [], [Put(Keys(folder.run).hosts + uuid.uuid4().hex, report, etcd.grant(_REPORT_SECONDS))]
+            )
 
 
 def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
-    """Until etcd answers; whether it lets us in is another matter."""
+    """Wait until etcd answers, even if it refuses the login."""
     bare = replace(store, user=None, password=None, run_key=None)
     patient = RetryingStore(EtcdStore(bare), patience, EventLog(run=folder.run))
     with closing(patient), suppress(StoreRefused):
@@ -155,7 +166,7 @@ def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
 
 
 def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Recipe, watcher: Watcher) -> None:
-    """Open the run, if no host has or does so meanwhile; with a new key, if it needs one."""
+    """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one."""
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
         return

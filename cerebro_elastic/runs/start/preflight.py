@@ -1,10 +1,8 @@
-"""What is checked before a run starts: the user's code with every config, and the data.
+"""The check before a run starts: of the user's code with every config, and of the data.
 
-``python -m cerebro_elastic.runs.start.preflight`` does it in a process of its own, because it imports
-torch and the user's modules, and the process that leads a run imports neither. It reads a request
-and writes an answer, both one JSON object. If it is asked to, it then goes on to check whether units equal an
-ordinary fit (``check_configs.py``).
-"""
+``python -m cerebro_elastic.runs.start.preflight`` does it in a process of its own, because it imports torch
+and the user's modules, and the leader's process imports neither. If the request says so, the process goes on
+to check whether units equal an ordinary fit (``check_configs.py``)."""
 
 from __future__ import annotations
 
@@ -34,13 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """What the preflight found: the data as prepared, and the digest of each of the user's files."""
+    """The data and the code that a run starts with."""
 
     data: str
+    """Folder or URL of the prepared data."""
     data_digest: str
+    """The digest of their manifest."""
     partitions: int
+    """Number of training partitions."""
     validations: int
+    """Number of validation partitions."""
     code: Mapping[str, str]
+    """The digest of each of the user's files, by its path below the recipe's folder."""
 
 
 def preflight(
@@ -50,8 +53,8 @@ def preflight(
     *,
     prepare: bool,
 ) -> PreflightResult:
-    """Check the task against every config and the dataset at ``data``, which is made first if
-    ``prepare``. Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
+    """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``.
+    Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
     return PreflightResult(**call(__name__, _WHAT, _request(recipe, hparams, data, prepare)))
 
 
@@ -96,7 +99,7 @@ def check(
     *,
     prepare: bool,
 ) -> PreflightResult:
-    """What ``preflight`` does, in this process."""
+    """``preflight``, in this process."""
     from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.training.task import SupportsPrecheck
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
@@ -119,7 +122,7 @@ def check(
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
-        # Of a grid these differ in all that there is to choose.
+        # In a grid the first and the last config differ in every value.
         check_start(recipe, [*hparams[:1], *hparams[1:][-1:]], data, manifest)
     return PreflightResult(
         data=data,
@@ -131,22 +134,23 @@ def check(
 
 
 def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequence[Mapping[str, Any]]) -> None:
-    """There is nothing else to try: does it suit the first config's model? The others' will be like that."""
+    """Raise ``RecipeError`` if the only strategy does not suit the first config's model."""
     refusal = task.refusal(hparams[0], strategy) if hparams else None
     if refusal:
         raise RecipeError(f"parallelism: {strategy.label} cannot train the model: {refusal}")
 
 
 def _check_loggers(recipe: Recipe) -> None:
-    """Whether those of Lightning can be made; the run makes them in a process of their own."""
-    others = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
-    if others:
-        registry.load("cerebro.loggers", "lightning")(others, recipe.name, recipe.root, Path())
+    """Make Lightning's loggers once, to see whether that works; the run makes them in a process of their
+    own."""
+    specs = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
+    if specs:
+        registry.load("cerebro.loggers", "lightning")(specs, recipe.name, recipe.root, Path())
 
 
 def check_writable(url: str) -> None:
-    """Whether checkpoints can be written to ``url``: tried, not guessed. Raises ``RecipeError`` if there is
-    no such place, ``StorageError`` if it cannot be reached or refuses."""
+    """Write a probe to ``url`` and remove it. Raises ``RecipeError`` if the place does not exist,
+    ``StorageError`` if it cannot be reached or refuses."""
     with translated(RecipeError, f"checkpoints cannot be written to {redacted(url)}"):
         probe = locate(url) / f"probe-{uuid.uuid4().hex}"
         try:
@@ -162,7 +166,7 @@ def check_writable(url: str) -> None:
 def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
     if prepare:
         prepare_recipe(recipe, url)
-    else:  # its code counts, even if its data are there
+    else:  # its code counts, even if its data are prepared
         import_sources(recipe)
     manifest = read_manifest(url)
     verify_sizes(url, manifest)

@@ -1,4 +1,4 @@
-"""Opening a run: what is checked, made and written before anything is started."""
+"""Opening a run: all that is checked and written before anything is started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cerebro_elastic.version import __version__
 
 
 class Preflight(Protocol):
-    """``preflight``, or what does it and goes on to find out more."""
+    """``preflight``, or one that goes on to check configs in the background."""
 
     def __call__(
         self, recipe: Recipe, hparams: Sequence[Mapping[str, Any]], data: str, *, prepare: bool
@@ -37,7 +37,7 @@ class Preflight(Protocol):
 
 
 def old_spec(folder: RunFolder, recipe: Recipe) -> Spec | None:
-    """The spec of the run that this folder holds, if it is of the same recipe."""
+    """The spec of the run in this folder, if it has one. Raises ``RunError`` if it is of another recipe."""
     if not folder.spec.exists():
         return None
     spec = folder.read_spec()
@@ -55,14 +55,20 @@ def ended_in(folder: RunFolder) -> bool:
 
 
 def has_ended(events: Iterable[Event]) -> bool:
-    """Whether they say that their run has ended."""
-    told = [event for event in events if isinstance(event, RunEnded | StateRead)]
-    return bool(told) and (isinstance(told[-1], RunEnded) or told[-1].state.outcome is not None)
+    """Whether the run of these events has ended."""
+    ended = False
+    for event in events:
+        match event:
+            case RunEnded():
+                ended = True
+            case StateRead(state=state):
+                ended = state.outcome is not None
+    return ended
 
 
 def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:
-    """Check everything that can be checked, prepare the data, and write the spec's copy: from then on the
-    folder holds a run."""
+    """Check everything that can be checked, prepare the data, and write the spec's copy, which makes the
+    folder one of a run."""
     url, source = recipe.data.url, recipe.data.source
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
@@ -71,15 +77,15 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     first = SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs, nodes=recipe.nodes.min)
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     data = str(folder.data) if url is None else recipe.rooted(url)
-    found = preflight(recipe, hparams, data, prepare=url is None)
+    checked = preflight(recipe, hparams, data, prepare=url is None)
     spec = Spec(
-        plan=plan_of(recipe, folder.run, found.partitions, found.validations),
+        plan=plan_of(recipe, folder.run, checked.partitions, checked.validations),
         recipe=recipe.resolved(),
         recipe_digest=given.digest,
-        data=found.data,
-        data_digest=found.data_digest,
+        data=checked.data,
+        data_digest=checked.data_digest,
         root=str(recipe.root),
-        code=found.code,
+        code=checked.code,
         storage=_storage(recipe, folder),
         version=__version__,
     )
@@ -88,7 +94,7 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
 
 
 def _storage(recipe: Recipe, folder: RunFolder) -> str:
-    """Where the run's checkpoints and logs go: the names below are the same in every run."""
+    """The folder or URL of the run's checkpoints and logs: the names in it are the same in every run."""
     if recipe.checkpoints is None:
         return str(folder.path)
     storage = f"{recipe.rooted(recipe.checkpoints)}/{folder.run}"
@@ -105,8 +111,8 @@ def write_spec(folder: RunFolder, spec: Spec) -> None:
 
 
 def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
-    """Before anything is prepared: the store answers, lets us in, and has no run of this id that is not
-    the one in the folder."""
+    """Check before anything is prepared that the store answers, accepts the login, and has no run of this id
+    other than the one in the folder."""
     with closing(EtcdStore(settings)) as store:
         ledger = Ledger(store, run)
         if ledger.spec() is not None and not known:
@@ -120,22 +126,22 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
 def recheck(
     spec: Spec, recipe: Recipe, state: State, watcher: Watcher, preflight: Preflight = preflight
 ) -> Spec:
-    """The spec with which a run can go on: the same data, and the code as it is now. (A checkpoint that was
-    damaged meanwhile, the node that needs it makes again.)"""
+    """The spec with which a run goes on: the same data, and the code as it is now. (A node that needs a
+    checkpoint that was damaged meanwhile makes it again.)"""
     watcher.say("checking the module and the data")
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    found = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False)
-    if found.data_digest != spec.data_digest:
+    checked = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False)
+    if checked.data_digest != spec.data_digest:
         raise DataError(
-            f"the data at {spec.data} have digest {found.data_digest}, the run began with "
+            f"the data at {spec.data} have digest {checked.data_digest}, the run began with "
             f"{spec.data_digest}: restore them, or start a new run with another --run-id"
         )
     changed = sorted(
-        name for name in {*found.code, *spec.code} if found.code.get(name) != spec.code.get(name)
+        name for name in {*checked.code, *spec.code} if checked.code.get(name) != spec.code.get(name)
     )
     if changed:
         watcher.say(
             f"note: {', '.join(changed)} in {recipe.root} is not as it was when the run began; it goes on "
             "with the new code, and `cerebro replay` will find visits that differ"
         )
-    return replace(spec, code=found.code)
+    return replace(spec, code=checked.code)

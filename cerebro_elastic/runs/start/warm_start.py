@@ -1,5 +1,5 @@
-"""Warm starts: what a recipe takes from other runs is read once, when its run is opened, and written out in
-the spec's recipe. Whoever takes over, joins or replays needs nothing but that."""
+"""Warm starts: what a recipe takes from other runs is read once, when its run is opened, and written into the
+spec's recipe. Other machines, and a replay, need nothing but that."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from cerebro_elastic.search.objective import objectives_of
 
 
 def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
-    """The recipe with the checkpoint and the trials themselves in the place of the runs (in the folder
-    ``home``, if they are named by their ids) that have them.
+    """The recipe with the runs that it names replaced by what it takes from them: a checkpoint, and known
+    configs. Runs that are named by id are in the folder ``home``.
 
-    Raises ``RecipeError`` if there is no such run or config, or if it cannot be gone on from here.
+    Raises ``RecipeError`` if there is no such run or config, or the recipe cannot go on from it.
     """
     search = recipe.search
     values: dict[str, Any] = {}
@@ -31,16 +31,16 @@ def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
         values["start"] = _start(recipe, search.start, home)
         _check_start(recipe, values["start"])
     if search.known:
-        values["known"] = [trial for known in search.known for trial in _trials(recipe, known, home)]
+        values["known"] = [config for known in search.known for config in _known_configs(recipe, known, home)]
     return load_recipe(recipe, root=recipe.root, search=values) if values else recipe
 
 
 def changes(spec: Spec, recipe: Recipe) -> list[str]:
-    """What is different between the recipe of a run and the one given; what is written out is not."""
+    """How ``recipe`` differs from the one of the run ``spec``, apart from what a warm start has replaced."""
     if spec.recipe_digest == recipe.digest:
         return []
-    told = differences(spec.recipe, recipe.resolved())
-    return [line for line in told if not line.startswith(("search.start", "search.known"))] or told
+    lines = differences(spec.recipe, recipe.resolved())
+    return [line for line in lines if not line.startswith(("search.start", "search.known"))] or lines
 
 
 def _start(recipe: Recipe, start: Start, home: Path) -> Mapping[str, Any]:
@@ -80,27 +80,27 @@ def _check_start(recipe: Recipe, start: Mapping[str, Any]) -> None:
         )
 
 
-def _trials(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iterator[dict[str, Any]]:
+def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iterator[dict[str, Any]]:
     where = recipe.source.where(("search", "known"))
     if isinstance(known, KnownConfig):
-        _check_names(recipe, known.hparams, where, "a trial has")
+        _check_names(recipe, known.hparams, where, "a known config has")
         yield known.model_dump(mode="json")
         return
-    other, found = _run(known, home, where), 0
+    other, comparable = _run(known, home, where), 0
     metrics = [objective.metric for objective in objectives_of(recipe)]
     configs = gather(other.events)[0].configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
         curve = [_finite(logged, metrics) for logged in row.curve]
         if any(curve):
-            found += 1
+            comparable += 1
             yield {
                 "hparams": dict(row.hparams),
                 "curve": curve,
                 "finished": row.status is Status.FINISHED,
                 "space": configs[row.config].origin.get("space", {}),
             }
-    if not found:
+    if not comparable:
         logged = {name for row in other.leaderboard for point in row.curve for name in point}
         raise RecipeError(
             f"{where}: no config of run {other.run!r} has a value of {' and '.join(metrics)}, by which this "
@@ -109,7 +109,7 @@ def _trials(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iterator[di
 
 
 def _comparable(other: RunResult, configs: Mapping[str, Config]) -> Iterable[ConfigResult]:
-    """In the order of their creation: those that did not fail, and owe nothing to another config."""
+    """The configs that did not fail and have no parent, in the order of their creation."""
     for config in in_order(configs.values()):
         child = config.parent is not None and config.parent.config
         if config.status is not Status.FAILED and not child:
@@ -127,11 +127,11 @@ def _run(name: str, home: Path, where: str) -> RunResult:
         raise RecipeError(f"{where}: {exc}") from exc
 
 
-def _check_names(recipe: Recipe, hparams: HParams, where: str, who: str) -> None:
-    """Whether the hyper-parameters are those of the space. (One that is a function does not tell.)"""
+def _check_names(recipe: Recipe, hparams: HParams, where: str, owner: str) -> None:
+    """Raise ``RecipeError`` unless the hyper-parameters are those of the space, if it is not a function."""
     space = recipe.search.space
     if space and set(hparams) != set(space):
         raise RecipeError(
-            f"{where}: {who} the hyper-parameters {', '.join(sorted(hparams))}, the space here has "
+            f"{where}: {owner} the hyper-parameters {', '.join(sorted(hparams))}, the space here has "
             f"{', '.join(sorted(space))}: name the same (a list of one value keeps a hyper-parameter fixed)"
         )
