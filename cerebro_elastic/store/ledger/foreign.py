@@ -146,7 +146,7 @@ def foreign(item: KeyValue, why: str) -> ForeignValue:
     )
 
 
-def told_once(log: EventLog) -> Callable[[ForeignValue], None]:
+def report_once(log: EventLog) -> Callable[[ForeignValue], None]:
     """Logs what is not ours, each once: whoever leads puts it right."""
     told: set[str] = set()
 

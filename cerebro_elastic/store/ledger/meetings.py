@@ -14,7 +14,7 @@ from cerebro_elastic.core.model.values import Attempt
 from cerebro_elastic.errors import Compacted, TxnUnknown
 from cerebro_elastic.store.client.base import KeyValue, Put, at_revision
 from cerebro_elastic.store.ledger.foreign import value_in
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 _LOOK_SECONDS = 1.0
 """How often who waits for a place looks whether its attempt still stands."""
@@ -32,18 +32,18 @@ class MeetingPlace:
 class Meetings:
     """The meeting places of a run."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._store = ledger.store
-        self._ledger = ledger
+    def __init__(self, record: Record) -> None:
+        self._store = record.store
+        self._record = record
 
     def stands(self, attempt: Attempt, node: str) -> bool:
         """Whether the attempt is still the one of its ``node``."""
-        assigned = self._ledger.assignment(node)
+        assigned = self._record.assignment(node)
         return assigned is not None and assigned.token == attempt.token
 
     def announce(self, attempt: Attempt, host: str, port: int) -> None:
         """Tell the others where the lead listens; nothing happens if the attempt no longer stands."""
-        guard = [at_revision(self._ledger.keys.assign(attempt.node), attempt.token)]
+        guard = [at_revision(self._record.keys.assign(attempt.node), attempt.token)]
         place = MeetingPlace(attempt.token, host, port)
         while True:
             try:
@@ -58,7 +58,7 @@ class Meetings:
         while True:
             snapshot = self._store.range(key)
             for item in snapshot.items:
-                place = self._ledger.ours(item, _place) if item.key == key else None
+                place = self._record.ours(item, _place) if item.key == key else None
                 if place is not None and place.token == attempt.token:
                     return place
             if not self.stands(attempt, node):
@@ -67,7 +67,7 @@ class Meetings:
                 watch.next(_LOOK_SECONDS)
 
     def _key(self, attempt: Attempt) -> str:
-        return self._ledger.keys.meeting(attempt.node)
+        return self._record.keys.meeting(attempt.node)
 
 
 def _place(item: KeyValue) -> MeetingPlace:

@@ -1,5 +1,4 @@
-"""What a run's record says, for anybody to read; and the way in which all that is said gets there: as one
-guarded transaction, which is one event."""
+"""A run's record in the store, for every process to read."""
 
 from __future__ import annotations
 
@@ -9,12 +8,11 @@ from typing import TypeVar
 
 from cerebro_elastic.core.model.events import Event, RecordMended, StateRead
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, Spec, Visit
+from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, Spec, Unit, Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
-from cerebro_elastic.store.client.base import ChangeBatch, Compare, KeyValue, Op, Put, Store, Watch
+from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Store, Watch
 from cerebro_elastic.store.client.sealed import SealedStore, unsigned
-from cerebro_elastic.store.ledger.changes import value_of
 from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, spec_in, value_in
 from cerebro_elastic.store.ledger.history import (
     attempt_of,
@@ -53,7 +51,7 @@ class Record:
         self.keys = Keys(run)
         self.store = SealedStore(store, self.keys.has_value, key)
         self._key = key
-        self._unreadable = unreadable
+        self.unreadable = unreadable
 
     def check_signed(self, trusted: bool) -> None:
         """Raise ``RunError`` unless what the run's spec says can be believed, such as which code to import:
@@ -155,6 +153,15 @@ class Record:
         items = self.store.range(prefix).items
         return {item.key.removeprefix(prefix): value_in(item, Parent) for item in items}
 
+    def holds(self, node: str, lease: int) -> bool:
+        """Whether the node is registered under this ``lease``."""
+        item = self.store.get(self.keys.node(node))
+        return item is not None and item.lease == lease
+
+    def visit(self, unit: Unit, k: int) -> Visit | None:
+        """The ``k``-th visit of the unit's epoch."""
+        return self._read(self.keys.visit(unit, k), lambda item: visits_in([item])[0])
+
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
         return visits_in(self.store.range(self.keys.prefix + "visits/").items)
@@ -191,13 +198,8 @@ class Record:
         try:
             return read(item)
         except ForeignValue as error:
-            self._unreadable(error)
+            self.unreadable(error)
             return None
-
-    def _do(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
-        """The revision of the change, or ``None`` if the guard does not hold."""
-        result = self.store.txn(guard, [*ops, Put(self.keys.event, value_of(event))])
-        return result.revision if result.succeeded else None
 
 
 class EventStream:
