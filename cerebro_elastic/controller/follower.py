@@ -77,8 +77,8 @@ class Follower:
 
     def take_strange(self) -> set[str]:
         """The keys of others' that mean nothing to the run, each once."""
-        strange, self._stream.strange = self._stream.strange, set()
-        return strange
+        unknown, self._stream.unknown = self._stream.unknown, set()
+        return unknown
 
     def step(self, timeout: float | None) -> list[Event]:
         """Take in the next revision, if there is one within ``timeout`` seconds; its events. Raises

@@ -27,7 +27,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
-from cerebro_elastic.store.ledger.foreign import UNDER_LEASE, ForeignValue
+from cerebro_elastic.store.ledger.foreign import LEASED_KINDS, ForeignValue
 from cerebro_elastic.store.ledger.history import attempt_of, check, config_of, node_of, saving_of
 from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.store.ledger.leader import LeaderLedger
@@ -92,7 +92,7 @@ class Mending:
 
     def _is_wrong(self, state: State, item: KeyValue) -> bool:
         kind, name = self._keys.split(item.key)
-        if kind in UNDER_LEASE and not item.lease:
+        if kind in LEASED_KINDS and not item.lease:
             return True
         try:
             match kind:

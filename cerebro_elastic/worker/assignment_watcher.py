@@ -119,17 +119,17 @@ class AssignmentWatcher:
         """A key may be read twice: pass on what is new."""
         if item.mod_revision > self._last:
             self._last = item.mod_revision
-            attempt = self._record.ours(item, attempt_of)
+            attempt = self._record.read_value(item, attempt_of)
             if attempt is not None:
                 self._messages.put(attempt)
 
     def _registered(self, item: KeyValue) -> None:
-        node = self._record.ours(item, node_of)
+        node = self._record.read_value(item, node_of)
         if node is not None and node.boot == self._boot and node.drain is not None:
             self._leaving.ask(node.drain)
 
     def _ended(self, item: KeyValue) -> None:
-        if self._record.ours(item, outcome_of) is not None:
+        if self._record.read_value(item, outcome_of) is not None:
             self._messages.put(GoHome())
 
     def _drain(self) -> None:

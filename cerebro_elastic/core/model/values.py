@@ -214,7 +214,7 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class RecordHead:
     """Where a record of the run's history ended: the ``revision`` of its last line, and the digest that is
-    chained over this line and all before it (``store/ledger/chain.py``)."""
+    chained over this line and all before it (``store/ledger/journal.py``)."""
 
     revision: int
     digest: str

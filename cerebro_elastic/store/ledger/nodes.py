@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.events import NodeDraining, NodeJoined, NodeRead
 from cerebro_elastic.core.model.values import Node, Stall
 from cerebro_elastic.errors import NameTaken, TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, absent, at_revision
-from cerebro_elastic.store.ledger.foreign import ForeignValue, foreign, value_in
+from cerebro_elastic.store.ledger.foreign import ForeignValue, foreign_value, value_in
 from cerebro_elastic.store.ledger.history import node_of
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.transactions import transact, value_of
@@ -106,7 +106,7 @@ class NodeLedger:
         """The node that ``item`` registers, as it was written; ``None`` if no node wrote it."""
         node = _node(item)
         if node is None:
-            self.record.unreadable(foreign(item, "it registers no node that lives"))
+            self.record.unreadable(foreign_value(item, "it registers no node that lives"))
         return node
 
 
