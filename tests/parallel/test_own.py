@@ -14,7 +14,7 @@ from cerebro_elastic.parallel import choose
 from cerebro_elastic.parallel.rank_pool import Ranks
 from support.hops import unit, unpacked
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "parallelism.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
 
 
 @pytest.fixture
