@@ -21,6 +21,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
 def installed(tmp_path: Path) -> Iterator[Path]:
     """A folder as pip leaves it: the module, and its distribution's entry points."""
     text = DOCUMENT.read_text()
+    text = text[text.index("`half_traffic.py`") :]
     code, entry = text.split("```python\n")[1].split("```")[0], text.split("```toml\n")[1].split("```")[0]
     assert len(code.splitlines()) <= 60
     (tmp_path / "half_traffic.py").write_text(code)
