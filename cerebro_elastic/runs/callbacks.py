@@ -8,9 +8,10 @@ from typing import Protocol, TypeVar
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, StateRead, UnitCommitted
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config, Visit
 from cerebro_elastic.reporting.results import epoch_ends
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.record_reader import RecordReader

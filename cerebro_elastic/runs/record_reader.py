@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.store.ledger.chain import parted
 from cerebro_elastic.store.ledger.history import decode_event
+from cerebro_elastic.store.ledger.journal import split_digest
 
 
 class RecordReader:
@@ -27,4 +27,4 @@ class RecordReader:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                yield decode_event(parted(line.decode())[0])
+                yield decode_event(split_digest(line.decode())[0])

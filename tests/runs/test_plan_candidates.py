@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.runs.forecast.plan_candidates import (
     Option,
     PlanCandidate,

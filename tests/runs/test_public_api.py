@@ -18,8 +18,8 @@ from recorded_run import record
 
 import cerebro_elastic
 from cerebro_elastic import Recipe, RunCallback, RunHandle, RunResult
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Visit
 from cerebro_elastic.errors import MissingExtra, RecipeError, RunError
 from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed
 from cerebro_elastic.runs.live import Watcher

@@ -13,8 +13,10 @@ from statistics import fmean
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import fresh_names
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.values import HParams, Progress, Status, Strategy
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.gap import gap
@@ -43,7 +45,7 @@ NODES = (1, 2, 4, 8)
 MOST_PROFILED = 6
 """At most so many configs are profiled, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
-"""Seconds between two units of a node: commit, decision and assignment (docs/overhead.md)."""
+"""Seconds between two units of a node: commit, decision and assignment (docs/design/overhead.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from typing import Any
 
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.prepare import prepare as _prepare_columns
-from cerebro_elastic.data.prepare_rows import prepare_rows
-from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
 from cerebro_elastic.data.selection import Selection
-from cerebro_elastic.data.share import Share
+from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.data.sources import Source
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
@@ -34,8 +33,8 @@ def prepare(
     rows: str | None = None,
     workers: int | None = None,
     bad: float = 0,
-    share: Share = Share(),  # noqa: B008  # frozen
-    show: Callable[[Progress], None] = lambda _progress: None,
+    share: MachineShare = MachineShare(),  # noqa: B008  # frozen
+    show: Callable[[RowProgress], None] = lambda _progress: None,
     root: str | Path | None = None,
 ) -> Manifest:
     """Shuffle a dataset once and write it as partitions. A recipe's ``data.url`` names the result.

@@ -15,7 +15,7 @@ from cerebro_elastic.runs.folder import check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 _LINGER = 15.0
 """Seconds without any host after which the server ends, if the run has not ended or had ended before."""
@@ -56,38 +56,38 @@ def serve(
                 f"hosts that do not see {key.file} need the key: "
                 f"export {VARIABLE}=$(ssh {socket.gethostname()} cat {key.file})"
             )
-        ledger = Ledger(store, run)
-        if not _until_alone(ledger):
+        record = Record(store, run)
+        if not _until_alone(record):
             raise RunError(
                 f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
             )
     watcher.say(f"run {run!r} has ended")
 
 
-def _until_alone(ledger: Ledger) -> bool:
+def _until_alone(record: Record) -> bool:
     """Wait until machines have taken part and none does any more, for some seconds if the run has not ended.
     Returns whether the run has ended.
 
     The machines of a run that had ended before may have come and gone before the first look. Hosts may have
     the record of a run of another etcd, and report its end."""
-    begun = ledger.now()
+    begun = record.now()
     alone, end_reported = 0.0, False
     while True:
-        end_reported = end_reported or _end_reported(ledger)
+        end_reported = end_reported or _end_reported(record)
         # Machines may come and go between two looks.
-        been, ended = ledger.now() > begun, ledger.ended() or (end_reported and ledger.spec() is None)
+        been, ended = record.now() > begun, record.ended() or (end_reported and record.spec() is None)
         if alone >= (_POLL if been and ended else _LINGER):
             return ended
         time.sleep(_POLL)
-        alone = alone + _POLL if (been or ended) and not in_use(ledger) else 0.0
+        alone = alone + _POLL if (been or ended) and not in_use(record) else 0.0
 
 
-def _end_reported(ledger: Ledger) -> bool:
+def _end_reported(record: Record) -> bool:
     """Whether a host reports the end of a run that this etcd does not know."""
-    return any(b'"ended": true' in item.value for item in ledger.store.range(ledger.keys.hosts).items)
+    return any(b'"ended": true' in item.value for item in record.store.range(record.keys.hosts).items)
 
 
-def in_use(ledger: Ledger) -> bool:
+def in_use(record: Record) -> bool:
     """Whether any machine takes part in the run: as a host, or by `cerebro run` or `join`."""
-    keys = ledger.keys
-    return any(ledger.store.range(prefix).items for prefix in (keys.hosts, keys.leader, keys.node("")))
+    keys = record.keys
+    return any(record.store.range(prefix).items for prefix in (keys.hosts, keys.leader, keys.node("")))

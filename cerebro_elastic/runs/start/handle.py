@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.control import configs
 from cerebro_elastic.runs.folder import RunFolder

@@ -12,8 +12,8 @@ from typing import Any, Literal, Unpack, overload
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves
@@ -42,7 +42,8 @@ from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.words import counted
 
 
@@ -196,17 +197,17 @@ class _Launch:
             else:
                 settings = replace(self.store, run_key=key)
             stack.enter_context(publish_endpoint(folder, settings))
-            ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+            record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
             if key is not None and key.file == folder.new_key:
-                settings = replace(settings, run_key=_sign(folder, ledger, journal))
-            if _open(ledger, spec, journal):
+                settings = replace(settings, run_key=_sign(folder, record, journal))
+            if _open(record, spec, journal):
                 nodes = counted(recipe.nodes.min, "node")
                 watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
             else:
-                spec = recheck(spec, recipe, ledger.state(), watcher, check.preflight)
-                ledger.renew(spec)
+                spec = recheck(spec, recipe, record.state(), watcher, check.preflight)
+                OperatorLedger(record).replace_spec(spec)
                 write_spec(folder, spec)
-                ledger.forgive()
+                OperatorLedger(record).release_nodes()
                 watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
             if not settings.loopback:
                 watcher.say(f"other machines join by: {_join_command(folder, settings)}")
@@ -217,7 +218,7 @@ class _Launch:
                 [f"node-{i}" for i in range(recipe.nodes.min)],
                 ranks=recipe.node.ranks,
                 grace=self.grace,
-                since=ledger.now(),
+                since=record.now(),
                 say=watcher.say,
             )
             nodes_work = NodeHealthCheck(agents)
@@ -227,7 +228,7 @@ class _Launch:
                 nodes_work(events, state)
 
             loggers = Loggers(recipe, spec, folder)
-            take_part(ledger, recipe, journal, agents, loggers, watcher, stop_condition)
+            take_part(record, recipe, journal, agents, loggers, watcher, stop_condition)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
@@ -248,24 +249,24 @@ def _join_command(folder: RunFolder, settings: StoreSettings) -> str:
     return f"{key}cerebro join {folder.run} --etcd {','.join(settings.endpoints)}"
 
 
-def _sign(folder: RunFolder, ledger: Ledger, journal: Journal) -> RunKey:
-    ledger.sign()
-    journal.resume(ledger.read(), afresh=True)  # revisions are others now
+def _sign(folder: RunFolder, record: Record, journal: Journal) -> RunKey:
+    OperatorLedger(record).sign_all()
+    journal.resume(record.read(), afresh=True)  # revisions are others now
     folder.new_key.rename(folder.key)
     return RunKey.read(folder.key)
 
 
-def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:
+def _open(record: Record, spec: Spec, journal: Journal) -> bool:
     """Whether the run begins now; else the store knows it from an earlier start."""
-    if journal and ledger.spec() is None:
+    if journal and record.spec() is None:
         raise RunError(
-            f"run {ledger.keys.run!r} has begun, but in another store than this, which does not know it: "
+            f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "
             "give the --etcd with which it was started, or start it anew with --fresh"
         )
-    begins, known = ledger.open(spec), ledger.spec()
+    begins, known = OperatorLedger(record).open_run(spec), record.spec()
     if known is None or replace(known, code=spec.code) != spec:
         raise RunError(
-            f"the store at hand already has a run {ledger.keys.run!r} that was started elsewhere; "
+            f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
             "choose another id with --run-id"
         )
     return begins
