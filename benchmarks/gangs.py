@@ -16,7 +16,7 @@ from statistics import mean
 
 from cerebro_elastic.core.model.values import Attempt, Node, Plan, Strategy
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import Times, Toy, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
@@ -74,7 +74,7 @@ def makespan(
         SubLinear(configs=costs, speed_up=asked.speed_up),
         FixedSearch([{"config": n} for n in names]),
     )
-    return simulate(plan, nodes, Auto(), search, times, Toy({"loss": "min"}, 1)).seconds
+    return simulate(plan, nodes, Auto(), search, times, SyntheticMetrics({"loss": "min"}, 1)).seconds
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
 from cerebro_elastic.registry import load
-from cerebro_elastic.simulation import Times, Toy, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 
@@ -57,7 +57,7 @@ def ratio(
         policy(name),
         FixedSearch([{"config": i} for i in range(configs)]),
         Times(configs={f"c{i:04d}": float(each) for i, each in enumerate(seconds)}),
-        Toy({}, epochs * nodes),
+        SyntheticMetrics({}, epochs * nodes),
         spread=spread,
     )
     load: dict[str, float] = {}

@@ -69,22 +69,22 @@ class DispatchTrace:
 
 def follow(
     instance: Instance,
-    surprises: Disturbances,
+    disturbances: Disturbances,
     manners: Sequence[DispatchSettings],
     seed: int,
     decisions: int,
     shared: bool,
 ) -> DispatchTrace:
-    """Dispatch ``instance`` while ``surprises`` happen. With ``shared``, the first of ``manners`` is followed
+    """Dispatch ``instance`` while ``disturbances`` happen. With ``shared``, the first of ``manners`` is followed
     throughout, with no owners; else the best is looked for again and again."""
-    return _Run(instance, surprises, manners, seed, decisions, shared).play()
+    return _Run(instance, disturbances, manners, seed, decisions, shared).play()
 
 
 class _Run:
     def __init__(
         self,
         instance: Instance,
-        surprises: Disturbances,
+        disturbances: Disturbances,
         manners: Sequence[DispatchSettings],
         seed: int,
         decisions: int,
@@ -92,9 +92,9 @@ class _Run:
     ) -> None:
         self._shop = DispatchState(Tables(instance))
         self._manners, self._seed, self._shared = manners, seed, shared
-        self._actual = _actual(instance, surprises)
-        self._happenings = _happenings(instance, surprises)
-        self._ladder = Ladder(surprises.halving, instance) if surprises.halving is not None else None
+        self._actual = _actual(instance, disturbances)
+        self._happenings = _happenings(instance, disturbances)
+        self._ladder = Ladder(disturbances.halving, instance) if disturbances.halving is not None else None
         noisy = self._actual is not None and not (shared and len(manners) == 1)
         self._replans = (REPLANS_WITH_REPLICAS if instance.replicated else REPLANS) if noisy else 1
         self._decisions = decisions // (self._replans + len(self._happenings) + 1)
@@ -178,23 +178,23 @@ class _Run:
         )
 
 
-def _actual(instance: Instance, surprises: Disturbances) -> Seconds | None:
-    if surprises.durations is None:
+def _actual(instance: Instance, disturbances: Disturbances) -> Seconds | None:
+    if disturbances.durations is None:
         return None
-    times = numbers(surprises.durations, "surprises.durations")
+    times = numbers(disturbances.durations, "disturbances.durations")
     if times.shape != instance.durations.shape:
         raise ScheduleError(
-            f"surprises.durations has the shape {times.shape}; it must be that of durations, "
+            f"disturbances.durations has the shape {times.shape}; it must be that of durations, "
             f"{instance.durations.shape}"
         )
     seconds: Seconds = replace(instance, durations=times).seconds().tolist()
     return seconds
 
 
-def _happenings(instance: Instance, surprises: Disturbances) -> list[tuple[float, int, bool]]:
+def _happenings(instance: Instance, disturbances: Disturbances) -> list[tuple[float, int, bool]]:
     """When which node goes (True) or comes back (False), as a heap."""
     changes = []
-    for node, start, end in _apart(_checked(surprises.outages, instance.nodes)):
+    for node, start, end in _apart(_checked(disturbances.outages, instance.nodes)):
         changes.append((start, node, True))
         if end < inf:
             changes.append((end, node, False))
@@ -207,7 +207,7 @@ def _checked(outages: Sequence[Outage], nodes: int) -> list[tuple[int, float, fl
         raise ScheduleError(f"outages is {outages!r}; it must be a list of Outage(node, start, end)")
     spans = []
     for k, outage in enumerate(outages):
-        place = f"surprises.outages[{k}]"
+        place = f"disturbances.outages[{k}]"
         start = number(outage.start, f"{place}.start")
         end = number(outage.end, f"{place}.end", infinite=True)
         if end <= start:

@@ -82,20 +82,20 @@ def schedule(
     policy: str = "auto",
     seed: int = 0,
     seconds: float = 1.0,
-    surprises: Disturbances | None = None,
+    disturbances: Disturbances | None = None,
 ) -> Schedule:
     """Schedule ``problem`` (an ``Instance``, or the durations of one) by ``policy``, one of ``POLICIES``.
 
     ``seconds`` is how long better schedules may be looked for. It is turned into a number of decisions of dry
-    runs, so that the schedule depends on the arguments alone; a fast machine needs less. ``surprises`` are
+    runs, so that the schedule depends on the arguments alone; a fast machine needs less. ``disturbances`` are
     what the policy learns only as it happens. Raises ``ScheduleError`` if an argument is wrong, or if a
     partition is out of reach for good."""
     one_of(policy, tuple(POLICIES), "policy")
     seed, seconds = whole(seed, "seed", 0, LARGEST_SEED), number(seconds, "seconds", LONGEST_SEARCH)
-    if not isinstance(surprises, Disturbances | None):
-        raise ScheduleError(f"surprises is {surprises!r}; give Surprises(...), or leave it out")
+    if not isinstance(disturbances, Disturbances | None):
+        raise ScheduleError(f"disturbances is {disturbances!r}; give Disturbances(...), or leave it out")
     asked = problem if isinstance(problem, Instance) else instance(problem)
-    return POLICIES[policy](_Request(asked, seed, seconds, surprises or Disturbances()))
+    return POLICIES[policy](_Request(asked, seed, seconds, disturbances or Disturbances()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,13 @@ class _Request:
     instance: Instance
     seed: int
     seconds: float
-    surprises: Disturbances
+    disturbances: Disturbances
 
     def followed(self, manners: Sequence[DispatchSettings], shared: bool, search: bool = False) -> Schedule:
         """The schedule of the best of ``manners``, or with ``search`` of others, too."""
         decisions = int(self.seconds * DECISIONS_PER_SECOND) if search else 0
-        story = follow(self.instance, self.surprises, manners, self.seed, decisions, shared)
-        return _told(story, self.instance, self.surprises)
+        story = follow(self.instance, self.disturbances, manners, self.seed, decisions, shared)
+        return _told(story, self.instance, self.disturbances)
 
 
 def _random(request: _Request) -> Schedule:
@@ -134,19 +134,19 @@ def _target(request: _Request) -> Schedule:
 
 
 def _auto(request: _Request) -> Schedule:
-    if request.surprises.halving is not None:
+    if request.disturbances.halving is not None:
         return request.followed([DispatchSettings(Furthest())], shared=False)
-    if request.instance.units >= MANY and suits(request.instance) and request.surprises.none:
+    if request.instance.units >= MANY and suits(request.instance) and request.disturbances.none:
         return _bulk(request)
     return request.followed(_cheap(request.instance), shared=False, search=True)
 
 
 def _exact(request: _Request) -> Schedule:
-    if not request.surprises.none:
-        raise ScheduleError("the policy exact plans what is known; give it no surprises, or take auto")
+    if not request.disturbances.none:
+        raise ScheduleError("the policy exact plans what is known; give it no disturbances, or take auto")
     start = request.followed(_cheap(request.instance), shared=False, search=True)
     visits = exact(request.instance, start.source, request.seed, request.seconds)
-    return _told(DispatchTrace(visits), request.instance, request.surprises)
+    return _told(DispatchTrace(visits), request.instance, request.disturbances)
 
 
 POLICIES: Mapping[str, Callable[[_Request], Schedule]] = {
@@ -165,10 +165,10 @@ def _cheap(problem: Instance) -> list[DispatchSettings]:
     return [DispatchSettings(Longest()), DispatchSettings(InOrder(rearranged(problem)))]
 
 
-def _told(story: DispatchTrace, problem: Instance, surprises: Disturbances) -> Schedule:
-    if surprises.durations is not None:
-        problem = replace(problem, durations=numbers(surprises.durations, "surprises.durations"))
-    if surprises.halving is not None:
+def _told(story: DispatchTrace, problem: Instance, disturbances: Disturbances) -> Schedule:
+    if disturbances.durations is not None:
+        problem = replace(problem, durations=numbers(disturbances.durations, "disturbances.durations"))
+    if disturbances.halving is not None:
         problem = replace(problem, epochs=_trained(story, problem))
     visits = sorted(story.visits, key=lambda v: (v.start, v.node))
     return Schedule(

@@ -36,9 +36,9 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Node, Phase, Plan, ProfileResult, Visit
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.effects import effect
-from cerebro_elastic.simulation.learning import Learning, Logged
+from cerebro_elastic.simulation.metrics import Logged, MetricSource
 from cerebro_elastic.simulation.planning import Planning
-from cerebro_elastic.simulation.times import Sizes, Times, ends_epoch, noise
+from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
 
 LEASE = 5.0
 """Seconds after which it is noticed that a node, or who leads, has died: their leases'."""
@@ -81,11 +81,11 @@ class Course:
         policy: Policy,
         search: Search,
         times: Times,
-        learning: Learning,
+        learning: MetricSource,
         spread: float,
         lease: float,
         start: float,
-        sizes: Sizes,
+        sizes: UnitSizes,
     ) -> None:
         self.plan, self.policy, self.search = plan, policy, search
         self.times, self.learning, self.sizes = times, learning, sizes

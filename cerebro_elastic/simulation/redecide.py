@@ -31,19 +31,19 @@ from cerebro_elastic.simulation.effects import effect
 
 
 @dataclass(frozen=True, slots=True)
-class Redecided:
+class Redecision:
     """What came of it: so many of the controllers' events were ``found`` again, of ``all`` that there are;
     ``story`` tells of the first one that was not, for people."""
 
-    found: int
-    all: int
-    story: str | None = None
+    matched: int
+    total: int
+    explanation: str | None = None
 
 
 def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str | None:
     """The first event of a controller's in ``events`` upon which it would not decide, told for people;
     ``None`` if there is none."""
-    return redecide(events, policy, search).story
+    return redecide(events, policy, search).explanation
 
 
 def redecide(
@@ -51,7 +51,7 @@ def redecide(
     policy: Policy,
     search: Search,
     enough: Callable[[], bool] = lambda: False,
-) -> Redecided:
+) -> Redecision:
     """Decide a history again, from its beginning, until it is ``enough``, which is asked now and then.
 
     A controller decides on what its watch has shown, and the store may be ahead of that by events of others.
@@ -72,10 +72,10 @@ def redecide(
             story = (
                 f"event {own[0]} of the history is {events[own[0]]}; now decided is {proposed or 'nothing'}"
             )
-            return Redecided(total - len(own), total, story)
+            return Redecision(total - len(own), total, story)
         since = own[most - 1] + 1
         own = own[most:]
-    return Redecided(total - len(own), total)
+    return Redecision(total - len(own), total)
 
 
 def _taken(

@@ -15,10 +15,10 @@ from cerebro_elastic.openshop.checks import MOST_UNITS, number
 from cerebro_elastic.simulation.engine import LEASE, Course
 from cerebro_elastic.simulation.fault_injection import arrange
 from cerebro_elastic.simulation.faults import Fault
-from cerebro_elastic.simulation.learning import Learning
-from cerebro_elastic.simulation.times import Sizes, Times
+from cerebro_elastic.simulation.metrics import MetricSource
+from cerebro_elastic.simulation.times import Times, UnitSizes
 
-_SIZES = Sizes()
+_SIZES = UnitSizes()
 WIDEST = 3.0
 """The widest spread: some units then take a thousand times as long as others."""
 
@@ -39,13 +39,13 @@ def simulate(
     policy: Policy,
     search: Search,
     times: Times,
-    learning: Learning,
+    learning: MetricSource,
     *,
     faults: Sequence[Fault] = (),
     spread: float = 0.0,
     lease: float = LEASE,
     start: float = 0.0,
-    sizes: Sizes = _SIZES,
+    sizes: UnitSizes = _SIZES,
 ) -> Simulation:
     """The run of ``plan`` on ``nodes``, which are there from the beginning. Units take what ``times`` says,
     with noise of ``spread`` by the plan's seed. ``start`` is what the wall clocks show at the beginning,

@@ -149,7 +149,7 @@ def ends_epoch(config: Config, partitions: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class UnitSizes:
     """A config's state has so many bytes at rest (``states``, ``usual`` for one that is not in it); a unit
     has so many ``batches`` and ``samples``."""
 

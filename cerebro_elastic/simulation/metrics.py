@@ -23,14 +23,14 @@ class Logged(NamedTuple):
     done: bool = False
 
 
-class Learning(Protocol):
+class MetricSource(Protocol):
     """What a config logs after ``units`` whole training units of its and its ancestors'."""
 
     def after(self, config: Config, units: int) -> Logged: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Toy:
+class SyntheticMetrics:
     """Curves that fall (for a metric that is to be large: rise) towards a level that the hyper-parameters
     decide by chance, so that a search has something to choose. ``metrics`` have their modes, "min" or "max";
     a config has so many ``units`` in all."""
@@ -45,10 +45,10 @@ class Toy:
         return Logged({name: loss if mode == "min" else 1 - loss for name, mode in self.metrics.items()})
 
 
-class Recorded:
+class RecordedMetrics:
     """What configs of the same hyper-parameters logged in a recorded run; ``others`` is for the rest."""
 
-    def __init__(self, events: Sequence[Event], plan: Plan, others: Learning) -> None:
+    def __init__(self, events: Sequence[Event], plan: Plan, others: MetricSource) -> None:
         self._others = others
         self._logged: dict[str, dict[int, Logged]] = {}
         at = {config.id: born(config) for config in _configs(events)}
