@@ -20,13 +20,14 @@ def left_shifted(
         nodes: By node: when each of its devices is free, the first one first.
     """
     config_free = list(configs)
-    devices_free = [list(devices) for devices in nodes]
+    node_free = [list(devices) for devices in nodes]
     for config, node, width, length in units:
-        devices = devices_free[node]
-        start = max(config_free[config], devices[width - 1])
-        end = config_free[config] = start + length
-        if len(devices) == 1:
-            devices[0] = end
+        free = node_free[node]
+        start = max(config_free[config], free[width - 1])
+        end: T = start + length
+        config_free[config] = end
+        if len(free) == 1:
+            free[0] = end
         else:
-            devices_free[node] = sorted([*devices[width:], *[end] * width])
+            node_free[node] = sorted(free[width:] + [end] * width)
         yield start

@@ -229,7 +229,7 @@ def _replayed(problem: Instance, order: NDArray[np.uint32]) -> ScheduledUnits:
     node = (order % problem.nodes).astype(np.int32)
     seconds = problem.durations[config, node]
     # Views of memory give Python's own numbers one by one: lists of them would be many times as large.
-    units = zip(memoryview(config), memoryview(node), repeat(1), memoryview(seconds))
+    units = zip(config.data, node.data, repeat(1), seconds.data, strict=False)
     starts = left_shifted(units, [0.0] * problem.configs, [[0.0]] * problem.nodes)
     start = np.fromiter(starts, dtype=np.float64, count=len(order))
     return ScheduledUnits(config, np.zeros(len(order), np.int32), node, node, start, start + seconds)

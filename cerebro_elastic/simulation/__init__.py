@@ -1,7 +1,7 @@
 """Runs on a virtual clock.
 
-The decisions, the policy and the search are those of live runs. Only training is replaced, by the seconds that
-it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
+The decisions, the policy and the search are those of live runs. Only training is replaced, by the seconds
+that it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
 
 from cerebro_elastic.simulation.faults import Fault, read_faults
 from cerebro_elastic.simulation.measured import measured
