@@ -35,7 +35,7 @@ from cerebro_elastic.runs.forecast.plan_candidates import (
 from cerebro_elastic.runs.forecast.simulate import partitions_of, simulate_plan, toy_curves
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
-from cerebro_elastic.simulation import Simulation, Sizes, Times
+from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.simulation.times import EVALUATION
 from cerebro_elastic.training.measure import Measure
 from cerebro_elastic.words import counted
@@ -251,10 +251,10 @@ def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandid
     )
 
 
-def _sizes(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Sizes:
+def _sizes(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> UnitSizes:
     states = {p.config: p.state or 0 for p in _profiles_of(measurement, candidate)}
     rows = _rows(measurement, candidate)
-    return Sizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
+    return UnitSizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 
 
 def _rows(measurement: RecipeMeasurement, candidate: PlanCandidate) -> int:

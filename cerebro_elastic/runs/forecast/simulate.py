@@ -22,12 +22,12 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.results.result import RunResult, result_of
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import (
-    Learning,
-    Recorded,
+    MetricSource,
+    RecordedMetrics,
     Simulation,
-    Sizes,
+    SyntheticMetrics,
     Times,
-    Toy,
+    UnitSizes,
     measured,
     read_faults,
 )
@@ -105,7 +105,7 @@ def simulate(
         resolved,
         plan,
         _times(seconds, recorded),
-        _learning(resolved, plan, recorded),
+        _metric_source(resolved, plan, recorded),
         hosts={name: node.host for name, node in nodes_of(recorded.events).items()} if recorded else {},
         faults=faults,
         spread=noise,
@@ -129,13 +129,13 @@ def simulate_plan(
     recipe: Recipe,
     plan: Plan,
     times: Times,
-    learning: Learning,
+    metrics: MetricSource,
     *,
     hosts: Mapping[str, str] | None = None,
     faults: str = "",
     spread: float = 0.0,
     start: float = 0.0,
-    sizes: Sizes | None = None,
+    sizes: UnitSizes | None = None,
 ) -> Simulation:
     """Simulate ``plan`` on its least number of nodes, with the scheduler and search of ``recipe``. A node
     that is not in ``hosts`` (host by node) has a host of its own."""
@@ -150,22 +150,22 @@ def simulate_plan(
         policy,
         make_search(recipe),
         times,
-        learning,
+        metrics,
         faults=read_faults(faults, names),
         spread=spread,
         start=start,
-        sizes=sizes or Sizes(),
+        sizes=sizes or UnitSizes(),
     )
 
 
-def toy_curves(recipe: Recipe, plan: Plan) -> Toy:
+def toy_curves(recipe: Recipe, plan: Plan) -> SyntheticMetrics:
     """Made-up curves of the metrics that the recipe's search compares."""
     objective = recipe.objective
     metrics: Mapping[str, str] = {objective.metric: objective.mode}
     other_metric = getattr(recipe.search, "metric", None)
     if other_metric is not None:
         metrics = {other_metric: objective.mode, **metrics}
-    return Toy(metrics, plan.epochs * plan.partitions, plan.seed)
+    return SyntheticMetrics(metrics, plan.epochs * plan.partitions, plan.seed)
 
 
 def partitions_of(recipe: Recipe) -> tuple[int, int]:
@@ -194,6 +194,6 @@ def _times(seconds: float | Times | None, like: RunResult | None) -> Times:
     return measured(like.events, like.spec.plan) if like else Times()
 
 
-def _learning(recipe: Recipe, plan: Plan, like: RunResult | None) -> Learning:
+def _metric_source(recipe: Recipe, plan: Plan, like: RunResult | None) -> MetricSource:
     curves = toy_curves(recipe, plan)
-    return Recorded(like.events, like.spec.plan, curves) if like else curves
+    return RecordedMetrics(like.events, like.spec.plan, curves) if like else curves
