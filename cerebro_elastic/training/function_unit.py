@@ -27,15 +27,15 @@ from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.memory_estimate import check_room
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import feed, rng
-from cerebro_elastic.training.finite import not_finite
-from cerebro_elastic.training.hidden import HiddenBuffers
-from cerebro_elastic.training.inheriting import options, set_anew
-from cerebro_elastic.training.objects.graph import graph_of_parts
+from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.ready_made import Mean, evaluation_pass, train_pass
-from cerebro_elastic.training.rebuilding import rebuild
-from cerebro_elastic.training.structure import Structure, dense
+from cerebro_elastic.training.optimizer_options import constructor_options, override_options
+from cerebro_elastic.training.passes import Mean, evaluation_pass, train_pass
+from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure.non_persistent_buffers import NonPersistentBuffers
+from cerebro_elastic.training.structure.rebuild import rebuild
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
 
@@ -91,19 +91,19 @@ class FunctionUnit:
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
         self._model: nn.Module
-        self._built: Structure
+        self._built: ModelStructure
         self._check_passes()
-        if job.room is not None:
-            self._check_room(job.room)
+        if job.memory_limit_bytes is not None:
+            self._check_memory(job.memory_limit_bytes)
         rng.seed_all(job.seed)
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
-        self._options = options(self._parts.optimizer)
+        self._options = constructor_options(self._parts.optimizer)
         parts = self._parts
         self._graph = graph_of_parts(
             self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
         )
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
-        self._hidden = HiddenBuffers(self._model, self._carried("hidden") if self._whole else {})
+        self._hidden = NonPersistentBuffers(self._model, self._carried("hidden") if self._whole else {})
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
@@ -113,7 +113,7 @@ class FunctionUnit:
         """The unit's metrics, and how many of its batches are trained. Raises ``Stopped`` out of a pass of
         the user's."""
         job, parts = self._job, self._parts
-        done = feed.unit_batches(job)
+        done = job_batches.unit_batches(job)
         if self._user.train_fn:
             return self._users_pass(self._user.train_fn), done
         assert self._user.loss is not None
@@ -121,8 +121,8 @@ class FunctionUnit:
         try:
             train_pass(
                 parts,
-                self._prepared(feed.training_batches(job, self._portion)),
-                islice(feed.batch_rows(job, [job.partition]), job.skip, None),
+                self._prepared(job_batches.training_batches(job, self._portion)),
+                islice(job_batches.batch_rows(job, [job.partition]), job.skip, None),
                 self._user.loss,
                 loss,
                 parallelism=self._parallelism,
@@ -157,7 +157,7 @@ class FunctionUnit:
         if user.eval_fn:
             # Every rank takes all rows: nobody knows how the user's metrics would add up over parts.
             self._parts.model.eval()
-            batches = self._prepared(feed.natural_batches(job, partitions))
+            batches = self._prepared(job_batches.natural_batches(job, partitions))
             with torch.no_grad():
                 metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
             return _prefixed("val_", collectives.means(metrics))
@@ -165,8 +165,8 @@ class FunctionUnit:
             return {}
         measured = evaluation_pass(
             self._parts.model,
-            self._prepared(feed.natural_batches(job, partitions, self._portion)),
-            feed.batch_rows(job, partitions),
+            self._prepared(job_batches.natural_batches(job, partitions, self._portion)),
+            job_batches.batch_rows(job, partitions),
             {"loss": user.loss, **user.measures},
             parallelism=self._parallelism,
         )
@@ -220,7 +220,7 @@ class FunctionUnit:
         if isinstance(self._parallelism, Sharding) and ranks()[1] > 1:
             return self._parallelism.export_shards(self._parts)
         model, optimizer = self._parallelism.export(self._parts)
-        return dense(model), optimizer
+        return without_uninitialized(model), optimizer
 
     def not_finite(self, metrics: Mapping[str, float], state: TaskState) -> str | None:
         """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
@@ -239,19 +239,19 @@ class FunctionUnit:
     def _make(self) -> Parts:
         job = self._job
         parts = self._user.make_parts(job.hparams, training_budget(job))
-        asked = job.state is None or job.room is not None
+        asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy.label}: {refusal}")
         self._model, optimizers = parts.model, [parts.optimizer]
-        self._built = Structure(parts.model, optimizers)
+        self._built = ModelStructure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):
             rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
         return parts
 
-    def _check_room(self, room: int) -> None:
+    def _check_memory(self, limit_bytes: int) -> None:
         parts = made(self._make, loaded=True)  # its values are of no interest, and may take long to compute
-        check_room(parts, self._parallelism, ranks()[1], self._device, room)
+        check_room(parts, self._parallelism, ranks()[1], self._device, limit_bytes)
 
     def _taken_up(self, state: TaskState) -> Progress:
         parts = self._parts
@@ -261,7 +261,7 @@ class FunctionUnit:
             parts.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
         if self._job.inherits is not None:
             schedulers = [parts.scheduler] if parts.scheduler is not None else []
-            set_anew(parts.optimizer, schedulers, state["options"], self._options)
+            override_options(parts.optimizer, schedulers, state["options"], self._options)
         first = not self._job.visited
         return Progress(
             step=state["step"],
@@ -288,12 +288,12 @@ class FunctionUnit:
         elif state is not None and self._job.skip and len(state["others"]) >= rank:
             rng.restore(state["others"][rank - 1]["rng"], self._device)
         else:
-            rng.seed_all(feed.rank_seed(self._job))
+            rng.seed_all(job_batches.rank_seed(self._job))
 
     def _users_pass(self, train_fn: Callable[..., Any]) -> dict[str, float]:
         self._parts.model.train()
         stops: list[int] = []
-        batches = self._prepared(feed.training_batches(self._job, self._even_part))
+        batches = self._prepared(job_batches.training_batches(self._job, self._even_part))
         context = self._context(_noting(batches, stops))
         unit = self._user.call(train_fn, self._job.hparams, context)
         if stops:  # and the user's code has caught it
@@ -341,7 +341,7 @@ class FunctionUnit:
 
 def training_budget(job: UnitJob) -> dict[str, int]:
     """What ``model_fn`` may ask for beside hyper-parameters."""
-    return {"epochs": job.epochs, "steps": job.epochs * feed.epoch_batches(job)}
+    return {"epochs": job.epochs, "steps": job.epochs * job_batches.epoch_batches(job)}
 
 
 def _rows(value: torch.Tensor) -> torch.Tensor:

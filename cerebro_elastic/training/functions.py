@@ -28,20 +28,23 @@ What they return is averaged over the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from cerebro_elastic.core.model.values import HParams, Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import choose
+from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import feed
-from cerebro_elastic.training.finite import not_finite
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
+from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
-from cerebro_elastic.training.observed_functions import ObservedFunctions
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -88,11 +91,11 @@ class FunctionTask:
     def train(self, job: UnitJob) -> UnitResult:
         with begun(self._section, self._user, job) as unit:
             row, validation, done = self._trained(unit, job)
-            whole = done == feed.unit_batches(job)
+            whole = done == job_batches.unit_batches(job)
             state = unit.state(whole=whole)
             return UnitResult(
                 state=state,
-                samples=feed.rows_until(job, done),
+                samples=job_batches.rows_until(job, done),
                 batches=done - job.skip,
                 metrics={**unit.progress.means(), **validation},
                 log=[row] if whole else (),
@@ -128,7 +131,7 @@ class FunctionTask:
         metrics, done = unit.train()
         unit.progress.step += done - job.skip
         validation = {}
-        if done == feed.unit_batches(job):
+        if done == job_batches.unit_batches(job):
             validation = unit.end(metrics)
             self._user.at_end()
         row = {"step": unit.progress.step, "epoch": job.unit.epoch, **metrics, **validation}
@@ -142,7 +145,7 @@ class FunctionTask:
         return UnitResult(
             state=job.state,
             samples=job.partition.rows,
-            batches=feed.unit_batches(job),
+            batches=job_batches.unit_batches(job),
             metrics=metrics,
             not_finite=not_finite(metrics),
         )
@@ -153,6 +156,47 @@ class FunctionTask:
         module, _, name = self._section.model_fn.partition(":")
         load = _LOAD.format(module=module, name=name, arguments=taken)
         return Exported(state["model"], load, not_carried=list(_not_carried(state)))
+
+
+class ObservedFunctions(UserFunctions):
+    """Shows ``observe`` all of a config before each batch, and at its units' ends."""
+
+    def __init__(self, section: TorchSection, root: Path, observe: Observe) -> None:
+        super().__init__(section, root)
+        self._observe = observe
+        self._parts: Parts | None = None
+
+    def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
+        self._parts = super().make_parts(hparams, context)
+        return self._parts
+
+    def prepare(self, batch: Any, hparams: HParams) -> Any:
+        self._show("before")
+        return super().prepare(batch, hparams)
+
+    def at_end(self) -> None:
+        self._show("after")
+
+    def _show(self, when: str) -> None:
+        assert self._parts is not None
+        self._observe(when, _consists_of(self._parts))
+
+
+def _consists_of(parts: Parts) -> dict[str, Any]:
+    model = parts.model
+    return {
+        "weight": dict(model.named_parameters()),
+        "buffer": dict(model.named_buffers()),
+        "optimizer": to_names(parts.optimizer, model),
+        "scheduler": parts.scheduler.state_dict() if parts.scheduler is not None else {},
+        "generator": rng.capture(),
+        "attribute": {
+            f"{path}.{name}".lstrip("."): value
+            for path, module in model.named_modules()
+            for name, value in vars(module).items()
+            if name not in MODULE_ATTRIBUTES
+        },
+    }
 
 
 def _not_carried(state: TaskState) -> Iterator[str]:

@@ -72,7 +72,7 @@ class UnitRunner:
         strategy: Strategy = Strategy(),
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
-        room: int | None = None,
+        memory_limit_bytes: int | None = None,
     ) -> UnitJob:
         """The job that ``unit`` is for ``config`` as it stands: all of it, or the rest if it is begun."""
         rows = self._manifest.rows
@@ -93,7 +93,7 @@ class UnitRunner:
             strategy=strategy,
             beat=beat,
             stop=stop,
-            room=room,
+            memory_limit_bytes=memory_limit_bytes,
         )
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:

@@ -17,10 +17,10 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference
-from cerebro_elastic.training.feed import check_batch_size
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.kinds import is_users
-from cerebro_elastic.training.ready_made import BatchMean, accuracy
+from cerebro_elastic.training.job_batches import check_batch_size
+from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.objects.value_types import is_users
+from cerebro_elastic.training.passes import BatchMean, accuracy
 
 FOR_MODEL = frozenset({"epochs", "steps"})
 """What ``model_fn`` may ask for beside hyper-parameters: the budget of epochs, and all their steps."""
@@ -49,7 +49,7 @@ class UserFunctions:
         )
         self.loss = self._loss(section.loss)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
-        self.files = Files(root, [role.__module__ for role in roles if role and is_users(role)])
+        self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
         self.measures = {name: self._measure(name, ref) for name, ref in section.metrics.items()}
 
     def check(self, hparams: HParams) -> None:

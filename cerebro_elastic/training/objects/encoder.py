@@ -33,8 +33,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from cerebro_elastic.training.objects import kinds
-from cerebro_elastic.training.objects.kinds import (
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, buffers_of, non_persistent_buffers_of
+from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.opaque import fingerprint
+from cerebro_elastic.training.objects.shared_memory import MemoryIndex
+from cerebro_elastic.training.objects.value_types import (
     KNOWN,
     LEAF_TENSOR,
     ON_ACCELERATOR,
@@ -44,14 +48,10 @@ from cerebro_elastic.training.objects.kinds import (
     VIEW,
     name_of,
 )
-from cerebro_elastic.training.objects.memory import Memory
-from cerebro_elastic.training.objects.opaque import fingerprint
-from cerebro_elastic.training.objects.survey import Survey
 
 Tree: TypeAlias = Any
 
 TAG = "cerebro.kind"
-MODULE_OWN = frozenset(vars(nn.Module())) - {"training"}
 
 
 class NotSerializable(Exception):
@@ -59,43 +59,43 @@ class NotSerializable(Exception):
 
 
 class Encoder:
-    """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere; ``births``
-    is the survey of what was there when the unit had been set up. Attributes whose names are ``marks`` are
-    passed over; ``classes`` are those that instances can be made of, by their full names. If it is
-    ``strict``, what is opaque raises ``NotSerializable``. ``lost`` is what would be met at another path in the next
-    unit, or not at all, and cannot be made by then."""
+    """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere;
+    ``at_setup`` is the survey of what was there when the unit had been set up. Attributes whose names are
+    ``marks`` are passed over; ``classes`` are those that instances can be made of, by their full names. If it
+    is ``strict``, what is opaque raises ``NotSerializable``. ``lost`` is what would be met at another path in
+    the next unit, or not at all, and cannot be made by then."""
 
     def __init__(
         self,
         known: Mapping[str, object] | None = None,
-        births: Survey | None = None,
+        at_setup: ObjectIndex | None = None,
         marks: frozenset[str] = frozenset(),
         classes: Mapping[str, type] | None = None,
         *,
         strict: bool = True,
     ) -> None:
-        self.survey = Survey()
+        self.index = ObjectIndex()
         self.lost: list[tuple[str, Any]] = []
         self._classes = classes or {}
-        self._births = births
+        self._at_setup = at_setup
         self._known = {id(value): name for name, value in (known or {}).items()}
         self._marks = marks
         self._strict = strict
-        self._memory = Memory()
+        self._shared_memory = MemoryIndex()
         for name, value in (known or {}).items():
             if isinstance(value, Tensor):
-                self._memory.add(value, f"{KNOWN}:{name}")
+                self._shared_memory.add(value, f"{KNOWN}:{name}")
 
     def tree(self, value: Any, path: str = "") -> Tree:
         """Raises ``NotSerializable``. Tensors are detached, not copied."""
         kind = type(value)
-        if kind in kinds.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
+        if kind in value_types.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
             return value
         if kind is tuple:
             return self._immutable(value, path, tuple(self._items(value, path)))
         if kind is frozenset and all(map(_is_key, value)):
             return value
-        if isinstance(value, Enum | torch.device) or kind in kinds.VALUE_TYPES:
+        if isinstance(value, Enum | torch.device) or kind in value_types.VALUE_TYPES:
             return self._immutable(value, path, self._standard(value, path))
         if isinstance(value, tuple) and kind is not tuple:
             return self._immutable(value, path, self._container(value, path))
@@ -103,7 +103,7 @@ class Encoder:
             return tree
         if (name := self._known.get(id(value))) is not None:
             return {TAG: KNOWN, "value": name}
-        if (first := self.survey.paths.get(id(value))) is not None:
+        if (first := self.index.paths.get(id(value))) is not None:
             return {TAG: SAME, "value": first}
         return self._object(value, path)
 
@@ -133,9 +133,9 @@ class Encoder:
         return {
             "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
             "buffers": {
-                at: {name: part._buffers[name] for name in part._non_persistent_buffers_set}
+                at: {name: buffers_of(part)[name] for name in non_persistent_buffers_of(part)}
                 for at, part in parts.items()
-                if buffers and part._non_persistent_buffers_set
+                if buffers and non_persistent_buffers_of(part)
             },
             "attributes": {
                 at: self.attributes(own(part), f"{path}/{at}" if at else path) for at, part in parts.items()
@@ -143,11 +143,15 @@ class Encoder:
         }
 
     def _object(self, value: Any, path: str) -> Tree:
-        self.survey.paths[id(value)] = path
-        self.survey.objects[path] = value
-        born = self._birth(value, path)
+        self.index.paths[id(value)] = path
+        self.index.objects[path] = value
+        born = self._setup_place(value, path)
         tree = self._content(value, path)
-        if self._births is not None and id(value) not in self._births.paths and not self._can_be_made(tree):
+        if (
+            self._at_setup is not None
+            and id(value) not in self._at_setup.paths
+            and not self._can_be_made(tree)
+        ):
             self.lost.append((path, value))
         if not born:
             return tree
@@ -155,12 +159,12 @@ class Encoder:
             return tree if tree[TAG] in (KNOWN, SAME, VIEW) else {**tree, **born}
         return {TAG: PLACED, "value": tree, **born}
 
-    def _birth(self, value: Any, path: str) -> dict[str, str | None]:
+    def _setup_place(self, value: Any, path: str) -> dict[str, str | None]:
         """Nothing, if what has been born here is this."""
-        if self._births is None:
+        if self._at_setup is None:
             return {}
-        born = self._births.paths.get(id(value))
-        if born == path or (born is None and path not in self._births.objects):
+        born = self._at_setup.paths.get(id(value))
+        if born == path or (born is None and path not in self._at_setup.objects):
             return {}
         return {"born": born}
 
@@ -168,12 +172,12 @@ class Encoder:
         """Whether ``tree`` needs nothing that a constructor has made."""
         if type(tree) is not dict or TAG not in tree:
             return True
-        return kinds.can_be_made(tree[TAG], self._classes)
+        return value_types.can_be_made(tree[TAG], self._classes)
 
     def _immutable(self, value: Any, path: str, tree: Tree) -> Tree:
-        self.survey.objects[path] = value
-        born = None if self._births is None else self._births.objects.get(path)
-        if self._births is not None and type(born) is not type(value) and not self._can_be_made(tree):
+        self.index.objects[path] = value
+        born = None if self._at_setup is None else self._at_setup.objects.get(path)
+        if self._at_setup is not None and type(born) is not type(value) and not self._can_be_made(tree):
             self.lost.append((path, value))
         return tree
 
@@ -216,9 +220,9 @@ class Encoder:
 
     def _viewed(self, value: Any, path: str) -> Tree | None:
         """``None`` if it is the first that looks at its memory."""
-        view = self._memory.view(value)
+        view = self._shared_memory.view(value)
         if view is None:
-            self._memory.add(value, f"{SAME}:{path}")
+            self._shared_memory.add(value, f"{SAME}:{path}")
             return None
         return {TAG: VIEW, "value": view}
 
@@ -229,22 +233,22 @@ class Encoder:
             return self._tagged(kind, value.name)
         if isinstance(value, torch.device):
             return self._tagged(kind, str(value))
-        for generator, (_, get, _) in kinds.GENERATORS.items():
+        for generator, (_, get, _) in value_types.GENERATORS.items():
             if isinstance(value, generator):
                 return self._tagged(kind, self.tree(get(value), f"{path}/state"))
-        if kind in kinds.BUFFERS:
-            return self._tagged(kind, kinds.BUFFERS[kind][0](value))
+        if kind in value_types.BUFFERS:
+            return self._tagged(kind, value_types.BUFFERS[kind][0](value))
         if isinstance(value, dict | list | set | frozenset | tuple | deque):
             return self._container(value, path)
         if isinstance(value, queue.Queue):
             return self._tagged(kind, self.tree(value.queue, f"{path}/queue"))
         if isinstance(value, WeakKeyDictionary) and all(id(key) in self._known for key in value):
             return self._tagged(kind, self._pairs(value, path))
-        if (parts := kinds.reduced(value)) is not None:
+        if (parts := value_types.reduced(value)) is not None:
             name = f"{parts[0].__module__}.{parts[0].__qualname__}"
-            if name in kinds.ITERATORS or parts[0] is kind:
+            if name in value_types.ITERATORS or parts[0] is kind:
                 content = [name, *self._items(parts[1:], f"{path}/of")]
-                return {TAG: kinds.REDUCED, "value": content}
+                return {TAG: value_types.REDUCED, "value": content}
         return None
 
     def _container(self, value: Any, path: str) -> Tree:
@@ -255,9 +259,9 @@ class Encoder:
             tree = self._tagged(type(value), items)
         if isinstance(value, deque) and value.maxlen is not None:
             tree["longest"] = value.maxlen
-        if isinstance(value, defaultdict) and (factory := kinds.factory_name(value)):
+        if isinstance(value, defaultdict) and (factory := value_types.factory_name(value)):
             tree["factory"] = factory
-        if attributes := kinds.attributes_of(value):
+        if attributes := value_types.attributes_of(value):
             tree["attributes"] = self._attributes(attributes, path)
         return tree
 
@@ -265,10 +269,10 @@ class Encoder:
         if isinstance(value, functools.partial):
             parts = (value.func, value.args, value.keywords)
             return self._tagged(type(value), self._items(parts, path))
-        if isinstance(value, FunctionType) and kinds.is_users(value) and kinds.has_state(value):
-            return {TAG: kinds.FUNCTION, "value": self.function(value, path)}
+        if isinstance(value, FunctionType) and value_types.is_users(value) and value_types.has_state(value):
+            return {TAG: value_types.FUNCTION, "value": self.function(value, path)}
         if isinstance(value, CellType):
-            return {TAG: kinds.CELL, "value": self._items(_in_cell(value), path)}
+            return {TAG: value_types.CELL, "value": self._items(_in_cell(value), path)}
         return None
 
     def _method(self, value: MethodType, path: str) -> Tree | None:
@@ -276,7 +280,7 @@ class Encoder:
         name = value.__func__.__name__
         if inspect.getattr_static(type(value.__self__), name, None) is not value.__func__:
             return None
-        tree = {TAG: kinds.METHOD, "name": name, "value": self.tree(value.__self__, f"{path}/self")}
+        tree = {TAG: value_types.METHOD, "name": name, "value": self.tree(value.__self__, f"{path}/self")}
         return self._immutable(value, path, tree)
 
     def function(self, function: FunctionType, path: str) -> Tree:
@@ -297,12 +301,12 @@ class Encoder:
         if isinstance(value, nn.Module):
             state = {"state": dict(value.state_dict())}
             return self._tagged(kind, state | self.module(value, own_attributes, path))
-        if kinds.carries_itself(value):
+        if value_types.carries_itself(value):
             return self._tagged(kind, self._whole(dict(value.state_dict()), f"{path}/state"))
-        if not kinds.is_simple(kind) or kind.__module__ in kinds.CONSTANT:
+        if not value_types.is_simple(kind) or kind.__module__ in value_types.CONSTANT:
             return None
-        attributes = kinds.attributes_of(value)
-        if kinds.is_users(kind):
+        attributes = value_types.attributes_of(value)
+        if value_types.is_users(kind):
             return self._tagged(kind, self._attributes(attributes, path))
         if isinstance(value, LRScheduler):
             return self._tagged(kind, self._attributes(attributes, path))
@@ -325,12 +329,12 @@ class Encoder:
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """What is not carried after all was not met."""
-        before = self.survey.size(), self._memory.size(), len(self.lost)
+        before = self.index.size(), self._shared_memory.size(), len(self.lost)
         try:
             yield
         except NotSerializable:
-            self.survey.forget(before[0])
-            self._memory.forget(before[1])
+            self.index.forget(before[0])
+            self._shared_memory.forget(before[1])
             del self.lost[before[2] :]
             raise
 
@@ -358,13 +362,13 @@ class Encoder:
     def _opaque(self, value: Any, path: str) -> Tree:
         if self._strict:
             raise NotSerializable(name_of(type(value)))
-        self.survey.opaque[path] = fingerprint(value, self._known)
+        self.index.opaque[path] = fingerprint(value, self._known)
         return {TAG: OPAQUE, "value": name_of(type(value))}
 
 
 def own_attributes(part: nn.Module) -> dict[str, Any]:
     """The attributes that a user's code has set on a plain module."""
-    return {name: value for name, value in vars(part).items() if name not in MODULE_OWN}
+    return {name: value for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES}
 
 
 def _cells(function: FunctionType) -> list[Any]:
@@ -382,4 +386,4 @@ def _in_cell(cell: CellType) -> list[Any]:
 
 def _is_key(key: Any) -> bool:
     """Whether a dict's key or a set's item needs no tree."""
-    return type(key) in kinds.LEAVES or (type(key) is tuple and all(map(_is_key, key)))
+    return type(key) in value_types.LEAVES or (type(key) is tuple and all(map(_is_key, key)))

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from cerebro_elastic.training._torch_internals import version_of
+
 _MOST_BYTES = 4 << 20
 _MOST_OBJECTS = 20_000
 _CHANGE_AT_WILL = {
@@ -99,7 +101,7 @@ class _Pickler(pickle.Pickler):
         if self._left < 0:
             raise _TooLarge
         if isinstance(value, Tensor):
-            return "tensor", id(value), value._version
+            return "tensor", id(value), version_of(value)
         if isinstance(value, np.ndarray) and value.nbytes > _MOST_BYTES:
             return "array", id(value)
         if id(value) in self._known or isinstance(value, nn.Module):

@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.training.objects import kinds, memory
+from cerebro_elastic.torch_internals import buffers_of
+from cerebro_elastic.training.objects import shared_memory, value_types
 from cerebro_elastic.training.objects.encoder import TAG, NotSerializable, Tree, own_attributes
-from cerebro_elastic.training.objects.kinds import (
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.value_types import (
     CELL,
     FUNCTION,
     KNOWN,
@@ -32,23 +34,22 @@ from cerebro_elastic.training.objects.kinds import (
     VIEW,
     name_of,
 )
-from cerebro_elastic.training.objects.survey import Survey
 
 
-class Filler:
-    """One walk over a tree. ``births`` is the survey of what is there; ``known`` are objects by the names
+class Decoder:
+    """One walk over a tree. ``at_setup`` is the survey of what is there; ``known`` are objects by the names
     that the carrier had for them, ``classes`` those that instances can be made of, by their full names. What
     was on an accelerator goes to ``device``."""
 
     def __init__(
         self,
-        births: Survey,
+        at_setup: ObjectIndex,
         device: torch.device,
         known: Mapping[str, Any] | None = None,
         classes: Mapping[str, type] | None = None,
         marks: frozenset[str] = frozenset(),
     ) -> None:
-        self._births = births
+        self._at_setup = at_setup
         self._device = device
         self._known = known or {}
         self._classes = classes or {}
@@ -74,7 +75,7 @@ class Filler:
         for name, parameter in module.named_parameters():
             parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
         for at, buffers in tree["buffers"].items():
-            table = module.get_submodule(at)._buffers
+            table = buffers_of(module.get_submodule(at))
             for name, buffer in buffers.items():
                 table[name] = (
                     buffer if buffer is None else self._into(table.get(name), buffer.to(self._device))
@@ -109,7 +110,7 @@ class Filler:
                 _set(owner, name, restored)
 
     def _plain(self, tree: Tree, path: str, born: str | None) -> Any:
-        present: Any = None if born is None else self._births.objects.get(born)
+        present: Any = None if born is None else self._at_setup.objects.get(born)
         if isinstance(tree, Tensor | np.ndarray):
             return self._finish(path, self._into(present, tree))
         if type(present) is not type(tree):
@@ -127,7 +128,7 @@ class Filler:
 
     def _into(self, present: Any, value: Any) -> Any:
         """``value``, in the memory of what is there if it fits."""
-        if type(present) is not type(value) or not memory.fits(present, value):
+        if type(present) is not type(value) or not shared_memory.fits(present, value):
             return value
         if isinstance(present, Tensor):
             present.detach().copy_(value)
@@ -148,7 +149,7 @@ class Filler:
             return self._seen(content)
         if kind == PLACED:
             return self._plain(content, path, born)
-        present: Any = None if born is None else self._births.objects.get(born)
+        present: Any = None if born is None else self._at_setup.objects.get(born)
         if kind == VIEW:
             return self._finish(path, self._viewed(present, content))
         if kind == ON_ACCELERATOR:
@@ -172,7 +173,7 @@ class Filler:
 
     def _seen(self, path: str) -> Any:
         """What was put at ``path``, or has stayed there."""
-        found = self._done.get(path, self._births.objects.get(path))
+        found = self._done.get(path, self._at_setup.objects.get(path))
         if found is None:
             raise NotSerializable(f"was the same as {path}, which there is not")
         return found
@@ -180,15 +181,15 @@ class Filler:
     def _viewed(self, present: Any, view: dict[str, Any]) -> Any:
         where, _, name = view["of"].partition(":")
         holder = self._by_name(name) if where == KNOWN else self._seen(name)
-        value = memory.viewed(holder, view)
-        there = isinstance(present, Tensor | np.ndarray) and memory.same_memory(present, value)
+        value = shared_memory.viewed(holder, view)
+        there = isinstance(present, Tensor | np.ndarray) and shared_memory.same_memory(present, value)
         return present if there else value
 
     def _reduced(self, content: list[Any], path: str) -> Any:
         name, arguments, *state = (
             content[0], *(self.value(item, f"{path}/of/{at}") for at, item in enumerate(content[1:]))
         )  # fmt: skip
-        maker = kinds.ITERATORS.get(name) or kinds.VALUES.get(name)
+        maker = value_types.ITERATORS.get(name) or value_types.VALUES.get(name)
         if maker is None:
             raise NotSerializable(
                 f"was made by {name}, which is none of the standard library's iterators and values"
@@ -255,8 +256,8 @@ class Filler:
         elif isinstance(present, nn.Module):
             present.load_state_dict(content["state"])
             self.module(present, content, own_attributes, path)
-        elif type(present) in kinds.BUFFERS:
-            kinds.BUFFERS[type(present)][1](present, content)
+        elif type(present) in value_types.BUFFERS:
+            value_types.BUFFERS[type(present)][1](present, content)
         elif isinstance(present, functools.partial):
             parts = (self.value(item, f"{path}/{at}") for at, item in enumerate(content))
             present.__setstate__((*parts, vars(present)))  # type: ignore[attr-defined]
@@ -269,13 +270,13 @@ class Filler:
         return present
 
     def _object(self, present: Any, content: Tree, path: str) -> None:
-        if kinds.carries_itself(present):
+        if value_types.carries_itself(present):
             present.load_state_dict(self._attributes(content, f"{path}/state"))
         else:
-            kinds.set_attributes(present, self._attributes(content, path))
+            value_types.set_attributes(present, self._attributes(content, path))
 
     def _generator(self, present: Any, content: Tree, path: str) -> bool:
-        for kind, (_, _, put) in kinds.GENERATORS.items():
+        for kind, (_, _, put) in value_types.GENERATORS.items():
             if isinstance(present, kind):
                 put(present, self.value(content, f"{path}/state"))
                 return True
@@ -300,7 +301,7 @@ class Filler:
             present.clear()
             (present.update if isinstance(present, set) else present.extend)(items)
         if "attributes" in tree:
-            kinds.set_attributes(present, self._attributes(tree["attributes"], path))
+            value_types.set_attributes(present, self._attributes(tree["attributes"], path))
 
     def _immutable(self, kind: Any, content: Tree, path: str) -> Any:
         items = [self.value(item, f"{path}/{at}") for at, item in enumerate(content)]
@@ -308,22 +309,22 @@ class Filler:
 
     def _new(self, kind: str, present: Any, tree: Tree) -> Any:
         """An empty instance; of an immutable kind the class. Runs no code of the user's."""
-        if kind in kinds.CONTAINERS:
-            made = kinds.CONTAINERS[kind]()
+        if kind in value_types.CONTAINERS:
+            made = value_types.CONTAINERS[kind]()
             if isinstance(made, deque):
                 return deque(maxlen=tree.get("longest"))
             if "factory" in tree:
-                made.default_factory = kinds.factory(tree["factory"])
+                made.default_factory = value_types.factory(tree["factory"])
             return made
-        if kind in kinds.MADE_BUFFERS:
-            return kinds.MADE_BUFFERS[kind](tree["value"])
-        for generator, (make, _, _) in kinds.GENERATORS.items():
+        if kind in value_types.MADE_BUFFERS:
+            return value_types.MADE_BUFFERS[kind](tree["value"])
+        for generator, (make, _, _) in value_types.GENERATORS.items():
             if kind == name_of(generator):
                 return make()
         if kind in _MADE_OF:
             return _MADE_OF[kind](tree["value"])
         found = self._classes.get(kind)
-        if found is None or not kinds.is_made_empty(found):
+        if found is None or not value_types.is_made_empty(found):
             raise NotSerializable(f"was a {kind}, is now a {name_of(type(present))}")
         return found if issubclass(found, Enum | tuple) else found.__new__(found)
 

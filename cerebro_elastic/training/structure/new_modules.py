@@ -16,15 +16,17 @@ from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten
 from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, buffers_of, modules_of, parameters_of
+from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, RECURRENT_ATTRIBUTES, hooks_of
 
-_OWN = frozenset(vars(nn.Module())) - {"training"} | {"_flat_weights", "_flat_weight_refs"}
+_OWN = MODULE_ATTRIBUTES | RECURRENT_ATTRIBUTES
 """What modules have by being modules, and recurrent ones make of their parameters."""
 
 
 _LAYERS = "torch.nn.modules."
 
 
-class Creator:
+class ModuleFactory:
     """Says how the new modules of ``model`` can be created. ``kept`` are the paths of those that are as
     built."""
 
@@ -38,7 +40,7 @@ class Creator:
         """How ``create`` can make the module at ``path``. Raises ``TaskError`` if it cannot."""
         module = self._modules[path]
         plain, other = _attributes(module)
-        hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+        hooks = any(hooks_of(module, table) for table in CALL_HOOK_TABLES)
         if not hooks and not other and name_of(type(module)) in self._classes:
             return {"like": None, "attributes": plain}
         for name, model in self._kept.items() if not hooks else ():
@@ -57,9 +59,9 @@ def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module])
     ``built``."""
     if recipe["like"] is not None:
         like = built[recipe["like"]]
-        inside = [*like._modules.values(), *like._parameters.values(), *like._buffers.values()]
+        inside = [part for table in _tables(like) for part in table.values()]
         module = copy.deepcopy(like, {id(part): None for part in inside if part is not None})
-        for table in (module._modules, module._parameters, module._buffers):
+        for table in _tables(module):
             table.clear()
     else:
         classes = _classes(built.values())
@@ -71,6 +73,10 @@ def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module])
         nn.Module.__init__(module)
     vars(module).update(copy.deepcopy(recipe["attributes"]))
     return module
+
+
+def _tables(module: nn.Module) -> tuple[dict[str, Any], ...]:
+    return modules_of(module), parameters_of(module), buffers_of(module)
 
 
 def name_of(kind: type) -> str:

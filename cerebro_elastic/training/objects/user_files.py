@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic.registry import is_library, is_own
-from cerebro_elastic.training.objects import kinds
+from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import TAG, Encoder, Tree
-from cerebro_elastic.training.objects.filler import Filler
-from cerebro_elastic.training.objects.kinds import KNOWN, OPAQUE, SAME, VIEW
-from cerebro_elastic.training.objects.survey import Survey
+from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.trees import cloned, size_in_bytes, trees_equal
+from cerebro_elastic.training.objects.value_types import KNOWN, OPAQUE, SAME, VIEW
 
 _LARGEST = 64 << 20
 """In bytes: a variable that is larger is taken to be constant."""
@@ -50,7 +50,7 @@ class Owner:
         if name.startswith(("__", "_abc_")):
             return False
         if isinstance(value, FunctionType):
-            return kinds.has_state(value) and value.__module__ == self._module
+            return value_types.has_state(value) and value.__module__ == self._module
         return not isinstance(value, type | ModuleType | property | classmethod | staticmethod)
 
     @property
@@ -64,14 +64,14 @@ class _Pristine:
 
     owners: Sequence[Owner]
     trees: Mapping[str, Mapping[str, Tree]]
-    survey: Survey
+    index: ObjectIndex
     arrays: Sequence[Any]
 
 
 _PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
 
 
-class Files:
+class UserFiles:
     """The user's files, below the folder ``root`` or called ``names``, that have been imported."""
 
     def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
@@ -95,7 +95,9 @@ class Files:
     def classes(self) -> dict[str, type]:
         """The classes that they define, by their full names."""
         return {
-            kinds.name_of(owner.thing): owner.thing for owner in self.owners if isinstance(owner.thing, type)
+            value_types.name_of(owner.thing): owner.thing
+            for owner in self.owners
+            if isinstance(owner.thing, type)
         }
 
     @property
@@ -103,36 +105,36 @@ class Files:
         """Those that keep something."""
         return [owner for file in self._files for owner in file.owners]
 
-    def changed(self, carrier: Encoder) -> dict[str, Tree]:
+    def changed(self, encoder: Encoder) -> dict[str, Tree]:
         """By owner: the trees of what is no longer as it was imported, and the names that are gone."""
         changed: dict[str, Tree] = {}
         self.shared = any(
-            not carrier.survey.paths.get(id(value), "file ").startswith(("file ", "class "))
+            not encoder.index.paths.get(id(value), "file ").startswith(("file ", "class "))
             for file in self._files
             for value in file.arrays
         )
         for file in self._files:
             for owner in file.owners:
-                tree = _changes(carrier, owner, file)
+                tree = _changes(encoder, owner, file)
                 if tree["plain"] or tree["gone"]:
                     changed[owner.name] = cloned(tree)
         return changed
 
-    def survey(self, carrier: Encoder) -> None:
-        """Have ``carrier`` meet all that they keep."""
+    def index(self, encoder: Encoder) -> None:
+        """Have ``encoder`` meet all that they keep."""
         for owner in self.owners:
-            _variables(carrier, owner, owner.own())
+            _variables(encoder, owner, owner.own())
 
-    def restore(self, filler: Filler, changed: Mapping[str, Tree]) -> None:
+    def restore(self, decoder: Decoder, changed: Mapping[str, Tree]) -> None:
         """Give them what ``changed`` had. They are as they were imported."""
         for owner in self.owners:
             if owner.name in changed:
-                filler.variables(owner.thing, changed[owner.name], owner.name)
+                decoder.variables(owner.thing, changed[owner.name], owner.name)
 
     def _put_back(self) -> None:
-        carrier = Encoder(strict=False)
+        encoder = Encoder(strict=False)
         for file in self._files:
-            _put_back(file, carrier)
+            _put_back(file, encoder)
 
     def _look(self) -> None:
         """Look for files that have been imported since the last unit."""
@@ -145,10 +147,10 @@ class Files:
             if isinstance(module, ModuleType)
             and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
         ]
-        carrier = Encoder(strict=False)
+        encoder = Encoder(strict=False)
         for module in modules:
             if module not in _PRISTINE:
-                _PRISTINE[module] = _pristine(module, carrier)
+                _PRISTINE[module] = _pristine(module, encoder)
         self._files = [_PRISTINE[module] for module in modules]
 
 
@@ -162,12 +164,12 @@ def _is_own(file: str, root: Path) -> bool:
     return is_own(Path(file), root)
 
 
-def _pristine(module: ModuleType, carrier: Encoder) -> _Pristine:
+def _pristine(module: ModuleType, encoder: Encoder) -> _Pristine:
     owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
-    trees = {owner.name: cloned(_variables(carrier, owner, owner.own())) for owner in owners}
-    known = carrier.survey.objects.values()
+    trees = {owner.name: cloned(_variables(encoder, owner, owner.own())) for owner in owners}
+    known = encoder.index.objects.values()
     arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
-    return _Pristine(owners, trees, carrier.survey, arrays)
+    return _Pristine(owners, trees, encoder.index, arrays)
 
 
 def _classes(outer: Any, module: str) -> Iterator[Owner]:
@@ -177,24 +179,24 @@ def _classes(outer: Any, module: str) -> Iterator[Owner]:
         if not isinstance(value, type) or value.__module__ != module:
             continue
         if value.__qualname__.startswith(inside) and value is not outer:
-            yield Owner(f"class {kinds.name_of(value)}", value)
+            yield Owner(f"class {value_types.name_of(value)}", value)
             yield from _classes(value, module)
 
 
-def _variables(carrier: Encoder, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
-    tree = carrier.attributes(own, owner.name)
-    opaque = {name: {TAG: OPAQUE, "value": kinds.name_of(type(own[name]))} for name in tree["other"]}
+def _variables(encoder: Encoder, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
+    tree = encoder.attributes(own, owner.name)
+    opaque = {name: {TAG: OPAQUE, "value": value_types.name_of(type(own[name]))} for name in tree["other"]}
     return {**tree["plain"], **opaque}
 
 
-def _changes(carrier: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
+def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
     """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere,
     too, has changed only if it is another object."""
     own, before = owner.own(), pristine.trees[owner.name]
     changed = {}
     may_be = {name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))}
-    for name, tree in _variables(carrier, owner, may_be).items():
-        bound = pristine.survey.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
+    for name, tree in _variables(encoder, owner, may_be).items():
+        bound = pristine.index.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
         if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
             continue
         if not bound and isinstance(own[name], FunctionType):
@@ -209,21 +211,21 @@ _NOWHERE = object()
 
 def _is_leaf(value: Any, before: Tree) -> bool:
     """Whether it is the same number or text as before."""
-    return value is before and type(value) in kinds.LEAVES
+    return value is before and type(value) in value_types.LEAVES
 
 
 def _is_constant(tree: Tree) -> bool:
     return (type(tree) is dict and tree.get(TAG) == OPAQUE) or size_in_bytes(tree) > _LARGEST
 
 
-def _put_back(pristine: _Pristine, carrier: Encoder) -> None:
-    filler = Filler(pristine.survey, _CPU)
+def _put_back(pristine: _Pristine, encoder: Encoder) -> None:
+    decoder = Decoder(pristine.index, _CPU)
     for owner in pristine.owners:
         before = pristine.trees[owner.name]
-        changed = _changes(carrier, owner, pristine)
+        changed = _changes(encoder, owner, pristine)
         names = [name for name in (*changed["plain"], *changed["gone"]) if name in before]
         back = {
             "plain": cloned({name: before[name] for name in names}),
             "gone": [name for name in changed["plain"] if name not in before],
         }
-        filler.variables(owner.thing, back, owner.name)
+        decoder.variables(owner.thing, back, owner.name)

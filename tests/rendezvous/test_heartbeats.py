@@ -17,7 +17,7 @@ import pytest
 from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, NodeStalled, UnitFailed
 from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Stall, Unit
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.rendezvous.pulses import START_SECONDS, Ranks
+from cerebro_elastic.rendezvous.heartbeats import START_SECONDS, RankMonitor
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.ledger import Ledger
@@ -29,15 +29,15 @@ LIMIT = 60.0
 RANK = """
 import sys, time
 from pathlib import Path
-from cerebro_elastic.rendezvous.pulses import Doing, Pulse
+from cerebro_elastic.rendezvous.heartbeats import RankActivity, Heartbeat
 
 folder, silent = Path(sys.argv[1]), float(sys.argv[2])
 (folder / "0.pid").write_text(str(__import__("os").getpid()))
-pulse = Pulse(folder, 0)
+heartbeat = Heartbeat(folder, 0)
 if silent >= 0:
-    pulse.ready(60.0, lambda: Doing(7, silent, 100.0) if silent else Doing())
+    heartbeat.ready(60.0, lambda: RankActivity(7, silent, 100.0) if silent else RankActivity())
 sys.stdin.read()
-pulse.stop()
+heartbeat.stop()
 """
 
 
@@ -54,7 +54,7 @@ class Scene:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.clock = HandClock()
-        self.ranks = Ranks(folder, 1, self.clock)
+        self.ranks = RankMonitor(folder, 1, self.clock)
         self._stack = stack
 
     def begin(self, silent: float = 0.0, *, command: str = RANK) -> subprocess.Popen[bytes]:
@@ -73,19 +73,19 @@ class Scene:
         return rank
 
     def line(self) -> str:
-        path = self.folder / "0.pulse"
+        path = self.folder / "0.heartbeat"
         return path.read_text() if path.exists() else ""
 
-    def _wait_for_a_pulse(self) -> None:
+    def _wait_for_a_heartbeat(self) -> None:
         before = self.line()
         wait_for(lambda: self.line() != before)
 
     def look(self, seconds: float, *, alive: bool = False) -> Stall | None:
-        """Let time pass, look by look; between two, who is ``alive`` has a pulse."""
+        """Let time pass, look by look; between two, who is ``alive`` has a heartbeat."""
         stall = self.ranks.look()
         for _ in range(round(seconds / 5.0)):
             if alive:
-                self._wait_for_a_pulse()
+                self._wait_for_a_heartbeat()
             self.clock.sleep(5.0)
             stall = self.ranks.look()
         return stall
@@ -111,9 +111,9 @@ def test_a_rank_that_beats_is_left_alone_and_one_that_is_stopped_is_killed(scene
     assert _state(rank.pid) == "T", "its time is not over"
     scene.look(15.0)
     assert rank.wait(SOON) == -signal.SIGKILL
-    death = scene.ranks.take_death()
-    assert death.kind is FailureKind.HANG
-    assert "no sign of life for 65 s (it is stopped (SIGSTOP)) and was killed by its agent" in death.story
+    failure = scene.ranks.take_rank_failure()
+    assert failure.kind is FailureKind.HANG
+    assert "no sign of life for 65 s (it is stopped (SIGSTOP)) and was killed by its agent" in failure.story
     scene.ranks.begin()
     assert scene.look(15.0) is None, "the next one is being started"
 

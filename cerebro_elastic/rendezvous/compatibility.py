@@ -1,4 +1,4 @@
-"""Who may be a node of a run."""
+"""Whether this machine may be a node of a run: it needs the same version of the package and the same code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from cerebro_elastic.errors import RunError
 from cerebro_elastic.version import __version__
 
 
-def check_admission(spec: Spec) -> None:
-    """Raise ``RunError`` unless this machine has what the run was started with: the same version of this
-    package and the same code of the user's. With another, results and records may differ."""
+def check_compatible(spec: Spec) -> None:
+    """Check that this machine has what the run was started with. With other code, results and records may
+    differ.
+
+    Raises:
+        RunError: The package's version or a file of the user's code is another.
+    """
     run = spec.plan.run
     if spec.version != __version__:
         raise RunError(

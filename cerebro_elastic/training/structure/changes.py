@@ -18,9 +18,11 @@ from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.optimizer_state import group_names
-from cerebro_elastic.training import creating
+from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of, is_lazy_hook, pruned_name
+from cerebro_elastic.training.structure import new_modules
 
-Spec: TypeAlias = tuple[Any, ...]
+TensorOutline: TypeAlias = tuple[Any, ...]
 """A tensor: what it is (``parameter``, ``buffer``, or ``hidden`` for a buffer that no state dict has), and
 its dtype, shape, strides, layout and whether it has gradients; or only its name elsewhere in the model, if it
 is tied, or ``lazy``, or nothing if it is ``None``."""
@@ -28,27 +30,26 @@ is tied, or ``lazy``, or nothing if it is ``None``."""
 LAZY = "lazy"
 PRUNED = "pruned:"
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
-
-class Part(NamedTuple):
+class ModuleOutline(NamedTuple):
     """A module of a model: its class, the modules in it by name and by where they are first met, its tensors
     by name, and its hooks."""
 
     kind: str
     modules: tuple[tuple[str, str | None], ...]
-    tensors: tuple[tuple[str, Spec], ...]
+    tensors: tuple[tuple[str, TensorOutline], ...]
     hooks: tuple[str, ...]
 
 
-Outline: TypeAlias = Mapping[str, Part]
+ModelOutline: TypeAlias = Mapping[str, ModuleOutline]
 """The parts by their paths, outer ones first."""
 
-Change: TypeAlias = Mapping[str, Any]
-"""Of a part: ``was`` and ``now``, a ``Part`` or ``None``; if it is new, how it is ``created``, too."""
+ModuleChange: TypeAlias = Mapping[str, Any]
+"""Of a part: ``was`` and ``now``, a ``ModuleOutline`` or ``None``; if it is new, how it is ``created``,
+too."""
 
 
-class Structure:
+class ModelStructure:
     """What ``model`` and its ``optimizers`` are built as."""
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
@@ -72,11 +73,11 @@ class Structure:
             changed["groups"] = self.groups
         return changed
 
-    def _parts(self, model: nn.Module, now: Outline) -> dict[str, Change]:
+    def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
         paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
         kept = {path: part for path, part in self.outline.items() if path not in paths}
-        creator = creating.Creator(model, kept)
-        parts: dict[str, Change] = {}
+        creator = new_modules.ModuleFactory(model, kept)
+        parts: dict[str, ModuleChange] = {}
         for path in paths:
             was, is_now = self.outline.get(path), now.get(path)
             change: dict[str, Any] = {"was": was and tuple(was), "now": is_now and tuple(is_now)}
@@ -89,42 +90,42 @@ class Structure:
         return parts
 
 
-def outline(model: nn.Module) -> dict[str, Part]:
+def outline(model: nn.Module) -> dict[str, ModuleOutline]:
     """What ``model`` consists of."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, ModuleOutline] = {}
     paths: dict[nn.Module, str] = {}
     tensors: dict[int, str] = {}
     for path, part in model.named_modules():
         paths[part] = path
-        hidden = part._non_persistent_buffers_set
+        hidden = non_persistent_buffers_of(part)
         specs = [
-            (name, _spec("parameter", path, name, own, tensors)) for name, own in part._parameters.items()
+            (name, _spec("parameter", path, name, own, tensors)) for name, own in parameters_of(part).items()
         ]
         specs += [
             (name, _spec("hidden" if name in hidden else "buffer", path, name, own, tensors))
-            for name, own in part._buffers.items()
+            for name, own in buffers_of(part).items()
         ]
-        parts[path] = Part(creating.name_of(type(part)), (), tuple(specs), _hooks(part))
+        parts[path] = ModuleOutline(new_modules.name_of(type(part)), (), tuple(specs), _hooks(part))
     for part, path in paths.items():
-        if part._modules:
-            modules = tuple((name, None if m is None else paths[m]) for name, m in part._modules.items())
+        if inside := modules_of(part):
+            modules = tuple((name, None if m is None else paths[m]) for name, m in inside.items())
             parts[path] = parts[path]._replace(modules=modules)
     return parts
 
 
-def replaces(was: Part | None, now: Part) -> bool:
+def replaces(was: ModuleOutline | None, now: ModuleOutline) -> bool:
     """Whether a part took the place of another class's, or of none."""
     if was is None:
         return True
-    return was.kind != now.kind and not becomes_real(was, now)
+    return was.kind != now.kind and not materializes(was, now)
 
 
-def becomes_real(was: Part, now: Part) -> bool:
+def materializes(was: ModuleOutline, now: ModuleOutline) -> bool:
     """Whether a lazy part has seen its first batch."""
     return LAZY in was.hooks and LAZY not in now.hooks
 
 
-def dense(state: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """A state dict without the values that there are not yet."""
     lazy = [name for name, value in state.items() if is_lazy(value)]
     if not lazy:
@@ -136,7 +137,7 @@ def dense(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return kept
 
 
-def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int, str]) -> Spec:
+def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int, str]) -> TensorOutline:
     if tensor is None:
         return (kind,)
     full = f"{path}.{name}" if path else name
@@ -151,21 +152,17 @@ def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int
 
 
 def _hooks(part: nn.Module) -> tuple[str, ...]:
-    return tuple(
-        _label(hook)
-        for table in _HOOKS
-        for hook in (getattr(part, table) or {}).values()  # most have none
-    )
+    return tuple(_label(hook) for table in CALL_HOOK_TABLES for hook in hooks_of(part, table).values())
 
 
 def _label(hook: Any) -> str:
     if isinstance(hook, BasePruningMethod):
-        return f"{PRUNED}{hook._tensor_name}"
+        return f"{PRUNED}{pruned_name(hook)}"
     name = getattr(hook, "__qualname__", type(hook).__qualname__)
-    return LAZY if name.endswith("LazyModuleMixin._infer_parameters") else str(name)
+    return LAZY if is_lazy_hook(name) else str(name)
 
 
-def _check_hooks(model: nn.Module, path: str, was: Part, now: Part) -> None:
+def _check_hooks(model: nn.Module, path: str, was: ModuleOutline, now: ModuleOutline) -> None:
     before, after = ([hook for hook in part.hooks if not _is_known(hook)] for part in (was, now))
     if before != after:
         changed = ", ".join(

@@ -13,32 +13,25 @@ from torch.optim import Optimizer
 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.optimizer_state import inner_optimizers
-from cerebro_elastic.training.objects import kinds
-from cerebro_elastic.training.objects.encoder import MODULE_OWN, Encoder, NotSerializable, Tree
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.filler import Filler
-from cerebro_elastic.training.objects.survey import Survey
-from cerebro_elastic.training.objects.trees import cloned
-
-_HOOKS = (
-    "_forward_pre_hooks",
-    "_forward_hooks",
-    "_backward_pre_hooks",
-    "_backward_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-    "_post_accumulate_grad_hooks",
+from cerebro_elastic.training._torch_internals import (
+    HOOK_TABLES,
+    OPTIMIZER_ATTRIBUTES,
+    TENSOR_ATTRIBUTES,
+    hooks_of,
 )
-_OPTIMIZER_OWN = frozenset(vars(torch.optim.SGD([torch.zeros(1)]))) | {"step", "state", "param_groups"}
+from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.decoder import Decoder
+from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree, own_attributes
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.training.objects.user_files import UserFiles
+
 _NOTHING: Tree = {"plain": {}, "other": []}
 """The tree of an object without attributes."""
-_TENSOR_OWN = frozenset(("_is_param", "_is_buffer", "persistent"))
 
 
 @dataclass(frozen=True)
-class Root:
+class GraphRoot:
     """Something that is there in every unit, called ``label`` by its user. ``own`` gives its attributes, or
     those of each part of a module. If it is ``fixed``, none come or go. The ``buffers`` of a module that are
     not persistent may be carried elsewhere."""
@@ -51,7 +44,7 @@ class Root:
     buffers: bool = True
 
 
-class Graph:
+class ObjectGraph:
     """What can be reached from ``roots`` and the user's ``files``. ``known`` gives the objects that are
     carried elsewhere, by name; attributes whose names are ``marks`` are nobody's state.
 
@@ -60,40 +53,40 @@ class Graph:
 
     def __init__(
         self,
-        roots: Sequence[Root],
+        roots: Sequence[GraphRoot],
         known: Callable[[], Mapping[str, object]],
-        files: Files,
+        files: UserFiles,
         marks: frozenset[str] = frozenset(),
     ) -> None:
         self._roots, self._known, self._files, self._marks = roots, known, files, marks
-        self._births = Survey()
+        self._at_setup = ObjectIndex()
         self._bare: set[str] = set()
         self._classes = files.classes
-        self._births = self._walk()[0].survey
-        born = {type(value) for value in self._births.objects.values() if isinstance(value, Enum | tuple)}
-        self._classes |= {kinds.name_of(kind): kind for kind in born}
+        self._at_setup = self._walk()[0].index
+        born = {type(value) for value in self._at_setup.objects.values() if isinstance(value, Enum | tuple)}
+        self._classes |= {value_types.name_of(kind): kind for kind in born}
 
     def restore(self, trees: Mapping[str, Tree], files: Mapping[str, Tree], device: torch.device) -> None:
         """Give everything what ``carry`` took; what an earlier version did not take stays. Raises
         ``TaskError`` for what is not there any longer."""
-        filler = Filler(self._births, device, self._known(), self._classes, self._marks)
+        decoder = Decoder(self._at_setup, device, self._known(), self._classes, self._marks)
         for root in self._roots:
             if (tree := trees.get(root.name)) is None:
                 continue
             try:
                 if isinstance(root.owner, nn.Module):
-                    filler.module(root.owner, tree, root.own, root.name)
+                    decoder.module(root.owner, tree, root.own, root.name)
                 elif root.fixed:
                     for name in root.own(root.owner).keys() & tree["plain"].keys():
-                        filler.value(tree["plain"][name], f"{root.name}/{name}")
+                        decoder.value(tree["plain"][name], f"{root.name}/{name}")
                 else:
-                    filler.attributes(root.owner, self._own(root), tree, root.name)
+                    decoder.attributes(root.owner, self._own(root), tree, root.name)
             except NotSerializable as exc:
                 raise TaskError(
                     f"{root.label}, attribute {exc}: it cannot be given back what it held after the "
                     "last unit; make the object in the constructor or in setup(), or keep plain values"
                 ) from None
-        self._files.restore(filler, files)
+        self._files.restore(decoder, files)
 
     def carry(
         self, *, changes_allowed: bool = False, new: Collection[str] = ()
@@ -101,34 +94,34 @@ class Graph:
         """The trees of the roots by name, and what the files have changed. Raises ``TaskError`` if something
         that cannot hop was set or has changed, unless ``changes_allowed``: after a config's last unit nothing
         hops. Parts of a module with the paths ``new`` were added since, and will be again."""
-        carrier, trees, files = self._walk()
+        encoder, trees, files = self._walk()
         if not changes_allowed:
-            self._check(carrier, new)
+            self._check(encoder, new)
         if files or self._files.shared:  # what they keep is put back, while these trees are saved
             trees = cloned(trees)
         return trees, files
 
     def _walk(self) -> tuple[Encoder, dict[str, Tree], dict[str, Tree]]:
-        births = self._births if self._births.objects else None
-        carrier = Encoder(self._known(), births, self._marks, self._classes, strict=False)
+        at_setup = self._at_setup if self._at_setup.objects else None
+        encoder = Encoder(self._known(), at_setup, self._marks, self._classes, strict=False)
         trees: dict[str, Tree] = {
-            root.name: carrier.module(root.owner, root.own, root.name, buffers=root.buffers)
+            root.name: encoder.module(root.owner, root.own, root.name, buffers=root.buffers)
             if isinstance(root.owner, nn.Module)
-            else carrier.attributes(self._own(root), root.name)
+            else encoder.attributes(self._own(root), root.name)
             for root in self._roots
         }
-        if births is None:
+        if at_setup is None:
             self._bare = {name for name, tree in trees.items() if tree == _NOTHING}
-            self._files.survey(carrier)
-            return carrier, trees, {}
+            self._files.index(encoder)
+            return encoder, trees, {}
         kept = {name: tree for name, tree in trees.items() if tree != _NOTHING or name not in self._bare}
-        return carrier, kept, self._files.changed(carrier)
+        return encoder, kept, self._files.changed(encoder)
 
-    def _own(self, root: Root) -> dict[str, Any]:
+    def _own(self, root: GraphRoot) -> dict[str, Any]:
         return {name: value for name, value in root.own(root.owner).items() if name not in self._marks}
 
-    def _check(self, carrier: Encoder, new: Collection[str]) -> None:
-        for path, value in carrier.lost:
+    def _check(self, encoder: Encoder, new: Collection[str]) -> None:
+        for path, value in encoder.lost:
             root, name = self._named(path)
             if root is not None and not any(path.startswith(f"{root.name}/{part}/") for part in new):
                 raise TaskError(
@@ -137,17 +130,17 @@ class Graph:
                     "and load_state_dict and make it in the constructor, or set the attribute to None before "
                     "the batch ends"
                 )
-        for path, found in carrier.survey.opaque.items():
+        for path, found in encoder.index.opaque.items():
             root, name = self._named(path)
-            if root is not None and found != self._births.opaque.get(path, found):
-                kind = type(carrier.survey.objects[path]).__qualname__
+            if root is not None and found != self._at_setup.opaque.get(path, found):
+                kind = type(encoder.index.objects[path]).__qualname__
                 raise TaskError(
                     f"{root.label}.{name}, a {kind}, has changed during training in a way that cannot hop to "
                     "another node: keep what changes in plain values, tensors or objects of classes of your "
                     "own, or give its class state_dict and load_state_dict"
                 )
 
-    def _named(self, path: str) -> tuple[Root | None, str]:
+    def _named(self, path: str) -> tuple[GraphRoot | None, str]:
         """The root that ``path`` begins at, and the rest as a user writes it; none for files."""
         for root in self._roots:
             if path.startswith(f"{root.name}/"):
@@ -155,19 +148,14 @@ class Graph:
         return None, path
 
 
-def plain_attributes(part: nn.Module) -> dict[str, Any]:
-    """The attributes that a user's code has set on a plain module."""
-    return {name: value for name, value in vars(part).items() if name not in MODULE_OWN}
-
-
 def graph_of_parts(
-    model: nn.Module, optimizer: Optimizer, scheduler: object, files: Files, *, whole: bool
-) -> Graph:
+    model: nn.Module, optimizer: Optimizer, scheduler: object, files: UserFiles, *, whole: bool
+) -> ObjectGraph:
     """That of a plain model and what trains it; of the ``files`` alone unless this rank has it ``whole``."""
     if not whole:
-        return Graph([], dict, files)
+        return ObjectGraph([], dict, files)
     roots = [
-        Root("model", model, plain_attributes, type(model).__name__, buffers=False),
+        GraphRoot("model", model, own_attributes, type(model).__name__, buffers=False),
         optimizer_root(0, optimizer),
         hooks(model),
         *tensor_roots(model),
@@ -175,34 +163,34 @@ def graph_of_parts(
     known: dict[str, object] = {}
     if scheduler is not None:
         known["scheduler"] = scheduler
-        roots.append(Root("scheduler", scheduler, vars, type(scheduler).__name__))
-    return Graph(roots, lambda: {**known_of_model(model, [optimizer]), **known}, files)
+        roots.append(GraphRoot("scheduler", scheduler, vars, type(scheduler).__name__))
+    return ObjectGraph(roots, lambda: {**known_of_model(model, [optimizer]), **known}, files)
 
 
-def hooks(model: nn.Module) -> Root:
+def hooks(model: nn.Module) -> GraphRoot:
     """What the hooks keep that a model's parts and parameters have when the unit is set up."""
     tables = [
         (f"{name}.{table}".lstrip("."), part, table)
         for name, part in (*model.named_modules(), *model.named_parameters())
-        for table in _HOOKS
-        if getattr(part, table, None)
+        for table in HOOK_TABLES
+        if hooks_of(part, table)
     ]
 
     def own(_: object) -> dict[str, Any]:
-        return {name: tuple(filter(_keeps, getattr(part, table).values())) for name, part, table in tables}
+        return {name: tuple(filter(_keeps, hooks_of(part, table).values())) for name, part, table in tables}
 
-    return Root("hooks", None, own, "hooks", fixed=True)
+    return GraphRoot("hooks", None, own, "hooks", fixed=True)
 
 
-def tensor_roots(model: nn.Module) -> Iterator[Root]:
+def tensor_roots(model: nn.Module) -> Iterator[GraphRoot]:
     """What was hung on parameters and buffers."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        yield Root(f"tensor {name}", tensor, _tensor_own, name)
+        yield GraphRoot(f"tensor {name}", tensor, _tensor_own, name)
 
 
-def optimizer_root(number: int, optimizer: Optimizer) -> Root:
+def optimizer_root(number: int, optimizer: Optimizer) -> GraphRoot:
     """What an optimizer keeps beside its state and its groups of parameters."""
-    return Root(f"optimizer {number}", optimizer, _optimizer_own, type(optimizer).__name__)
+    return GraphRoot(f"optimizer {number}", optimizer, _optimizer_own, type(optimizer).__name__)
 
 
 def known_of_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, object]:
@@ -236,15 +224,15 @@ def _known_of_optimizer(name: str, optimizer: Optimizer, names: Mapping[Tensor, 
 
 
 def _tensor_own(tensor: Tensor) -> dict[str, Any]:
-    return {name: value for name, value in vars(tensor).items() if name not in _TENSOR_OWN}
+    return {name: value for name, value in vars(tensor).items() if name not in TENSOR_ATTRIBUTES}
 
 
 def _optimizer_own(optimizer: Optimizer) -> dict[str, Any]:
-    return {name: value for name, value in vars(optimizer).items() if name not in _OPTIMIZER_OWN}
+    return {name: value for name, value in vars(optimizer).items() if name not in OPTIMIZER_ATTRIBUTES}
 
 
 def _keeps(hook: Any) -> bool:
     """Whether a hook is the user's: torch's own are made again with what they belong to."""
     function = getattr(hook, "__func__", hook)
     function = getattr(function, "func", function)  # of a partial
-    return kinds.is_users(function) or kinds.is_users(type(function))
+    return value_types.is_users(function) or value_types.is_users(type(function))

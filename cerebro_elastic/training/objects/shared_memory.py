@@ -13,7 +13,7 @@ Block: TypeAlias = tuple[str, int]
 """A device, and where a storage begins on it."""
 
 
-class Memory:
+class MemoryIndex:
     """Who has been seen to hold which memory."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Memory:
 
 
 def viewed(holder: Any, view: dict[str, Any]) -> Any:
-    """The inverse of ``Memory.view``."""
+    """The inverse of ``MemoryIndex.view``."""
     flat = _flat(holder)
     if "strides" in view:
         array = flat.cpu().numpy() if isinstance(flat, Tensor) else flat

@@ -1,7 +1,8 @@
-"""What a rank that died has left: the dump of its ``Watchdog``, read by its agent.
+"""Why a node's ranks died: their agent reads the dumps that their watchdogs have left.
 
-A dump is what Python's ``faulthandler`` writes, behind a line ``main 0x...`` with the main thread's id and
-lines ``watched 0x... ATTEMPT SECONDS``, the last of which tells whose time was over first.
+A dump begins with a line ``main 0x...`` with the main thread's id. Lines ``watched 0x... ATTEMPT SECONDS``
+follow: the last of them names the thread whose time ran out first. The rest is what Python's ``faulthandler``
+writes.
 """
 
 from __future__ import annotations
@@ -26,29 +27,33 @@ _SILENT = (
 )
 
 
-class Death(NamedTuple):
-    """Why a node's ranks died; if it is known, in which ``attempt`` (its token)."""
+class RankFailure(NamedTuple):
+    """Why a node's ranks died."""
 
     kind: FailureKind
+    """The kind of failure that the attempt gets."""
     story: str
+    """The explanation for users."""
     attempt: int | None = None
+    """The token of the attempt in which they died, if it is known."""
 
 
-def take_death(folder: Path) -> Death:
+def take_rank_failure(folder: Path) -> RankFailure:
     """Why a node's ranks died, by the dumps in ``folder``, which are removed."""
-    texts = []
+    dumps = []
     for file in sorted(folder.iterdir()):
-        texts.append(file.read_text(errors="replace"))
+        dumps.append(file.read_text(errors="replace"))
         file.unlink()
-    return next((death for text in texts if (death := death_of(text))), Death(FailureKind.CRASH, _SILENT))
+    unknown = RankFailure(FailureKind.CRASH, _SILENT)
+    return next((failure for dump in dumps if (failure := parse_dump(dump))), unknown)
 
 
-def death_of(dump: str) -> Death | None:
-    """The death that a dump tells of; ``None`` if it tells of none."""
+def parse_dump(dump: str) -> RankFailure | None:
+    """The failure that a dump shows; ``None`` if it shows none."""
     main = _MAIN.search(dump)
     if crash := _CRASH.search(dump):
         where = _where(dump, main[1] if main else "")
-        return Death(FailureKind.CRASH, f"the rank crashed: {crash[1]} (at {where})")
+        return RankFailure(FailureKind.CRASH, f"the rank crashed: {crash[1]} (at {where})")
     if hang := _HANG.search(dump):
         days, hours, minutes, seconds = (int(part or 0) for part in hang.groups())
         silence: float = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -57,7 +62,7 @@ def death_of(dump: str) -> Death | None:
             thread, attempt, silence = watched[-1][0], int(watched[-1][1]), float(watched[-1][2])
         where = f"no progress for {silence:g} s (at {_where(dump, thread)})"
         story = f"{where}; if it was only slow, raise limits.hang_seconds"
-        return Death(FailureKind.HANG, story, attempt)
+        return RankFailure(FailureKind.HANG, story, attempt)
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass
-class Survey:
+class ObjectIndex:
     """``paths`` by the ids of objects that have an identity, ``objects`` by path (which keeps them, so that
     no id is used again), ``opaque`` by path: what cannot be carried, with a fingerprint."""
 

@@ -14,8 +14,8 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousStateError
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc, _RendezvousState
 
-from cerebro_elastic.rendezvous.dynamic import EtcdBackend, Lasting, create
-from cerebro_elastic.rendezvous.pickled import PlainState, plain
+from cerebro_elastic.rendezvous.checked_state import CheckedStateBackend, checked_state
+from cerebro_elastic.rendezvous.dynamic import EtcdBackend, LeasedWrites, create
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.memory import MemoryStore
 
@@ -35,7 +35,7 @@ def a_state() -> _RendezvousState:
 @pytest.mark.parametrize("state", [a_state(), _RendezvousState()], ids=["some", "empty"])
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL - 1, pickle.HIGHEST_PROTOCOL + 1))
 def test_a_state_is_as_it_was(state: _RendezvousState, protocol: int) -> None:
-    assert vars(pickle.loads(plain(pickle.dumps(state, protocol)))) == vars(state)
+    assert vars(pickle.loads(checked_state(pickle.dumps(state, protocol)))) == vars(state)
 
 
 class _Deed:
@@ -80,9 +80,9 @@ def _within(**values: Any) -> bytes:
 def test_anything_else_is_refused_and_runs_nothing(forged: Callable[[_Deed], bytes], tmp_path: Path) -> None:
     before = dict(vars(_RendezvousState)), dict(vars(_NodeDesc))
     store = MemoryStore()
-    backend = EtcdBackend(Lasting(store), "job")
+    backend = EtcdBackend(LeasedWrites(store), "job")
     backend.set_state(forged(_Deed(tmp_path / "done")))
-    seen = PlainState(backend, backend.key)
+    seen = CheckedStateBackend(backend, backend.key)
     for look in (seen.get_state, lambda: seen.set_state(pickle.dumps(a_state()))):
         with pytest.raises(RendezvousStateError, match=r"/torch/elastic/rendezvous/job is no state"):
             look()

@@ -14,14 +14,16 @@ from torch.optim import Optimizer
 
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.parallel.optimizer_state import regroup
-from cerebro_elastic.training import creating
-from cerebro_elastic.training.structure import (
+from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.training._torch_internals import finalize_lazy_module, refresh_flat_weights
+from cerebro_elastic.training.structure import new_modules
+from cerebro_elastic.training.structure.changes import (
     LAZY,
     PRUNED,
-    Part,
-    Spec,
-    Structure,
-    becomes_real,
+    ModelStructure,
+    ModuleOutline,
+    TensorOutline,
+    materializes,
     replaces,
     where,
 )
@@ -30,7 +32,7 @@ from cerebro_elastic.training.structure import (
 def rebuild(
     model: nn.Module,
     optimizers: Sequence[Optimizer],
-    built: Structure,
+    built: ModelStructure,
     changes: Mapping[str, Any],
     named: Sequence[Mapping[str, Any]],
 ) -> None:
@@ -38,7 +40,7 @@ def rebuild(
     optimizers' states are ``named``. Values are to be loaded. Raises ``CheckpointError`` if the changes were
     made to a model that was built as another."""
     if "parts" in changes:
-        _Rebuilding(model, built, changes["parts"]).do()
+        _Rebuild(model, built, changes["parts"]).do()
     if "groups" in changes:
         if changes["groups"] != built.groups:
             raise _otherwise("the optimizers' groups of parameters", changes["groups"], built.groups)
@@ -46,21 +48,17 @@ def rebuild(
             regroup(optimizer, model, state)
 
 
-def become_real(model: nn.Module) -> None:
+def finalize_lazy_modules(model: nn.Module) -> None:
     """Have the lazy modules of ``model`` that have values do what they do behind their first forward."""
     for module in model.modules():
-        if isinstance(module, LazyModuleMixin) and "_initialize_hook" in vars(module):
-            if module.has_uninitialized_params():
-                continue
-            for name in ("_initialize_hook", "_load_hook"):
-                getattr(module, name).remove()
-                delattr(module, name)
-            if module.cls_to_become is not None:
-                module.__class__ = module.cls_to_become
+        if isinstance(module, LazyModuleMixin):
+            finalize_lazy_module(module)
 
 
-class _Rebuilding:
-    def __init__(self, model: nn.Module, built: Structure, changes: Mapping[str, Mapping[str, Any]]) -> None:
+class _Rebuild:
+    def __init__(
+        self, model: nn.Module, built: ModelStructure, changes: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         self._model = model
         self._built = built.outline
         self._changes = changes
@@ -77,24 +75,24 @@ class _Rebuilding:
         for path, (_, now) in existing.items():
             self._tie(path, now)
             if isinstance(module := self._modules[path], nn.RNNBase):
-                module._init_flat_weights()
+                refresh_flat_weights(module)
 
-    def _create(self, new: Mapping[str, Part]) -> None:
+    def _create(self, new: Mapping[str, ModuleOutline]) -> None:
         built = dict(self._modules)
         for path, part in new.items():
-            self._modules[path] = creating.create(part.kind, self._changes[path]["created"], built)
+            self._modules[path] = new_modules.create(part.kind, self._changes[path]["created"], built)
         for path, outer in self._built.items():
             for name, at in outer.modules:
                 if at in new:
-                    self._modules[path]._modules[name] = self._modules[at]
+                    modules_of(self._modules[path])[name] = self._modules[at]
 
-    def _change(self, path: str) -> tuple[Part | None, Part | None]:
-        was, now = (_part(self._changes[path][key]) for key in ("was", "now"))
+    def _change(self, path: str) -> tuple[ModuleOutline | None, ModuleOutline | None]:
+        was, now = (_module_outline(self._changes[path][key]) for key in ("was", "now"))
         if self._built.get(path) != was:
             raise _otherwise(where(self._model, path), was, self._built.get(path))
         return was, now
 
-    def _set_up(self, path: str, was: Part | None, now: Part) -> None:
+    def _set_up(self, path: str, was: ModuleOutline | None, now: ModuleOutline) -> None:
         module = self._modules[path]
         specs = dict(was.tensors) if was else {}
         for hook in dict.fromkeys([*(was.hooks if was else ()), *now.hooks]):
@@ -104,22 +102,24 @@ class _Rebuilding:
         hidden = set()
         for name, spec in now.tensors:
             kind = "parameter" if spec[0] == "parameter" else "buffer"
-            own = (module._parameters if kind == "parameter" else module._buffers).get(name)
+            own = _table(module, kind).get(name)
             tables[kind][name] = own if specs.get(name) == spec else self._tensor(own, specs.get(name), spec)
             if spec[0] == "hidden":
                 hidden.add(name)
             module.__dict__.pop(name, None)
-        _refill(module._parameters, tables["parameter"])
-        _refill(module._buffers, tables["buffer"])
-        module._non_persistent_buffers_set = hidden
+        _refill(parameters_of(module), tables["parameter"])
+        _refill(buffers_of(module), tables["buffer"])
+        names = non_persistent_buffers_of(module)
+        names.clear()
+        names.update(hidden)
         inside = {name: None if at is None else self._modules[at] for name, at in now.modules}
         for name in inside:
             module.__dict__.pop(name, None)
-        _refill(module._modules, inside)
-        if was is not None and becomes_real(was, now):
-            become_real(module)
+        _refill(modules_of(module), inside)
+        if was is not None and materializes(was, now):
+            finalize_lazy_modules(module)
 
-    def _tensor(self, own: Tensor | None, was: Spec | None, now: Spec) -> Tensor | None:
+    def _tensor(self, own: Tensor | None, was: TensorOutline | None, now: TensorOutline) -> Tensor | None:
         if len(now) < 3:  # none, or tied
             return None
         if LAZY in now:
@@ -137,17 +137,21 @@ class _Rebuilding:
         own.data = fresh
         return own.requires_grad_(grad)
 
-    def _tie(self, path: str, now: Part) -> None:
+    def _tie(self, path: str, now: ModuleOutline) -> None:
         for name, spec in now.tensors:
             if len(spec) == 2 and spec[1] != LAZY:
                 owner, _, other = spec[1].rpartition(".")
-                kind = "_parameters" if spec[0] == "parameter" else "_buffers"
-                table, source = (getattr(self._modules[at], kind) for at in (path, owner))
+                table, source = (_table(self._modules[at], spec[0]) for at in (path, owner))
                 table[name] = source[other]
 
 
-def _part(saved: Any) -> Part | None:
-    return None if saved is None else Part(*saved)
+def _module_outline(saved: Any) -> ModuleOutline | None:
+    return None if saved is None else ModuleOutline(*saved)
+
+
+def _table(module: nn.Module, kind: str) -> dict[str, Any]:
+    """The module's own parameters, or buffers of either kind."""
+    return parameters_of(module) if kind == "parameter" else buffers_of(module)
 
 
 def _refill(table: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -162,14 +166,14 @@ def _empty(dtype: torch.dtype, shape: Any, strides: Any, device: torch.device) -
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _prune(module: nn.Module, specs: dict[str, Spec], name: str, pruned: bool) -> None:
+def _prune(module: nn.Module, specs: dict[str, TensorOutline], name: str, pruned: bool) -> None:
     """Have a parameter pruned, or no longer. It stays the same object under another name."""
     original = f"{name}_orig"
-    if pruned and name in module._parameters:
+    if pruned and name in parameters_of(module):
         mask = torch.ones_like(getattr(module, name))
         prune.custom_from_mask(module, name, mask)  # type: ignore[no-untyped-call]
         specs[original] = specs.pop(name)
-    elif not pruned and original in module._parameters:
+    elif not pruned and original in parameters_of(module):
         prune.remove(module, name)  # type: ignore[no-untyped-call]
         specs[name] = specs.pop(original)
 

@@ -12,7 +12,7 @@ from scene import Scene
 from cerebro_elastic.core.model.codec import decode
 from cerebro_elastic.core.model.values import FailureKind, Phase, ProfileResult, Strategy
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.worker.memory import Meter, limit_of, room
+from cerebro_elastic.worker.memory import Meter, free_bytes, limit_of
 
 Make = Callable[..., Scene]
 CPU = torch.device("cpu")
@@ -86,13 +86,13 @@ def test_the_limit_as_people_write_it() -> None:
     ]
     with pytest.raises(RunError, match="CEREBRO_MEMORY is 'much': give a number of bytes"):
         limit_of({"CEREBRO_MEMORY": "much"})
-    assert room(CPU, 5) == 5
-    assert room(CPU, None) > 0
+    assert free_bytes(CPU, 5) == 5
+    assert free_bytes(CPU, None) > 0
 
 
 def test_the_meter_sees_what_was_taken_and_given_back() -> None:
     size = 200 << 20
     meter = Meter(CPU)
     torch.ones(size, dtype=torch.uint8)
-    assert meter.highest() > 0.9 * size
-    assert Meter(CPU).highest() < 0.5 * size
+    assert meter.peak_bytes() > 0.9 * size
+    assert Meter(CPU).peak_bytes() < 0.5 * size

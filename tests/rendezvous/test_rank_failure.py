@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.core.model.values import FailureKind
-from cerebro_elastic.rendezvous.dumps import death_of, take_death
+from cerebro_elastic.rendezvous.rank_failure import parse_dump, take_rank_failure
 
 DYING = """
 import sys, threading, time, ctypes
@@ -80,16 +80,16 @@ with open(sys.argv[1], "w") as dump:
         ("not at all", FailureKind.CRASH, "killed from outside"),
     ],
 )
-def test_a_death_is_told_with_its_place(tmp_path: Path, how: str, kind: FailureKind, told: str) -> None:
+def test_a_failure_has_its_place(tmp_path: Path, how: str, kind: FailureKind, told: str) -> None:
     dead = subprocess.run(
         [sys.executable, "-c", DYING, str(tmp_path / "0"), how], timeout=30, capture_output=True, check=False
     )
     assert (dead.returncode == 0) == (how == "not at all"), dead.stderr
-    found, story, attempt = take_death(tmp_path)
+    found, story, attempt = take_rank_failure(tmp_path)
     assert found is kind
     assert attempt == {"hang in a save": 7, "hang": 8, "native": 8}.get(how)
     assert re.search(told, story), story
-    assert list(tmp_path.iterdir()) == [], "a death is told once"
+    assert list(tmp_path.iterdir()) == [], "a failure is read once"
 
 
 FATAL = """main 0x0000000000000001
@@ -107,7 +107,7 @@ Extension modules: numpy, torch (total: 2)
 
 
 @pytest.mark.parametrize(
-    ("dump", "death"),
+    ("dump", "failure"),
     [
         ("", None),
         ("main 0x0000000000000001\n", None),
@@ -130,10 +130,10 @@ Extension modules: numpy, torch (total: 2)
     ],
 )
 def test_dumps_of_other_versions_and_of_which_the_end_is_missing(
-    dump: str, death: tuple[FailureKind, str] | None
+    dump: str, failure: tuple[FailureKind, str] | None
 ) -> None:
-    found = death_of(dump)
-    assert (found is None) == (death is None)
-    if found and death:
-        assert found[0] is death[0]
-        assert found[1].startswith(death[1])
+    found = parse_dump(dump)
+    assert (found is None) == (failure is None)
+    if found and failure:
+        assert found[0] is failure[0]
+        assert found[1].startswith(failure[1])

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from cerebro_elastic.torch_internals import buffers_of, non_persistent_buffers_of
+from cerebro_elastic.training._torch_internals import version_of
 
-class HiddenBuffers:
+
+class NonPersistentBuffers:
     """Those of ``model`` as they are now, but for what a unit before has ``carried``, by name."""
 
     def __init__(self, model: nn.Module, carried: Mapping[str, Tensor | None]) -> None:
@@ -17,9 +20,10 @@ class HiddenBuffers:
         owners = dict(model.named_modules())
         for name, value in carried.items():
             path, _, leaf = name.rpartition(".")
-            own = owners[path]._buffers[leaf]
-            owners[path]._buffers[leaf] = value if value is None or own is None else value.to(own.device)
-        self._before = {name: (buffer, _version(buffer)) for name, buffer in _hidden(model).items()}
+            buffers = buffers_of(owners[path])
+            own = buffers[leaf]
+            buffers[leaf] = value if value is None or own is None else value.to(own.device)
+        self._before = {name: (buffer, version_of(buffer)) for name, buffer in _hidden(model).items()}
 
     def changed(self) -> dict[str, Tensor | None]:
         """Those that training has written to or replaced, in this unit or before."""
@@ -31,16 +35,12 @@ class HiddenBuffers:
 
     def _is_new(self, name: str, buffer: Tensor | None) -> bool:
         before, version = self._before.get(name, (None, -1))
-        return buffer is not before or _version(buffer) != version
+        return buffer is not before or version_of(buffer) != version
 
 
 def _hidden(model: nn.Module) -> dict[str, Tensor | None]:
     return {
-        f"{path}.{name}" if path else name: part._buffers[name]
+        f"{path}.{name}" if path else name: buffers_of(part)[name]
         for path, part in model.named_modules()
-        for name in part._buffers.keys() & part._non_persistent_buffers_set
+        for name in buffers_of(part).keys() & non_persistent_buffers_of(part)
     }
-
-
-def _version(buffer: Tensor | None) -> int:
-    return 0 if buffer is None else buffer._version

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cerebro_elastic.training.inheriting import options, set_anew
+from cerebro_elastic.training.optimizer_options import constructor_options, override_options
 
 
 def made(lr: float, momentum: float, scheduled: bool) -> tuple[nn.Module, torch.optim.Optimizer, object]:
@@ -34,11 +34,11 @@ def trained(lr: float, scheduled: bool) -> tuple[dict[str, object], dict[str, ob
 def test_rates_are_set_anew_and_moments_inherited(scheduled: bool) -> None:
     state, schedule = trained(0.8, scheduled)
     _, optimizer, scheduler = made(0.2, 0.5, scheduled)
-    own, theirs = options(optimizer), options(made(0.8, 0.9, scheduled)[1])
+    own, theirs = constructor_options(optimizer), constructor_options(made(0.8, 0.9, scheduled)[1])
     optimizer.load_state_dict(state)
     if scheduler is not None:
         scheduler.load_state_dict(schedule)  # type: ignore[attr-defined]
-    set_anew(optimizer, [scheduler] if scheduler else [], theirs, own)
+    override_options(optimizer, [scheduler] if scheduler else [], theirs, own)
     (group,) = optimizer.param_groups
     assert group["momentum"] == 0.5
     assert group["lr"] == pytest.approx(0.05 if scheduled else 0.2), "halved twice, as its parent's was"
@@ -55,11 +55,11 @@ def test_rates_are_set_anew_and_moments_inherited(scheduled: bool) -> None:
 def test_the_same_hyper_parameters_change_nothing(scheduled: bool) -> None:
     state, schedule = trained(0.8, scheduled)
     _, optimizer, scheduler = made(0.8, 0.9, scheduled)
-    own, theirs = options(optimizer), options(made(0.8, 0.9, scheduled)[1])
+    own, theirs = constructor_options(optimizer), constructor_options(made(0.8, 0.9, scheduled)[1])
     optimizer.load_state_dict(state)
     if scheduler is not None:
         scheduler.load_state_dict(schedule)  # type: ignore[attr-defined]
-    set_anew(optimizer, [scheduler] if scheduler else [], theirs, own)
+    override_options(optimizer, [scheduler] if scheduler else [], theirs, own)
     assert optimizer.state_dict()["param_groups"] == state["param_groups"]
     if scheduler is not None:
         assert scheduler.state_dict() == schedule  # type: ignore[attr-defined]
