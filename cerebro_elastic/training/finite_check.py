@@ -1,4 +1,4 @@
-"""Whether a config's training has left the finite numbers."""
+"""Checks that a config's losses and parameters are finite."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from torch.nn.parameter import is_lazy
 
 
 def not_finite(metrics: Mapping[str, float], parameters: Iterable[tuple[str, Tensor]] = ()) -> str | None:
-    """The first loss (a metric with "loss" in its name) or trained parameter that is NaN or infinite.
+    """Describe the first loss (a metric with "loss" in its name) or trained parameter that is NaN or
+    infinite.
 
-    Reads each parameter once and waits for its device once: a small part of the time of copying them.
+    It reads each parameter once and waits for the device once, which takes less time than a copy of them.
+
+    Returns:
+        The description; ``None`` if all are finite.
     """
     for name, value in metrics.items():
         if "loss" in name.lower() and not math.isfinite(value):

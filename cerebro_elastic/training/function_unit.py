@@ -1,8 +1,8 @@
-"""One unit of the task ``torch``: a config's parts, spread over the unit's ranks, and how far it is.
+"""One unit of the task ``torch``: model, optimizer and scheduler on the unit's ranks, and the progress.
 
-Every rank of the unit makes one and calls the same methods in the same order. Rank 0 goes on with the
-generators that the config's state has; the others begin each unit with seeds of their own, so that the unit
-done again by the same choice draws the same numbers.
+Every rank of the unit makes a ``FunctionUnit`` and calls the same methods in the same order. Rank 0 continues
+with the random generators of the config's state. The other ranks begin each unit with seeds of their own, so
+that a replay by the same strategy draws the same numbers.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ _WHOLE = ("single", "ddp")
 
 @dataclass
 class Progress:
-    """A config's counters: steps of all its training; sums over rows of the present epoch's whole units; the
-    loss in a unit that is begun."""
+    """A config's counters."""
 
     step: int = 0
+    """How many steps the config has trained."""
     rows: int = 0
+    """How many rows the whole units of the present epoch have."""
     sums: dict[str, float] = field(default_factory=dict)
+    """Sums of the metrics over these rows, by name."""
     loss: Mean = field(default_factory=Mean)
+    """The loss in the present unit."""
 
     def add(self, metrics: Mapping[str, float], rows: int) -> None:
         """Count a whole unit."""
@@ -69,7 +72,8 @@ class Progress:
 
 @contextmanager
 def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
-    """The unit that ``job`` is for, set up; nothing of it is left after the block, generators included."""
+    """The unit of ``job``, set up. After the block the random generators and the user's files are as
+    before."""
     parallelism = choose.make(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
@@ -79,7 +83,8 @@ def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[
 
 
 class FunctionUnit:
-    """``job``, set up: its parts, counters and generators are as the unit before left them."""
+    """The unit of ``job``, with model, optimizer, counters and generators as the unit before has left
+    them."""
 
     def __init__(
         self, section: TorchSection, user: UserFunctions, job: UnitJob, parallelism: Parallelism
@@ -110,8 +115,14 @@ class FunctionUnit:
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
-        """The unit's metrics, and how many of its batches are trained. Raises ``Stopped`` out of a pass of
-        the user's."""
+        """Train the unit's batches.
+
+        Returns:
+            The unit's metrics, and how many of its batches are trained.
+
+        Raises:
+            Stopped: A ``train_fn`` was asked to stop.
+        """
         job, parts = self._job, self._parts
         done = job_batches.unit_batches(job)
         if self._user.train_fn:
@@ -134,13 +145,14 @@ class FunctionUnit:
         return {"train_loss": loss.value}, done
 
     def take_up(self, job: UnitJob) -> None:
-        """Go on with the next unit of the config in the very same parts, as one ordinary fit does."""
+        """Continue with the next unit of the config in the same model, as one ordinary fit does."""
         self._job = job
         if not job.visited:
             self.progress = Progress(step=self.progress.step)
 
     def end(self, unit: Mapping[str, float]) -> dict[str, float]:
-        """What is due when the partition is used up; the validation's metrics."""
+        """End a whole unit; with the epoch's last unit validate and step the scheduler. Returns the
+        validation metrics."""
         job = self._job
         self.progress.add(unit, job.partition.rows)
         if not job.last or job.unit.phase is Phase.PROFILE:
@@ -150,12 +162,12 @@ class FunctionUnit:
         return validation
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
-        """Metrics over ``partitions``; none if the task has nothing to measure with."""
+        """Metrics over ``partitions`` by name; none if the task has nothing to measure with."""
         job, user = self._job, self._user
         if not partitions:
             return {}
         if user.eval_fn:
-            # Every rank takes all rows: nobody knows how the user's metrics would add up over parts.
+            # Every rank takes all rows: how the user's metrics add up over portions is unknown.
             self._parts.model.eval()
             batches = self._prepared(job_batches.natural_batches(job, partitions))
             with torch.no_grad():
@@ -173,7 +185,7 @@ class FunctionUnit:
         return _prefixed("val_", measured)
 
     def state(self, *, whole: bool) -> TaskState:
-        """The config's state: of use on rank 0 alone, unless it is divided among the ranks."""
+        """The config's state. That of rank 0 counts, unless it is divided among the ranks."""
         loss = self.progress.loss
         model, optimizer = self._exported()
         structure = self._structure()
@@ -209,24 +221,26 @@ class FunctionUnit:
         return carried
 
     def _structure(self) -> dict[str, Any]:
-        """What training has changed of what the model consists of, and buffers that no state dict has."""
+        """How training has changed the model's structure, and the buffers that its state dict leaves out."""
         if not self._whole:
             return {key: self._carried(key) for key in ("structure", "hidden")}
         changes = self._built.changes(self._model, [self._parts.optimizer])
         return {"structure": changes, "hidden": self._hidden.changed()}
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """On several ranks, shards stay where they are: the next unit may want just these."""
+        """The states of model and optimizer. On several ranks shards stay where they are: the next unit may
+        need just these."""
         if isinstance(self._parallelism, Sharding) and ranks()[1] > 1:
             return self._parallelism.export_shards(self._parts)
         model, optimizer = self._parallelism.export(self._parts)
         return without_uninitialized(model), optimizer
 
     def not_finite(self, metrics: Mapping[str, float], state: TaskState) -> str | None:
-        """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
+        """As ``finite_check.not_finite``, for the parameters in all ranks' ``state``. The result of rank 0
+        counts."""
         model = state["model"]
-        own = ((name, nn.Parameter(_rows(model[name]))) for name in self._trained if name in model)
-        return next((story for story in collectives.gathered(not_finite(metrics, own)) if story), None)
+        own = ((name, nn.Parameter(_local(model[name]))) for name in self._trained if name in model)
+        return next((reason for reason in collectives.gathered(not_finite(metrics, own)) if reason), None)
 
     def _check_passes(self) -> None:
         name = self._job.strategy.parallelism
@@ -271,11 +285,11 @@ class FunctionUnit:
         )
 
     def _begun(self, state: TaskState) -> Mean:
-        """What this rank has added to the loss of a unit that is begun."""
+        """This rank's part of the loss in a unit that was stopped and continues here."""
         total, rows = state["begun"]
         rank, size = ranks()
         if rank == 0:
-            # Of ranks that there are no longer, it takes over.
+            # Rank 0 takes over the parts of ranks that are no more.
             return Mean(sum((other["loss"] for other in state["others"][size - 1 :]), total), rows)
         others = state["others"][rank - 1 : rank]
         return Mean(others[0]["loss"] if others else 0.0, rows)
@@ -305,8 +319,8 @@ class FunctionUnit:
         return slice(portion.start, portion.stop)
 
     def _even_part(self, rows: int) -> slice:
-        """For a step that averages over ranks and knows of no weights: of a batch that cannot be divided
-        evenly each rank takes all, which makes the same mean."""
+        """This rank's rows for a step that averages over ranks without weights: of a batch that cannot be
+        divided evenly each rank takes all rows, which gives the same mean."""
         return self._portion(rows) if rows % ranks()[1] == 0 else slice(0, rows)
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -314,7 +328,7 @@ class FunctionUnit:
             yield _on_device(self._user.prepare(batch, self._job.hparams), self._device)
 
     def _context(self, batches: Iterator[Any]) -> dict[str, Any]:
-        """What a pass of the user's may ask for by name (``user_functions.FOR_PASS``)."""
+        """What ``train_fn`` and ``eval_fn`` may ask for by name (``user_functions.FOR_PASS``)."""
         return {
             "model": self._parts.model,
             "optimizer": self._parts.optimizer,
@@ -340,18 +354,18 @@ class FunctionUnit:
 
 
 def training_budget(job: UnitJob) -> dict[str, int]:
-    """What ``model_fn`` may ask for beside hyper-parameters."""
+    """What ``model_fn`` may ask for besides hyper-parameters."""
     return {"epochs": job.epochs, "steps": job.epochs * job_batches.epoch_batches(job)}
 
 
-def _rows(value: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor that may be divided among ranks."""
-    rows: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
-    return rows
+def _local(value: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that may be divided among the ranks."""
+    local: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return local
 
 
 def _noting(batches: Iterator[Any], stops: list[int]) -> Iterator[Any]:
-    """The batches; if ``Stopped`` ends them, ``stops`` knows."""
+    """The batches. If ``Stopped`` ends them, the number of batches is appended to ``stops``."""
     try:
         yield from batches
     except Stopped as stopped:

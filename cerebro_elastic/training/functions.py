@@ -1,11 +1,11 @@
 """Plain PyTorch by the paper's three functions (section 4.1): the task ``torch``.
 
-All are found by ``module:name`` and get what they ask for *by the name of the parameter*:
+The recipe names them as ``module:name``. Each gets what it asks for *by the name of the parameter*:
 
 ``model_fn(<hyper-parameters>, epochs, steps)``
     makes the model, the pair ``(model, optimizer)`` or the triple ``(model, optimizer, scheduler)``,
     from hyper-parameters alone. With a model alone, ``task.optimizer`` names a class of
-    ``torch.optim``, which gets the hyper-parameters that it knows (``lr``, ``weight_decay``, ...).
+    ``torch.optim``, which gets the hyper-parameters that it accepts (``lr``, ``weight_decay``, ...).
     ``epochs`` is the budget of epochs, ``steps`` the number of batches in all of them.
 ``input_fn(batch, <hyper-parameters>)``
     (optional) turns a batch of the loader into the ``(x, y)`` that the ready-made step needs, or
@@ -13,17 +13,17 @@ All are found by ``module:name`` and get what they ask for *by the name of the p
 ``train_fn(model, optimizer, batches, scheduler, epoch, device, <hyper-parameters>)``
     (optional) does one pass over ``batches`` and returns metrics by name, or nothing. With
     ``step_scheduler: step`` it steps the scheduler itself; else that is done once an epoch.
-    A unit that has to stop before its end is then given up: an exception (``Stopped``, no ``Exception``)
-    comes out of ``batches``. The ready-made step stops between two batches, and goes on elsewhere.
+    A unit that has to stop before its end is then given up: ``batches`` raises ``Stopped``, which is no
+    ``Exception``. The ready-made step stops between two batches, and continues elsewhere.
 ``eval_fn(model, batches, epoch, device, <hyper-parameters>)``
     (optional) the same for validation, without gradients.
 
 Without ``train_fn`` the ready-made step minimises ``loss``. Metrics of training are named
 ``train_...``, those of validation ``val_...``; each is the mean over rows.
 
-On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets a rank's
-rows of each batch, under ddp and fsdp, whose averages it does not see; ``eval_fn`` all rows on every rank.
-What they return is averaged over the ranks.
+On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets its rank's
+rows of each batch; ddp and fsdp average the gradients. ``eval_fn`` gets all rows on every rank. The metrics
+that both return are averaged over the ranks.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from cerebro_elastic.training.user_functions import UserFunctions
 
 
 class FunctionTask:
-    """Trains what the section's functions make; see the module for what each gets and returns."""
+    """The task ``torch``; the module's docstring has the signatures of its functions."""
 
     def __init__(self, section: TorchSection, root: Path) -> None:
         self._section = section
@@ -70,7 +70,7 @@ class FunctionTask:
         self._user.check(hparams)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
-        """Seen by a model without values, and nothing if ``model_fn`` cannot make one."""
+        """Checked with a model without values; ``None`` if ``model_fn`` cannot make one."""
         parallelism = choose.make(strategy.parallelism, strategy.options)
         try:
             with self._user.files.borrowed(), torch.device("meta"):
@@ -85,7 +85,7 @@ class FunctionTask:
 
     @property
     def splits(self) -> bool:
-        """A pass of the user's own keeps what nobody else knows, so that it cannot be taken up elsewhere."""
+        """A ``train_fn`` of the user's keeps local variables, so that it cannot be continued elsewhere."""
         return self._user.train_fn is None
 
     def train(self, job: UnitJob) -> UnitResult:
@@ -105,7 +105,7 @@ class FunctionTask:
 
     @contextmanager
     def observed(self, observe: Observe) -> Iterator[None]:
-        """Each batch is shown before it is trained, and each unit when it is over."""
+        """``observe`` is called before each batch is trained, and at the end of each unit."""
         plain, self._user = self._user, ObservedFunctions(self._section, self._root, observe)
         try:
             yield
@@ -113,7 +113,7 @@ class FunctionTask:
             self._user = plain
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
-        """One model that trains all units, and is never taken apart."""
+        """Train all units with one model."""
         rows: list[MetricRow] = []
         metrics = []
         with self.observed(observe), begun(self._section, self._user, jobs[0]) as unit:
@@ -126,8 +126,8 @@ class FunctionTask:
         return OrdinaryFit(rows, metrics)
 
     def _trained(self, unit: FunctionUnit, job: UnitJob) -> tuple[MetricRow, dict[str, float], int]:
-        """The row that the unit logs, what its validation found, and how many batches of its partition are
-        trained."""
+        """Train one unit: the row that it logs, its validation metrics, and how many batches of its partition
+        are trained."""
         metrics, done = unit.train()
         unit.progress.step += done - job.skip
         validation = {}
@@ -159,7 +159,8 @@ class FunctionTask:
 
 
 class ObservedFunctions(UserFunctions):
-    """Shows ``observe`` all of a config before each batch, and at its units' ends."""
+    """The functions, calling ``observe`` before each batch and at the end of each unit, for ``cerebro
+    check``."""
 
     def __init__(self, section: TorchSection, root: Path, observe: Observe) -> None:
         super().__init__(section, root)
@@ -179,10 +180,10 @@ class ObservedFunctions(UserFunctions):
 
     def _show(self, when: str) -> None:
         assert self._parts is not None
-        self._observe(when, _consists_of(self._parts))
+        self._observe(when, _observed_values(self._parts))
 
 
-def _consists_of(parts: Parts) -> dict[str, Any]:
+def _observed_values(parts: Parts) -> dict[str, Any]:
     model = parts.model
     return {
         "weight": dict(model.named_parameters()),
@@ -200,7 +201,7 @@ def _consists_of(parts: Parts) -> dict[str, Any]:
 
 
 def _not_carried(state: TaskState) -> Iterator[str]:
-    """Weights alone are exported."""
+    """The export has the weights alone."""
     yield "the optimizer's state"
     if state["scheduler"] is not None:
         yield "the state of the learning-rate scheduler"

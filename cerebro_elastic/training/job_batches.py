@@ -1,4 +1,4 @@
-"""A unit's batches: what every task adapter needs to know of them."""
+"""The batches of a unit, for every task adapter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_elastic.training.task import Stopped, UnitJob
 
 
 def check_batch_size(hparams: HParams) -> None:
-    """``batch_size`` may be a hyper-parameter. Raises ``TaskError`` if it is out of range."""
+    """Raise ``TaskError`` if the hyper-parameters give a ``batch_size`` that is out of range."""
     size = hparams.get("batch_size", 1)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise TaskError(f"batch_size is {size!r}: it must be a whole number of at least 1")
@@ -31,45 +31,54 @@ def loader_settings(job: UnitJob) -> LoaderSettings:
 
 
 def epoch_batches(job: UnitJob) -> int:
-    """Batches of one whole epoch. They never span partitions."""
+    """How many batches a whole epoch has. They never span partitions."""
     size = loader_settings(job).batch_size
     return sum(batch_count(rows, size) for rows in job.rows)
 
 
 def unit_batches(job: UnitJob) -> int:
-    """Batches of the job's partition, those to skip included."""
+    """How many batches the job's partition has, those to skip included."""
     return batch_count(job.partition.rows, loader_settings(job).batch_size)
 
 
 def training_batches(job: UnitJob, part: Part = whole) -> Iterator[Any]:
-    """The job's partition after ``skip`` batches, in the order that run seed, epoch and partition give; of
-    each batch this rank's ``part``.
+    """The batches of the job's partition behind the skipped ones, in the order of run seed, epoch and
+    partition.
 
-    Each is made when it is asked for, and none that is skipped. Raises ``Stopped`` in place of a further
-    batch when the job is asked to stop: on every rank at the same batch.
+    Each batch is made when it is taken; skipped ones are not made.
+
+    Args:
+        job: The job.
+        part: Which rows of a batch this rank takes; by default all.
+
+    Raises:
+        Stopped: In place of the next batch, when the job is asked to stop: on every rank at the same batch.
     """
     loader = loader_settings(job)
     order = sample_order(job.seed, job.unit.epoch, job.unit.partition, job.partition.rows, loader.shuffle)
     seed = rank_seed(job)
-    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as made:
+    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:
         for done in range(job.skip, unit_batches(job)):
             if done > job.skip and job.stop(done):
                 raise Stopped(done)
-            batch = next(made)
+            batch = next(loaded)
             job.beat()
             yield batch
 
 
 def rank_seed(job: UnitJob) -> int:
-    """A seed for what is random in the unit on this rank: another one on each."""
+    """The seed of this rank for what is random in the unit. Each rank has another one."""
     rank, _ = ranks()
-    where = (job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))
-    return int(np.random.SeedSequence(where).generate_state(1)[0])
+    entropy = (job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: Part = whole) -> Iterator[Any]:
-    """Partitions one after the other, each in its natural order: for validation; of each batch this rank's
-    ``part``. In a unit that evaluates ``Stopped`` is raised as in ``training_batches``."""
+    """The batches of ``partitions``, one after the other, each in its natural order: for validation.
+
+    Arguments and errors are those of ``training_batches``; ``Stopped`` is raised only in a unit that
+    evaluates.
+    """
     loader, done = loader_settings(job), 0
     for partition in partitions:
         for batch in batches(partition, np.arange(partition.rows), loader, part=part):
@@ -89,5 +98,5 @@ def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
 
 
 def rows_until(job: UnitJob, done: int) -> int:
-    """The rows that the job has trained when ``done`` batches of its partition are trained."""
+    """How many rows the job has trained when ``done`` batches of its partition are trained."""
     return sum(islice(batch_rows(job, [job.partition]), job.skip, done))

@@ -1,8 +1,8 @@
-"""What a config sets anew in a state that another has left: the options of its optimizers.
+"""The options of optimizers that a child config sets itself in the state that it inherits.
 
-A state bears the learning rates of the config that made it, as far as a schedule has moved them, and what its
-optimizer was built with (``constructor_options``). What a child's optimizer is built with differently takes
-its place.
+A state holds the learning rates of the config that made it, as far as a schedule has moved them, and the
+options with which its optimizer was built. Where the child's optimizer is built with others, these take their
+place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEPT = ("params", "param_names")
 
 
 def constructor_options(optimizer: Optimizer) -> OptimizerOptions:
-    """What the optimizer is built with, if it has done nothing yet."""
+    """The options with which an optimizer was built that has done nothing yet."""
     return [
         {key: copy.deepcopy(value) for key, value in group.items() if key not in _KEPT}
         for group in optimizer.param_groups
@@ -33,10 +33,18 @@ def constructor_options(optimizer: Optimizer) -> OptimizerOptions:
 def override_options(
     optimizer: Optimizer, schedulers: Sequence[Any], theirs: OptimizerOptions, own: OptimizerOptions
 ) -> None:
-    """Give an optimizer that has loaded another config's state (and the schedulers that move its rates) its
-    ``own`` options where they are not ``theirs``. A rate that was moved is moved as far from the new one.
-    Groups that were added since are left as they are."""
-    factors = [_set(*each) for each in zip(optimizer.param_groups, theirs, own, strict=False)]
+    """Set a config's own options in an optimizer that has loaded another config's state.
+
+    A learning rate that was moved is moved as far from the new one. Groups that were added since stay as they
+    are.
+
+    Args:
+        optimizer: The optimizer.
+        schedulers: The schedulers that move its rates.
+        theirs: The options with which the other config's optimizer was built.
+        own: The options with which this one was built.
+    """
+    factors = [_set(*options) for options in zip(optimizer.param_groups, theirs, own, strict=False)]
     for scheduler in with_inner_schedulers(schedulers):
         for name in MOVED_RATES:
             rates = getattr(scheduler, name, None)
@@ -46,7 +54,7 @@ def override_options(
 
 
 def _set(group: dict[str, Any], theirs: Mapping[str, Any], own: Mapping[str, Any]) -> float:
-    """By what the group's rates are multiplied."""
+    """Set a group's own options; returns the factor by which its rates have changed."""
     factor = 1.0
     if "lr" in own and float(theirs["lr"]) != float(own["lr"]):
         factor = float(own["lr"]) / float(theirs["lr"]) if float(theirs["lr"]) else 0.0

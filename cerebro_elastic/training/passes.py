@@ -1,7 +1,7 @@
-"""The ready-made passes over batches of ``(x, y)``: a model, a loss, an optimizer, metrics.
+"""The ready-made training and evaluation passes over batches of ``(x, y)``.
 
-A loss and a metric are functions ``(model(x), y) -> mean over the batch``. Means over more than one
-batch weigh every row alike, as Lightning's epoch means do.
+A loss or a metric is a function ``(model(x), y) -> mean over the batch``. A mean over several batches weighs
+every row alike, as Lightning's epoch means do.
 """
 
 from __future__ import annotations
@@ -37,8 +37,18 @@ def train_pass(
     clip: float | None,
     step_scheduler: Literal["epoch", "step"],
 ) -> None:
-    """One step of the optimizer for each batch; the losses are added to ``mean``. Of a batch with ``rows``
-    rows, ``batches`` has this rank's portion."""
+    """Train: one step of the optimizer for each batch.
+
+    Args:
+        parts: Model, optimizer and scheduler.
+        batches: This rank's portion of each batch.
+        rows: The number of rows of each whole batch.
+        loss_of: The loss.
+        mean: The losses are added to it.
+        parallelism: Does the steps.
+        clip: The norm that gradients are clipped to; ``None``: they are not.
+        step_scheduler: Whether the scheduler steps once a batch here, or once an epoch elsewhere.
+    """
     parts.model.train()
     for batch, count in zip(batches, rows, strict=True):
         x, y = _pair(batch)
@@ -57,8 +67,8 @@ def evaluation_pass(
     *,
     parallelism: Parallelism,
 ) -> dict[str, float]:
-    """The mean of each measure over all rows, with the model in evaluation mode. Of a batch with ``rows``
-    rows, ``batches`` has this rank's portion."""
+    """The mean of each measure over all rows, with the model in evaluation mode. The arguments are as for
+    ``train_pass``."""
     model.eval()
     means = {name: Mean() for name in measures}
     for batch, count in zip(batches, rows, strict=True):
@@ -70,35 +80,37 @@ def evaluation_pass(
 
 
 class Mean:
-    """A mean over ``rows``, kept on the device: reading every batch's loss would wait for it. It goes on from
-    a ``total`` exactly as if it had never been read. On several ranks each adds its addends to the means of
-    batches, and its own ``total`` is the sum of those."""
+    """A mean over rows. The sum stays on the device, since reading every batch's loss would wait for it.
+
+    It continues from ``total`` exactly as if it had never been read. On several ranks each adds its portion
+    of a batch's mean, and ``total`` is this rank's sum.
+    """
 
     def __init__(self, total: float = 0.0, rows: int = 0) -> None:
         self._total: Tensor | float = total
         self.rows = rows
 
     def add(self, batch_mean: Tensor, rows: int) -> None:
-        """Count a batch's mean over its ``rows``."""
+        """Add a batch's mean over its ``rows``."""
         self._total = self._total + torch.as_tensor(batch_mean).detach().double() * rows
         self.rows += rows
 
     @property
     def total(self) -> float:
-        """The sum over all rows, this rank's part of it."""
+        """This rank's part of the sum over all rows."""
         return float(self._total)
 
     @property
     def value(self) -> float:
-        """The mean over all ranks' parts; there must have been a row. Every rank asks for it."""
+        """The mean over all ranks. Every rank must read it; there must be a row."""
         return collectives.total(self.total) / self.rows
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]
-    what = f"{len(batch)} of them" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
+    kind = f"{len(batch)} of them" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
     raise TaskError(
-        f"the ready-made step needs batches (x, y), it got {what}: give an input_fn that makes x and y of a "
+        f"the ready-made step needs batches (x, y), it got {kind}: give an input_fn that makes x and y of a "
         "batch, or a train_fn"
     )

@@ -1,4 +1,4 @@
-"""From a tree back to objects: into those that were born where the tree's were."""
+"""From a tree back to objects: into those that are at the same paths."""
 
 from __future__ import annotations
 
@@ -37,9 +37,15 @@ from cerebro_elastic.training.objects.value_types import (
 
 
 class Decoder:
-    """One walk over a tree. ``at_setup`` is the survey of what is there; ``known`` are objects by the names
-    that the carrier had for them, ``classes`` those that instances can be made of, by their full names. What
-    was on an accelerator goes to ``device``."""
+    """One walk over a tree.
+
+    Args:
+        at_setup: The objects that are there, by path.
+        device: Where tensors go that were on an accelerator.
+        known: Objects by the names that the encoder had for them.
+        classes: The classes that instances can be made of, by their full names.
+        marks: Names of attributes to leave alone.
+    """
 
     def __init__(
         self,
@@ -54,10 +60,10 @@ class Decoder:
         self._known = known or {}
         self._classes = classes or {}
         self._marks = marks
-        self._done: dict[str, Any] = {}
+        self._decoded: dict[str, Any] = {}
 
     def value(self, tree: Tree, path: str = "") -> Any:
-        """The value of ``tree``. Raises ``NotSerializable`` if an object that it needs is not there."""
+        """The value of ``tree``; raises ``NotSerializable`` if an object that it needs is missing."""
         if type(tree) is dict and TAG in tree:
             return self._tagged(tree, path)
         if type(tree) in (list, dict, set) or isinstance(tree, Tensor | np.ndarray):
@@ -69,8 +75,8 @@ class Decoder:
     def module(
         self, module: nn.Module, tree: Tree, own: Any, path: str = "", *, lenient: bool = False
     ) -> None:
-        """Put back what ``Encoder.module`` took, after the state dict. If it is ``lenient``, attributes that
-        refer to what there is only in training stay as they are."""
+        """Restore what ``Encoder.module`` has encoded, after the state dict. If ``lenient``, attributes that
+        refer to objects of the training alone stay as they are."""
         trained = set(tree["trained"])
         for name, parameter in module.named_parameters():
             parameter.requires_grad = name in trained  # a lazy one does not know requires_grad_()
@@ -87,7 +93,7 @@ class Decoder:
     def attributes(
         self, owner: object, own: Mapping[str, Any], tree: Tree, path: str = "", *, lenient: bool = False
     ) -> None:
-        """Put back what ``Encoder.attributes`` took."""
+        """Restore what ``Encoder.attributes`` has encoded."""
         for name in own.keys() - tree["plain"].keys() - set(tree["other"]) - self._marks:
             _remove(owner, name)
         for name, value in tree["plain"].items():
@@ -101,7 +107,7 @@ class Decoder:
                 _set(owner, name, restored)
 
     def variables(self, owner: object, tree: Tree, path: str) -> None:
-        """Give a file or a class the values of ``tree["plain"]``, and take the names ``tree["gone"]``."""
+        """Set the values ``tree["plain"]`` in a file or a class, and remove the names ``tree["gone"]``."""
         for name in tree["gone"]:
             _remove(owner, name)
         for name, value in tree["plain"].items():
@@ -115,7 +121,7 @@ class Decoder:
             return self._finish(path, self._into(present, tree))
         if type(present) is not type(tree):
             present = type(tree)()
-        self._done[path] = present
+        self._decoded[path] = present
         if isinstance(tree, dict):
             items: Any = {key: self.value(item, f"{path}/{key}") for key, item in tree.items()}
         elif isinstance(tree, list):
@@ -127,7 +133,7 @@ class Decoder:
         return present
 
     def _into(self, present: Any, value: Any) -> Any:
-        """``value``, in the memory of what is there if it fits."""
+        """``value``, written into the memory of ``present`` if it fits."""
         if type(present) is not type(value) or not shared_memory.fits(present, value):
             return value
         if isinstance(present, Tensor):
@@ -137,7 +143,7 @@ class Decoder:
         return present
 
     def _finish(self, path: str, value: Any) -> Any:
-        self._done[path] = value
+        self._decoded[path] = value
         return value
 
     def _tagged(self, tree: Tree, path: str) -> Any:
@@ -155,8 +161,8 @@ class Decoder:
         if kind == ON_ACCELERATOR:
             return self._finish(path, self._into(present, content.to(self._device)))
         if kind == LEAF_TENSOR:
-            there = isinstance(present, Tensor) and present.is_leaf and present.requires_grad
-            value = content.to(self._device) if not there else self._into(present, content.to(present.device))
+            is_leaf = isinstance(present, Tensor) and present.is_leaf and present.requires_grad
+            value = self._into(present, content.to(present.device)) if is_leaf else content.to(self._device)
             return self._finish(path, value.requires_grad_())
         if kind == METHOD:
             return self._finish(path, self._method(content, tree["name"], path))
@@ -172,18 +178,18 @@ class Decoder:
         return self._known[name]
 
     def _seen(self, path: str) -> Any:
-        """What was put at ``path``, or has stayed there."""
-        found = self._done.get(path, self._at_setup.objects.get(path))
-        if found is None:
+        """The object at ``path``."""
+        value = self._decoded.get(path, self._at_setup.objects.get(path))
+        if value is None:
             raise NotSerializable(f"was the same as {path}, which there is not")
-        return found
+        return value
 
     def _viewed(self, present: Any, view: dict[str, Any]) -> Any:
         where, _, name = view["of"].partition(":")
         holder = self._by_name(name) if where == KNOWN else self._seen(name)
         value = shared_memory.viewed(holder, view)
-        there = isinstance(present, Tensor | np.ndarray) and shared_memory.same_memory(present, value)
-        return present if there else value
+        same = isinstance(present, Tensor | np.ndarray) and shared_memory.same_memory(present, value)
+        return present if same else value
 
     def _reduced(self, content: list[Any], path: str) -> Any:
         name, arguments, *state = (
@@ -206,7 +212,7 @@ class Decoder:
             return present
         if kind == CELL:
             cell = present if isinstance(present, CellType) else CellType()
-            self._done[path] = cell
+            self._decoded[path] = cell
             for at, item in enumerate(content):
                 cell.cell_contents = self.value(item, f"{path}/{at}")
             return cell
@@ -223,7 +229,7 @@ class Decoder:
         return MethodType(function, owner)
 
     def function(self, function: FunctionType, content: Tree, path: str) -> None:
-        """Put back what ``Encoder.function`` took."""
+        """Restore what ``Encoder.function`` has encoded."""
         for at, cell in enumerate(content["cells"]):
             self.value(cell, f"{path}/closure/{at}")
         function.__defaults__ = self.value(content["defaults"], f"{path}/defaults")
@@ -249,7 +255,7 @@ class Decoder:
         kind_of = present if isinstance(present, type) else type(present)
         if issubclass(kind_of, tuple | frozenset):
             return self._finish(path, self._immutable(kind_of, content, path))
-        self._done[path] = present
+        self._decoded[path] = present
         if isinstance(present, nn.Parameter):
             present.data = content.to(present.device)
             present.requires_grad = tree.get("trained", present.requires_grad)
@@ -308,14 +314,14 @@ class Decoder:
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
 
     def _new(self, kind: str, present: Any, tree: Tree) -> Any:
-        """An empty instance; of an immutable kind the class. Runs no code of the user's."""
+        """An empty instance; of an immutable kind its class. It runs no code of the user's."""
         if kind in value_types.CONTAINERS:
-            made = value_types.CONTAINERS[kind]()
-            if isinstance(made, deque):
+            container = value_types.CONTAINERS[kind]()
+            if isinstance(container, deque):
                 return deque(maxlen=tree.get("longest"))
             if "factory" in tree:
-                made.default_factory = value_types.factory(tree["factory"])
-            return made
+                container.default_factory = value_types.factory(tree["factory"])
+            return container
         if kind in value_types.MADE_BUFFERS:
             return value_types.MADE_BUFFERS[kind](tree["value"])
         for generator, (make, _, _) in value_types.GENERATORS.items():
@@ -323,10 +329,10 @@ class Decoder:
                 return make()
         if kind in _MADE_OF:
             return _MADE_OF[kind](tree["value"])
-        found = self._classes.get(kind)
-        if found is None or not value_types.is_made_empty(found):
+        defined = self._classes.get(kind)
+        if defined is None or not value_types.is_made_empty(defined):
             raise NotSerializable(f"was a {kind}, is now a {name_of(type(present))}")
-        return found if issubclass(found, Enum | tuple) else found.__new__(found)
+        return defined if issubclass(defined, Enum | tuple) else defined.__new__(defined)
 
 
 _DICTS = (OrderedDict, dict, WeakKeyDictionary)
@@ -343,7 +349,7 @@ def _is_tagged(tree: Tree) -> bool:
 
 
 def _set(owner: object, name: str, value: Any) -> None:
-    """As it was set, but by no code of the user's."""
+    """Set an attribute without running code of the user's."""
     if isinstance(owner, type):
         type.__setattr__(owner, name, value)
     else:

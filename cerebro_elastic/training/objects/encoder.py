@@ -1,17 +1,18 @@
 """From objects to a tree that a checkpoint holds.
 
-*Plain* are numbers, strings, tensors, numpy arrays and lists, tuples, sets and dicts of these: they are their
-own tree. Everything else becomes a *tagged* tree, ``{TAG: kind, "value": content}``:
+*Plain* values are their own tree: numbers, strings, tensors, numpy arrays, and lists, tuples, sets and dicts
+of these. Everything else becomes a *tagged* tree, ``{TAG: kind, "value": content}``:
 
 - ``known``: an object that is carried elsewhere (a layer, a parameter, an optimizer), by name;
-- ``same``: an object that has been met before, by its path; ``view``: a tensor or array that looks at the
-  memory of one;
-- ``placed``: a plain value that was born somewhere else (``born``), or nowhere (``None``) though something
-  else was born in its place;
+- ``same``: an object that was met before, by its path; ``view``: a tensor or array that shares the memory of
+one;
+- ``placed``: a plain value that was at another path at set-up (``born``), or nowhere (``None``) while another
+object was
+  at its path;
 - other containers, enums, random generators, iterators, functions (what they close over, their defaults and
   attributes), objects with ``state_dict`` and ``load_state_dict``, objects of the user's classes with their
   attributes and slots, and those of libraries all of whose attributes can be carried;
-- ``opaque``: all the rest, which stays what the constructor has made of it.
+- ``opaque``: all the rest, which stays as the constructor has made it.
 """
 
 from __future__ import annotations
@@ -55,15 +56,19 @@ TAG = "cerebro.kind"
 
 
 class NotSerializable(Exception):
-    """The value has no tree; its text names the type at fault."""
+    """The value has no tree; the text names the type that has none."""
 
 
 class Encoder:
-    """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere;
-    ``at_setup`` is the survey of what was there when the unit had been set up. Attributes whose names are
-    ``marks`` are passed over; ``classes`` are those that instances can be made of, by their full names. If it
-    is ``strict``, what is opaque raises ``NotSerializable``. ``lost`` is what would be met at another path in
-    the next unit, or not at all, and cannot be made by then."""
+    """One walk over a graph of objects.
+
+    Args:
+        known: Objects that are carried elsewhere, by name.
+        at_setup: The objects that were there when the unit had been set up.
+        marks: Names of attributes to pass over.
+        classes: The classes that instances can be made of, by their full names.
+        strict: Raise ``NotSerializable`` for opaque values.
+    """
 
     def __init__(
         self,
@@ -76,6 +81,7 @@ class Encoder:
     ) -> None:
         self.index = ObjectIndex()
         self.lost: list[tuple[str, Any]] = []
+        """Path and value of objects that the next unit lacks at their path, and cannot make."""
         self._classes = classes or {}
         self._at_setup = at_setup
         self._known = {id(value): name for name, value in (known or {}).items()}
@@ -87,7 +93,7 @@ class Encoder:
                 self._shared_memory.add(value, f"{KNOWN}:{name}")
 
     def tree(self, value: Any, path: str = "") -> Tree:
-        """Raises ``NotSerializable``. Tensors are detached, not copied."""
+        """The tree of ``value`` at ``path``; raises ``NotSerializable``. Tensors are detached, not copied."""
         kind = type(value)
         if kind in value_types.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
             return value
@@ -108,8 +114,8 @@ class Encoder:
         return self._object(value, path)
 
     def attributes(self, own: Mapping[str, Any], path: str = "") -> Tree:
-        """``{"plain": {name: tree}, "other": [names of what is opaque as a whole]}`` of an object's ``own``
-        attributes."""
+        """The tree of an object's ``own`` attributes: ``{"plain": {name: tree}, "other": [names of opaque
+        ones]}``."""
         plain, other = {}, []
         for name, value in own.items():
             if name in self._marks:
@@ -127,8 +133,11 @@ class Encoder:
         return {"plain": plain, "other": other}
 
     def module(self, module: nn.Module, own: Any, path: str = "", *, buffers: bool = True) -> Tree:
-        """All of a module but its state dict: which parameters are trained, ``buffers`` that are not
-        persistent, and the attributes that each part has of its ``own``."""
+        """The tree of a module without its state dict.
+
+        It has the names of the trained parameters, non-persistent buffers (unless ``buffers`` is false), and
+        the attributes of each module in it that ``own`` gives.
+        """
         parts = dict(module.named_modules())
         return {
             "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
@@ -160,7 +169,7 @@ class Encoder:
         return {TAG: PLACED, "value": tree, **born}
 
     def _setup_place(self, value: Any, path: str) -> dict[str, str | None]:
-        """Nothing, if what has been born here is this."""
+        """Where the object was at set-up; nothing if it was here."""
         if self._at_setup is None:
             return {}
         born = self._at_setup.paths.get(id(value))
@@ -169,7 +178,7 @@ class Encoder:
         return {"born": born}
 
     def _can_be_made(self, tree: Tree) -> bool:
-        """Whether ``tree`` needs nothing that a constructor has made."""
+        """Whether ``tree`` can be decoded without an object that a constructor has made."""
         if type(tree) is not dict or TAG not in tree:
             return True
         return value_types.can_be_made(tree[TAG], self._classes)
@@ -219,7 +228,7 @@ class Encoder:
         return tensor if tensor.device.type == "cpu" else {TAG: ON_ACCELERATOR, "value": tensor}
 
     def _viewed(self, value: Any, path: str) -> Tree | None:
-        """``None`` if it is the first that looks at its memory."""
+        """The tree of a view; ``None`` if the value is the first with its memory."""
         view = self._shared_memory.view(value)
         if view is None:
             self._shared_memory.add(value, f"{SAME}:{path}")
@@ -227,7 +236,7 @@ class Encoder:
         return {TAG: VIEW, "value": view}
 
     def _standard(self, value: Any, path: str) -> Tree | None:
-        """Enums, devices, and what the standard library and numpy have."""
+        """The tree of enums, devices, and objects of the standard library and numpy."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._tagged(kind, value.name)
@@ -276,7 +285,7 @@ class Encoder:
         return None
 
     def _method(self, value: MethodType, path: str) -> Tree | None:
-        """Bound anew each time that somebody asks for it: it has no identity."""
+        """The tree of a bound method, which has no identity: Python binds it anew at each access."""
         name = value.__func__.__name__
         if inspect.getattr_static(type(value.__self__), name, None) is not value.__func__:
             return None
@@ -284,7 +293,7 @@ class Encoder:
         return self._immutable(value, path, tree)
 
     def function(self, function: FunctionType, path: str) -> Tree:
-        """What a function keeps."""
+        """The tree of what a function keeps."""
         return {
             "cells": self._items(_cells(function), f"{path}/closure"),
             "defaults": self.tree(function.__defaults__, f"{path}/defaults"),
@@ -318,7 +327,7 @@ class Encoder:
             return None
 
     def _whole(self, values: dict[str, Any], path: str) -> Tree:
-        """All of it, or ``NotSerializable``: what a part of a library's object means is not ours to know."""
+        """All values, or ``NotSerializable``: a part of a library's object may mean nothing by itself."""
         strict, self._strict = self._strict, True
         try:
             with self._undone():
@@ -328,7 +337,7 @@ class Encoder:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        """What is not carried after all was not met."""
+        """If the block raises ``NotSerializable``, forget the objects met in it."""
         before = self.index.size(), self._shared_memory.size(), len(self.lost)
         try:
             yield
@@ -348,7 +357,7 @@ class Encoder:
         ]
 
     def _set(self, value: Any, path: str) -> Tree:
-        """Sets have no order, and so their items no path: those are to be found by name or value."""
+        """Items of sets have no path: they must be plain, or found by name."""
         if not all(_is_key(item) or isinstance(item, Enum) or id(item) in self._known for item in value):
             return self._opaque(value, path)
         return self._tagged(type(value), self._items(sorted(value, key=str), path))

@@ -1,4 +1,4 @@
-"""All objects that a unit's code keeps, from where they can be reached."""
+"""All objects that a unit's code keeps, from the roots at which they can be reached."""
 
 from __future__ import annotations
 
@@ -32,23 +32,32 @@ _NOTHING: Tree = {"plain": {}, "other": []}
 
 @dataclass(frozen=True)
 class GraphRoot:
-    """Something that is there in every unit, called ``label`` by its user. ``own`` gives its attributes, or
-    those of each part of a module. If it is ``fixed``, none come or go. The ``buffers`` of a module that are
-    not persistent may be carried elsewhere."""
+    """An object that is there in every unit."""
 
     name: str
+    """Its name in the trees."""
     owner: Any
+    """The object."""
     own: Callable[[Any], Mapping[str, Any]] = vars
+    """Returns the attributes of the object; of a module, those of each module in it."""
     label: str = ""
+    """How its user calls it, for errors."""
     fixed: bool = False
+    """Whether no attributes come or go."""
     buffers: bool = True
+    """Whether the non-persistent buffers of a module are carried here."""
 
 
 class ObjectGraph:
-    """What can be reached from ``roots`` and the user's ``files``. ``known`` gives the objects that are
-    carried elsewhere, by name; attributes whose names are ``marks`` are nobody's state.
+    """The objects that can be reached from ``roots`` and the user's ``files``.
 
-    It is made when the unit is set up and nothing is put back yet.
+    It is to be made when the unit is set up, before its state is put back.
+
+    Args:
+        roots: Where the walk begins.
+        known: Returns the objects that are carried elsewhere, by name.
+        files: The user's files.
+        marks: Names of attributes that are no state.
     """
 
     def __init__(
@@ -67,8 +76,11 @@ class ObjectGraph:
         self._classes |= {value_types.name_of(kind): kind for kind in born}
 
     def restore(self, trees: Mapping[str, Tree], files: Mapping[str, Tree], device: torch.device) -> None:
-        """Give everything what ``carry`` took; what an earlier version did not take stays. Raises
-        ``TaskError`` for what is not there any longer."""
+        """Restore what ``carry`` has returned; what an earlier version did not carry stays as it is.
+
+        Raises:
+            TaskError: An object that is needed is missing.
+        """
         decoder = Decoder(self._at_setup, device, self._known(), self._classes, self._marks)
         for root in self._roots:
             if (tree := trees.get(root.name)) is None:
@@ -91,13 +103,21 @@ class ObjectGraph:
     def carry(
         self, *, changes_allowed: bool = False, new: Collection[str] = ()
     ) -> tuple[dict[str, Tree], dict[str, Tree]]:
-        """The trees of the roots by name, and what the files have changed. Raises ``TaskError`` if something
-        that cannot hop was set or has changed, unless ``changes_allowed``: after a config's last unit nothing
-        hops. Parts of a module with the paths ``new`` were added since, and will be again."""
+        """The trees of the roots by name, and the changes of the files.
+
+        Args:
+            changes_allowed: Whether objects that cannot hop may have changed: after a config's last unit
+            nothing
+                hops.
+            new: The paths of modules that were added since set-up, and will be added again in the next unit.
+
+        Raises:
+            TaskError: An object that cannot hop was set or has changed.
+        """
         encoder, trees, files = self._walk()
         if not changes_allowed:
             self._check(encoder, new)
-        if files or self._files.shared:  # what they keep is put back, while these trees are saved
+        if files or self._files.shared:  # the files are put back while these trees are being saved
             trees = cloned(trees)
         return trees, files
 
@@ -130,9 +150,9 @@ class ObjectGraph:
                     "and load_state_dict and make it in the constructor, or set the attribute to None before "
                     "the batch ends"
                 )
-        for path, found in encoder.index.opaque.items():
+        for path, present in encoder.index.opaque.items():
             root, name = self._named(path)
-            if root is not None and found != self._at_setup.opaque.get(path, found):
+            if root is not None and present != self._at_setup.opaque.get(path, present):
                 kind = type(encoder.index.objects[path]).__qualname__
                 raise TaskError(
                     f"{root.label}.{name}, a {kind}, has changed during training in a way that cannot hop to "
@@ -151,7 +171,8 @@ class ObjectGraph:
 def graph_of_parts(
     model: nn.Module, optimizer: Optimizer, scheduler: object, files: UserFiles, *, whole: bool
 ) -> ObjectGraph:
-    """That of a plain model and what trains it; of the ``files`` alone unless this rank has it ``whole``."""
+    """The graph of a plain model, its optimizer and scheduler; of the ``files`` alone unless this rank has
+    the ``whole`` model."""
     if not whole:
         return ObjectGraph([], dict, files)
     roots = [
@@ -168,7 +189,7 @@ def graph_of_parts(
 
 
 def hooks(model: nn.Module) -> GraphRoot:
-    """What the hooks keep that a model's parts and parameters have when the unit is set up."""
+    """The state of the hooks that a model's modules and parameters have at set-up."""
     tables = [
         (f"{name}.{table}".lstrip("."), part, table)
         for name, part in (*model.named_modules(), *model.named_parameters())
@@ -183,18 +204,18 @@ def hooks(model: nn.Module) -> GraphRoot:
 
 
 def tensor_roots(model: nn.Module) -> Iterator[GraphRoot]:
-    """What was hung on parameters and buffers."""
+    """Attributes that were set on parameters and buffers."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         yield GraphRoot(f"tensor {name}", tensor, _tensor_own, name)
 
 
 def optimizer_root(number: int, optimizer: Optimizer) -> GraphRoot:
-    """What an optimizer keeps beside its state and its groups of parameters."""
+    """The attributes of an optimizer besides its state and its groups of parameters."""
     return GraphRoot(f"optimizer {number}", optimizer, _optimizer_own, type(optimizer).__name__)
 
 
 def known_of_model(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, object]:
-    """Layers, parameters, buffers, and what optimizers keep of parameters."""
+    """Layers, parameters, buffers, and the optimizers' values for parameters, by name."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     known: dict[str, object] = {f"layer {path}": part for path, part in model.named_modules()}
     known |= {f"parameter {name}": parameter for parameter, name in names.items()}
@@ -232,7 +253,7 @@ def _optimizer_own(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _keeps(hook: Any) -> bool:
-    """Whether a hook is the user's: torch's own are made again with what they belong to."""
+    """Whether a hook is the user's: torch's own are made again with their owners."""
     function = getattr(hook, "__func__", hook)
     function = getattr(function, "func", function)  # of a partial
     return value_types.is_users(function) or value_types.is_users(type(function))

@@ -1,4 +1,4 @@
-"""What a walk over a graph of objects has come across, and where."""
+"""The objects that a walk over a graph has met, and where."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 
 @dataclass
 class ObjectIndex:
-    """``paths`` by the ids of objects that have an identity, ``objects`` by path (which keeps them, so that
-    no id is used again), ``opaque`` by path: what cannot be carried, with a fingerprint."""
+    """The objects met so far."""
 
     paths: dict[int, str] = field(default_factory=dict)
+    """The path of each object that has an identity, by its id."""
     objects: dict[str, Any] = field(default_factory=dict)
+    """The objects by path. They are kept, so that no id is used again."""
     opaque: dict[str, Any] = field(default_factory=dict)
+    """Fingerprints of the objects that cannot be carried, by path."""
 
     def size(self) -> int:
         return len(self.objects)
 
     def forget(self, size: int) -> None:
-        """What was come across since there were so many."""
+        """Forget all but the first ``size`` objects."""
         for path in list(self.objects)[size:]:
             value = self.objects.pop(path)
             if self.paths.get(id(value)) == path:

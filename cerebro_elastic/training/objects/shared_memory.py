@@ -1,4 +1,4 @@
-"""Memory that several tensors and arrays look at."""
+"""Memory that several tensors and arrays share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Block: TypeAlias = tuple[str, int]
 
 
 class MemoryIndex:
-    """Who has been seen to hold which memory."""
+    """Which tensors and arrays were met, by their memory."""
 
     def __init__(self) -> None:
         self._holders: dict[Block, list[tuple[int, int, str]]] = {}
@@ -24,20 +24,20 @@ class MemoryIndex:
         return len(self._order)
 
     def forget(self, size: int) -> None:
-        """Those that were added since there were so many."""
+        """Forget all but the first ``size`` of them."""
         while len(self._order) > size:
             self._holders[self._order.pop()].pop()
 
     def add(self, value: Any, where: str) -> None:
-        """``value``, called ``where``, is carried with all that it holds. Others may be views of it only if
-        it is one piece."""
+        """Add ``value``, which is carried as a whole under the name ``where``. Later values can be views of
+        it only if it is contiguous."""
         if (place := _place(value)) is not None and _is_one_piece(value):
             block, start, stop = place
             self._holders.setdefault(block, []).append((start, stop, where))
             self._order.append(block)
 
     def view(self, value: Any) -> dict[str, Any] | None:
-        """How ``value`` looks at what another holds, if it does."""
+        """How ``value`` is a view of one met before; ``None`` if it is not."""
         if (place := _place(value)) is None:
             return None
         block, start, stop = place
@@ -69,7 +69,7 @@ def viewed(holder: Any, view: dict[str, Any]) -> Any:
 
 
 def same_memory(one: Any, other: Any) -> bool:
-    """Whether two look at the same memory in the same way."""
+    """Whether two are the same view of the same memory."""
     return type(one) is type(other) and _place(one) == _place(other) and _geometry(one) == _geometry(other)
 
 
@@ -107,7 +107,7 @@ def _place(value: Any) -> tuple[Block, int, int] | None:
 
 
 def _owners(array: np.ndarray[Any, Any]) -> Iterator[Any]:
-    """Those that hold the array's memory, the last one for good."""
+    """The array and its bases. The last one owns the memory."""
     value: Any = array
     while isinstance(value, np.ndarray):
         yield value

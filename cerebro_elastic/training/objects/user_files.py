@@ -1,7 +1,8 @@
-"""What the user's files keep: global variables, attributes of classes, and what functions remember.
+"""What the user's files keep: global variables, attributes of classes, and the state of functions.
 
-All configs of a process share them, so they are borrowed for a unit: it begins with what the files had when
-they had been imported, or with what its config has carried, and afterwards they are put back."""
+All configs of a process share the files, so a unit borrows them: it begins with their values right after the
+import, or with those that its config has carried. Afterwards the values are put back.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +36,15 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Owner:
-    """A file or a class: ``name`` is its path in the graph of objects. Members of an enum do not change."""
+    """A file or a class."""
 
     name: str
+    """Its path in the graph of objects."""
     thing: Any
+    """The module object or the class."""
 
     def own(self) -> dict[str, Any]:
-        """The variables that may change, by name."""
+        """The variables that may change, by name. Members of an enum do not."""
         if isinstance(self.thing, type) and issubclass(self.thing, Enum):
             return {}
         return {name: value for name, value in vars(self.thing).items() if self._may_change(name, value)}
@@ -60,19 +63,24 @@ class Owner:
 
 @dataclass(frozen=True)
 class _Pristine:
-    """What a file had when it had been imported."""
+    """A file right after its import."""
 
     owners: Sequence[Owner]
+    """The file and its classes."""
     trees: Mapping[str, Mapping[str, Tree]]
+    """By owner: the trees of its variables by name."""
     index: ObjectIndex
+    """The objects that it kept."""
     arrays: Sequence[Any]
+    """The tensors and arrays among them."""
 
 
 _PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
 
 
 class UserFiles:
-    """The user's files, below the folder ``root`` or called ``names``, that have been imported."""
+    """The user's files that have been imported: those below the folder ``root``, and the modules
+    ``names``."""
 
     def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
         self._root = root.resolve()
@@ -80,12 +88,12 @@ class UserFiles:
         self._imported = 0
         self._files: list[_Pristine] = []
         self.shared = False
-        """Whether something that the config keeps is an array of a file."""
+        """Whether an object of the config is an array of a file."""
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        """A unit is inside. What it imports first is none of its files."""
-        self._look()
+        """The block is a unit. A file that it imports itself is not tracked in it."""
+        self._find_imported()
         try:
             yield
         finally:
@@ -93,7 +101,7 @@ class UserFiles:
 
     @property
     def classes(self) -> dict[str, type]:
-        """The classes that they define, by their full names."""
+        """The classes that the files define, by their full names."""
         return {
             value_types.name_of(owner.thing): owner.thing
             for owner in self.owners
@@ -102,11 +110,12 @@ class UserFiles:
 
     @property
     def owners(self) -> list[Owner]:
-        """Those that keep something."""
+        """The files and their classes."""
         return [owner for file in self._files for owner in file.owners]
 
     def changed(self, encoder: Encoder) -> dict[str, Tree]:
-        """By owner: the trees of what is no longer as it was imported, and the names that are gone."""
+        """By owner: the trees of variables that have changed since the import, and the names that are
+        gone."""
         changed: dict[str, Tree] = {}
         self.shared = any(
             not encoder.index.paths.get(id(value), "file ").startswith(("file ", "class "))
@@ -121,12 +130,12 @@ class UserFiles:
         return changed
 
     def index(self, encoder: Encoder) -> None:
-        """Have ``encoder`` meet all that they keep."""
+        """Have ``encoder`` meet all objects of the files."""
         for owner in self.owners:
             _variables(encoder, owner, owner.own())
 
     def restore(self, decoder: Decoder, changed: Mapping[str, Tree]) -> None:
-        """Give them what ``changed`` had. They are as they were imported."""
+        """Set the values that ``changed`` has in the files, which are as they were imported."""
         for owner in self.owners:
             if owner.name in changed:
                 decoder.variables(owner.thing, changed[owner.name], owner.name)
@@ -136,8 +145,8 @@ class UserFiles:
         for file in self._files:
             _put_back(file, encoder)
 
-    def _look(self) -> None:
-        """Look for files that have been imported since the last unit."""
+    def _find_imported(self) -> None:
+        """Find the files that have been imported since the last unit."""
         if len(sys.modules) == self._imported:
             return
         self._imported = len(sys.modules)
@@ -155,7 +164,7 @@ class UserFiles:
 
 
 def _lies_below(root: Path, file: str) -> bool:
-    """There are thousands of modules, and a unit looks at all."""
+    """Whether a file is the user's. It must be fast: a unit asks it of thousands of modules."""
     return bool(file) and not is_library(file) and _is_own(file, root)
 
 
@@ -190,12 +199,14 @@ def _variables(encoder: Encoder, owner: Owner, own: Mapping[str, Any]) -> dict[s
 
 
 def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
-    """What cannot be carried, or is too large to be kept, is taken to be constant. What is carried elsewhere,
-    too, has changed only if it is another object."""
+    """The variables of ``owner`` that have changed. Those that cannot be carried, or are too large to be
+    kept, count as constant. One that is carried elsewhere, too, has changed only if it is another object."""
     own, before = owner.own(), pristine.trees[owner.name]
     changed = {}
-    may_be = {name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))}
-    for name, tree in _variables(encoder, owner, may_be).items():
+    candidates = {
+        name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))
+    }
+    for name, tree in _variables(encoder, owner, candidates).items():
         bound = pristine.index.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
         if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
             continue

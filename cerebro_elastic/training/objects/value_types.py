@@ -1,4 +1,4 @@
-"""Kinds of values: which are their own tree, which are taken apart, and how each is made again."""
+"""The types of values: which are their own tree, which are taken apart, and how each is made again."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ LEAVES = {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.
 """Types whose values have no parts and no identity."""
 
 CONSTANT = frozenset(("inspect", "logging", "re", "threading", "typing"))
-"""Modules whose objects nobody trains by."""
+"""Modules whose objects do not affect training."""
 
 _PYTHON_CLASS = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what an instance keeps is in its __dict__ and its slots
 
 
 def carries_itself(value: object) -> bool:
-    """Whether a value's class has the usual two methods, and tells all by them: torch's schedulers leave out
-    what their functions keep."""
+    """Whether a value's class has ``state_dict`` and ``load_state_dict``, and they are complete: those of
+    torch's schedulers leave out what their functions keep."""
     both = all(callable(getattr(type(value), name, None)) for name in ("state_dict", "load_state_dict"))
     return both and not isinstance(value, LRScheduler)
 
@@ -55,7 +55,7 @@ def name_of(kind: type) -> str:
 
 
 def is_users(thing: Any) -> bool:
-    """Whether a class or a function was written by the user: it lies in no library, and is none of ours."""
+    """Whether a class or a function was written by the user: it is in no library and not in this package."""
     return _is_users_module(getattr(thing, "__module__", None) or "")
 
 
@@ -87,7 +87,7 @@ def is_simple(kind: type) -> bool:
 
 
 def slots_of(kind: type) -> list[str]:
-    """The names of all slots, but for those of the machinery."""
+    """The names of all slots but ``__dict__`` and ``__weakref__``."""
     names: list[str] = []
     for base in kind.__mro__:
         slots = vars(base).get("__slots__", ())
@@ -100,7 +100,7 @@ def slots_of(kind: type) -> list[str]:
 
 
 def attributes_of(value: object) -> dict[str, Any]:
-    """What an instance keeps, by name."""
+    """The attributes of an instance, by name."""
     kept = dict(getattr(value, "__dict__", {}))
     for name in slots_of(type(value)):
         try:
@@ -111,7 +111,7 @@ def attributes_of(value: object) -> dict[str, Any]:
 
 
 def set_attributes(value: object, attributes: Mapping[str, Any]) -> None:
-    """Have ``value`` keep these, and no others; by no code of its own."""
+    """Set these attributes of ``value`` and remove all others, without running its own code."""
     slots = set(slots_of(type(value)))
     for name in attributes_of(value).keys() - attributes.keys():
         if name in slots:
@@ -188,23 +188,23 @@ MADE_BUFFERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-_MADE_SO = {name_of(kind) for kind in (torch.device, nn.Parameter, frozenset)}
+_MADE_BY_NAME = {name_of(kind) for kind in (torch.device, nn.Parameter, frozenset)}
 
 
 def factory_name(value: Any) -> str | None:
-    """The name of a defaultdict's factory, if it can be had again by it."""
+    """The name of a defaultdict's factory, if the factory can be found by it."""
     factory = getattr(value, "default_factory", None)
     return next((name for name, kind in _FACTORIES.items() if kind is factory), None)
 
 
 def factory(name: str | None) -> Any:
-    """The inverse."""
+    """The factory of this name."""
     return None if name is None else _FACTORIES[name]
 
 
 def reduced(value: Any) -> tuple[Any, ...] | None:
-    """What ``value`` says that it can be made of, if it is an iterator or a value of the standard library.
-    Nothing of it is called."""
+    """What ``value.__reduce__`` returns, if it is an iterator or a value of the standard library; nothing of
+    that is called."""
     kind = type(value)
     iterates = hasattr(kind, "__next__") and not is_users(kind) and not isinstance(value, io.IOBase)
     if not iterates and kind not in VALUE_TYPES:
@@ -213,16 +213,16 @@ def reduced(value: Any) -> tuple[Any, ...] | None:
         warnings.simplefilter("ignore")  # Python is about to take this from its iterators
         try:
             parts = value.__reduce__()
-        except Exception:  # whatever it says to it: it cannot be taken apart
+        except Exception:  # it cannot be taken apart
             return None
     return parts if isinstance(parts, tuple) else None
 
 
 def can_be_made(tag: str, classes: Mapping[str, type]) -> bool:
-    """Whether an object with this tag can be made without one that is there."""
+    """Whether an object with this tag can be made without an existing one."""
     if tag in (KNOWN, SAME, VIEW, PLACED, METHOD, CELL, REDUCED, ON_ACCELERATOR, LEAF_TENSOR):
         return True
-    if tag in CONTAINERS or tag in MADE_BUFFERS or tag in _MADE_SO or tag in map(name_of, GENERATORS):
+    if tag in CONTAINERS or tag in MADE_BUFFERS or tag in _MADE_BY_NAME or tag in map(name_of, GENERATORS):
         return True
     return tag in classes and is_made_empty(classes[tag])
 

@@ -1,9 +1,10 @@
-"""What a model consists of, and what training has changed of that.
+"""What a model consists of, and how training has changed that.
 
-Every unit builds its model anew, while in an ordinary fit one model lives on: lazy layers become real ones,
-buffers get another shape or type, parameters and layers come and go. What a unit's model consists of when it
-is built is compared with what it consists of in the end; the difference hops, and ``rebuilding`` makes it
-again in the next unit's model, before that gets its values."""
+Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
+ones, buffers get another shape or type, parameters and layers come and go. A unit compares the structure of
+its model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next
+unit's model before that gets its values.
+"""
 
 from __future__ import annotations
 
@@ -23,34 +24,37 @@ from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of
 from cerebro_elastic.training.structure import new_modules
 
 TensorOutline: TypeAlias = tuple[Any, ...]
-"""A tensor: what it is (``parameter``, ``buffer``, or ``hidden`` for a buffer that no state dict has), and
-its dtype, shape, strides, layout and whether it has gradients; or only its name elsewhere in the model, if it
-is tied, or ``lazy``, or nothing if it is ``None``."""
+"""A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
+dtype, shape, strides, layout and whether it has gradients. A tied tensor has kind and its name elsewhere in
+the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
 
 LAZY = "lazy"
 PRUNED = "pruned:"
 
 
 class ModuleOutline(NamedTuple):
-    """A module of a model: its class, the modules in it by name and by where they are first met, its tensors
-    by name, and its hooks."""
+    """A module of a model."""
 
     kind: str
+    """The full name of its class."""
     modules: tuple[tuple[str, str | None], ...]
+    """The modules right inside it: by name, the path at which each is first met."""
     tensors: tuple[tuple[str, TensorOutline], ...]
+    """Its own tensors, by name."""
     hooks: tuple[str, ...]
+    """Labels of its hooks."""
 
 
 ModelOutline: TypeAlias = Mapping[str, ModuleOutline]
-"""The parts by their paths, outer ones first."""
+"""The modules by their paths, outer ones first."""
 
 ModuleChange: TypeAlias = Mapping[str, Any]
-"""Of a part: ``was`` and ``now``, a ``ModuleOutline`` or ``None``; if it is new, how it is ``created``,
-too."""
+"""A module's outlines ``was`` and ``now`` (``None``: it was or is not there), and for a new one how it is
+``created``."""
 
 
 class ModelStructure:
-    """What ``model`` and its ``optimizers`` are built as."""
+    """The structure of ``model`` and the parameter groups of its ``optimizers`` as they are built."""
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
         self.outline = outline(model)
@@ -58,8 +62,11 @@ class ModelStructure:
         self._kinds = [type(optimizer) for optimizer in optimizers]
 
     def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
-        """What training has changed: nothing, as a rule. Raises ``TaskError`` for what cannot be built
-        again."""
+        """What training has changed: nothing, as a rule.
+
+        Raises:
+            TaskError: A change cannot be applied to the next unit's model.
+        """
         if [type(optimizer) for optimizer in optimizers] != self._kinds:
             raise TaskError(
                 f"{type(model).__name__} had the optimizers {_kinds(self._kinds)} and has "
@@ -76,14 +83,14 @@ class ModelStructure:
     def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
         paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
         kept = {path: part for path, part in self.outline.items() if path not in paths}
-        creator = new_modules.ModuleFactory(model, kept)
+        factory = new_modules.ModuleFactory(model, kept)
         parts: dict[str, ModuleChange] = {}
         for path in paths:
             was, is_now = self.outline.get(path), now.get(path)
             change: dict[str, Any] = {"was": was and tuple(was), "now": is_now and tuple(is_now)}
             if is_now is not None:
                 if replaces(was, is_now):
-                    change["created"] = creator.recipe(path)
+                    change["created"] = factory.blueprint(path)
                 elif was is not None:
                     _check_hooks(model, path, was, is_now)
             parts[path] = change
@@ -91,7 +98,7 @@ class ModelStructure:
 
 
 def outline(model: nn.Module) -> dict[str, ModuleOutline]:
-    """What ``model`` consists of."""
+    """The structure of ``model``."""
     parts: dict[str, ModuleOutline] = {}
     paths: dict[nn.Module, str] = {}
     tensors: dict[int, str] = {}
@@ -114,19 +121,19 @@ def outline(model: nn.Module) -> dict[str, ModuleOutline]:
 
 
 def replaces(was: ModuleOutline | None, now: ModuleOutline) -> bool:
-    """Whether a part took the place of another class's, or of none."""
+    """Whether a module is new, or took the place of one of another class."""
     if was is None:
         return True
     return was.kind != now.kind and not materializes(was, now)
 
 
 def materializes(was: ModuleOutline, now: ModuleOutline) -> bool:
-    """Whether a lazy part has seen its first batch."""
+    """Whether a lazy module has seen its first batch."""
     return LAZY in was.hooks and LAZY not in now.hooks
 
 
 def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A state dict without the values that there are not yet."""
+    """A state dict without its uninitialized values."""
     lazy = [name for name, value in state.items() if is_lazy(value)]
     if not lazy:
         return state
@@ -179,7 +186,7 @@ def _is_known(hook: str) -> bool:
 
 
 def where(model: nn.Module, path: str) -> str:
-    """A part as its user calls it."""
+    """A module as its user calls it."""
     return f"{type(model).__name__}.{path}" if path else type(model).__name__
 
 

@@ -1,9 +1,9 @@
-"""New modules for a model that training has given more of: without unpickling, and without running a
-constructor.
+"""Creates modules that training has added to a model, without unpickling and without running a constructor.
 
-A new module is a copy of one of its class that the model is built with, or an empty one of its class, filled
-with the new one's plain attributes. The class is one of torch's own layers, or is defined in a file that a
-class of the model is from: nothing else is made from a name in a checkpoint."""
+A new module is a copy of one of its class in the model as built, or an empty instance of its class. It then
+gets the plain attributes of the original. Its class must be one of torch's own layers, or be defined in a
+file that a class of the model is from: nothing else is made from a name in a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, buffers_of, modul
 from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, RECURRENT_ATTRIBUTES, hooks_of
 
 _OWN = MODULE_ATTRIBUTES | RECURRENT_ATTRIBUTES
-"""What modules have by being modules, and recurrent ones make of their parameters."""
+"""Attributes that are no plain attributes of a user's."""
 
 
 _LAYERS = "torch.nn.modules."
 
 
 class ModuleFactory:
-    """Says how the new modules of ``model`` can be created. ``kept`` are the paths of those that are as
-    built."""
+    """Describes how the new modules of ``model`` can be created. ``kept`` are the paths of the modules that
+    are as built."""
 
     def __init__(self, model: nn.Module, kept: Iterable[str]) -> None:
         self._model = model
@@ -36,29 +36,31 @@ class ModuleFactory:
         self._kept = {path: self._modules[path] for path in kept if path in self._modules}
         self._classes = _classes(self._kept.values())
 
-    def recipe(self, path: str) -> dict[str, Any]:
-        """How ``create`` can make the module at ``path``. Raises ``TaskError`` if it cannot."""
+    def blueprint(self, path: str) -> dict[str, Any]:
+        """The argument by which ``create`` can make the module at ``path``; raises ``TaskError`` if it
+        cannot."""
         module = self._modules[path]
         plain, other = _attributes(module)
         hooks = any(hooks_of(module, table) for table in CALL_HOOK_TABLES)
         if not hooks and not other and name_of(type(module)) in self._classes:
             return {"like": None, "attributes": plain}
-        for name, model in self._kept.items() if not hooks else ():
-            if type(model) is type(module) and _alike(other, _attributes(model)[1]):
+        for name, kept in self._kept.items() if not hooks else ():
+            if type(kept) is type(module) and _alike(other, _attributes(kept)[1]):
                 return {"like": name, "attributes": plain}
-        why = "hooks" if hooks else ", ".join(sorted(other)) or f"the class {name_of(type(module))}"
+        unknown = f"the class {name_of(type(module))}"
+        obstacle = "hooks" if hooks else ", ".join(sorted(other)) or unknown
         raise TaskError(
             f"{type(self._model).__name__}.{path} became a {type(module).__name__} during training, which "
-            f"cannot be made again in the next unit, because of {why}: make it in the constructor and begin "
-            "to use it later, or build it of torch's layers and plain attributes"
+            f"cannot be made again in the next unit, because of {obstacle}: make it in the constructor and "
+            "begin to use it later, or build it of torch's layers and plain attributes"
         )
 
 
-def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module]) -> nn.Module:
-    """A module of the class named ``kind`` without tensors and modules, to be put beside those that are
+def create(kind: str, blueprint: Mapping[str, Any], built: Mapping[str, nn.Module]) -> nn.Module:
+    """A module of the class named ``kind``, without tensors and modules, for a model with the modules
     ``built``."""
-    if recipe["like"] is not None:
-        like = built[recipe["like"]]
+    if blueprint["like"] is not None:
+        like = built[blueprint["like"]]
         inside = [part for table in _tables(like) for part in table.values()]
         module = copy.deepcopy(like, {id(part): None for part in inside if part is not None})
         for table in _tables(module):
@@ -71,7 +73,7 @@ def create(kind: str, recipe: Mapping[str, Any], built: Mapping[str, nn.Module])
             )
         module = classes[kind].__new__(classes[kind])
         nn.Module.__init__(module)
-    vars(module).update(copy.deepcopy(recipe["attributes"]))
+    vars(module).update(copy.deepcopy(blueprint["attributes"]))
     return module
 
 
@@ -94,7 +96,7 @@ def _classes(modules: Iterable[nn.Module]) -> dict[str, type[nn.Module]]:
 
 
 def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Plain ones, and others."""
+    """The attributes of a module: plain ones, and others."""
     plain, other = dict[str, Any](), dict[str, Any]()
     for name, value in _kept_by(module).items():
         if name not in _OWN:
@@ -103,7 +105,7 @@ def _attributes(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _kept_by(module: nn.Module) -> Mapping[str, Any]:
-    """What a copy has: a class may leave out what it makes anew."""
+    """The attributes that a copy has: a class may leave out what it makes anew."""
     if type(module).__getstate__ is object.__getstate__:
         return vars(module)
     try:

@@ -1,5 +1,4 @@
-"""Buffers that no state dict has (``persistent=False``), of a plain model: what training writes to them hops,
-too."""
+"""Buffers that a state dict leaves out (``persistent=False``): if training changes them, they hop, too."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from cerebro_elastic.training._torch_internals import version_of
 
 
 class NonPersistentBuffers:
-    """Those of ``model`` as they are now, but for what a unit before has ``carried``, by name."""
+    """The non-persistent buffers of ``model``, after those ``carried`` from the unit before are put back."""
 
     def __init__(self, model: nn.Module, carried: Mapping[str, Tensor | None]) -> None:
         self._model = model
@@ -26,7 +25,7 @@ class NonPersistentBuffers:
         self._before = {name: (buffer, version_of(buffer)) for name, buffer in _hidden(model).items()}
 
     def changed(self) -> dict[str, Tensor | None]:
-        """Those that training has written to or replaced, in this unit or before."""
+        """The buffers that training has written to or replaced, in this unit or before, by name."""
         return {
             name: buffer if buffer is None else buffer.detach()
             for name, buffer in _hidden(self._model).items()

@@ -1,4 +1,4 @@
-"""What training has changed of a model's parts, done again in one that was built anew (see ``structure``)."""
+"""Applies the changes that training has made to a model's structure to a model that was built anew."""
 
 from __future__ import annotations
 
@@ -36,9 +36,18 @@ def rebuild(
     changes: Mapping[str, Any],
     named: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Give ``model`` and ``optimizers``, which are as ``built``, the ``changes`` that training has made; the
-    optimizers' states are ``named``. Values are to be loaded. Raises ``CheckpointError`` if the changes were
-    made to a model that was built as another."""
+    """Change the structure of a model; its values are to be loaded afterwards.
+
+    Args:
+        model: The model, as it was built.
+        optimizers: Its optimizers, as they were built.
+        built: The structure of both.
+        changes: What ``ModelStructure.changes`` returned.
+        named: The states of the optimizers by parameter names.
+
+    Raises:
+        CheckpointError: The changes belong to a model that was built differently.
+    """
     if "parts" in changes:
         _Rebuild(model, built, changes["parts"]).do()
     if "groups" in changes:
@@ -49,7 +58,7 @@ def rebuild(
 
 
 def finalize_lazy_modules(model: nn.Module) -> None:
-    """Have the lazy modules of ``model`` that have values do what they do behind their first forward."""
+    """Do to the lazy modules of ``model`` that have values what their first batch would do."""
     for module in model.modules():
         if isinstance(module, LazyModuleMixin):
             finalize_lazy_module(module)
