@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import FailureKind, Stall
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.rendezvous.rank_failure import RankFailure, take_rank_failure
 
 START_SECONDS = 300.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from cerebro_elastic.core.model.values import Attempt
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.worker.rank_assignment import rank_assignment_of, stale
 from cerebro_elastic.worker.rank_attempt import RankAttempt
 from cerebro_elastic.worker.rank_context import RankContext, RankTools

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import torch
 
-from cerebro_elastic.core.model.values import Attempt, Config, Phase, ProfileResult, Visit
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.parallel import group

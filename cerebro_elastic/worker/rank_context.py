@@ -9,7 +9,8 @@ from functools import partial
 from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.origin import basis_of
-from cerebro_elastic.core.model.values import Basis, Phase, Spec
+from cerebro_elastic.core.model.run import Basis, Spec
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.ledger import Ledger

@@ -23,8 +23,10 @@ from typer.testing import CliRunner
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.values import Config, Plan, Spec, Unit
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
@@ -19,7 +21,7 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.origin import basis_of
-from cerebro_elastic.core.model.values import Attempt, Config, Order, RecordHead, Status
+from cerebro_elastic.core.model.units import Order, RecordHead
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import (
     Compare,

@@ -23,7 +23,8 @@ from cerebro_elastic.core.model.events import (
     NodeStalled,
     RunOpened,
 )
-from cerebro_elastic.core.model.values import Node, Spec, Stall
+from cerebro_elastic.core.model.nodes import Node, Stall
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import LeaseLost, NameTaken, TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, absent, at_revision
 from cerebro_elastic.store.ledger.changes import value_of

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, may_end
+from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event
-from cerebro_elastic.core.model.values import BY_HAND, Config, HParams, Status
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Compare, Op, Put, absent
 from cerebro_elastic.store.ledger.changes import config_changed, created, value_of

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     Event,
     ProfileDone,
@@ -15,7 +17,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, Plan, ProfileResult, Visit
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put, absent, at_revision
 from cerebro_elastic.store.ledger.changes import as_begun, cleared, held, value_of
