@@ -30,14 +30,14 @@ class AttemptRunner:
 
     def perform(self, attempt: Attempt) -> None:
         """Do this rank's part of the attempt, unless it has none, or the attempt is stale."""
-        ledger, identity = self._context.ledger, self._context.identity
+        record, identity = self._context.ledger.record, self._context.identity
         log = self._context.log.bind(
             config=attempt.unit.config,
             unit=[attempt.unit.epoch, attempt.unit.phase.value, attempt.unit.partition],
             attempt=attempt.token,
         )
-        nodes = {name: node for name in attempt.nodes if (node := ledger.node(name))}
-        config = ledger.config(attempt.unit.config)
+        nodes = {name: node for name in attempt.nodes if (node := record.node(name))}
+        config = record.config(attempt.unit.config)
         if reason := stale(identity, attempt, nodes):
             log.warning(reason)
         elif config is None or config.revision != attempt.config_revision:

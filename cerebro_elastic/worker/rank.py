@@ -25,8 +25,10 @@ from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
-from cerebro_elastic.store.ledger.foreign import told_once
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.foreign import report_once
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
@@ -58,9 +60,9 @@ def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int
         patience = seconds_from(env, "CEREBRO_PATIENCE")
         settings = StoreSettings.from_env(env)
         store = RetryingStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
-        ledger = Ledger(store, env["CEREBRO_RUN"], settings.run_key, unreadable=told_once(log))
+        record = Record(store, env["CEREBRO_RUN"], settings.run_key, unreadable=report_once(log))
         try:
-            grown = _Service(ledger, settings.trusted, env, leaving, heartbeat, log).run()
+            grown = _Service(record, settings.trusted, env, leaving, heartbeat, log).run()
         finally:
             store.close()
     except CerebroError as error:
@@ -79,14 +81,14 @@ class _Service:
 
     def __init__(
         self,
-        ledger: Ledger,
+        record: Record,
         trusted: bool,
         env: Mapping[str, str],
         leaving: Leaving,
         heartbeat: Heartbeat,
         log: logs.EventLog,
     ) -> None:
-        self._ledger = ledger
+        self._record = record
         self._trusted = trusted
         self._env = env
         self._leaving = leaving
@@ -101,14 +103,16 @@ class _Service:
     def run(self) -> bool:
         """Do unit after unit; whether the loop ends because the process has grown."""
         identity = self._identity
-        with AssignmentWatcher(self._ledger, identity.node, identity.boot, self._leaving) as assignments:
+        with AssignmentWatcher(
+            WorkerLedger(self._record), identity.node, identity.boot, self._leaving
+        ) as assignments:
             warm_up()
-            spec = wait_for_spec(self._ledger, self._leaving, self._log)
+            spec = wait_for_spec(self._record, self._leaving, self._log)
             if spec is None or self._leaving.asked:
                 return False
-            self._ledger.check_signed(self._trusted)
+            self._record.check_signed(self._trusted)
             check_compatible(spec)
-            _check_ranks(self._ledger, identity, self._ranks)
+            _check_ranks(self._record, identity, self._ranks)
             with (Path(self._env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
                 return self._serve(spec, assignments, Watchdog(dump, self._clock))
 
@@ -121,7 +125,17 @@ class _Service:
         runner.use_threads()
         _prepare(spec.plan.strategies, torch.device(device))
         context = RankContext(
-            *(self._ledger, spec, runner, clock, log, identity, self._leaving, watchdog, assignments.alarm),
+            *(
+                WorkerLedger(self._record),
+                spec,
+                runner,
+                clock,
+                log,
+                identity,
+                self._leaving,
+                watchdog,
+                assignments.alarm,
+            ),
             address=env.get("MASTER_ADDR", LOOPBACK),  # the node's own: its agent is a group by itself
             memory_limit_bytes=limit_of(env),
         )
@@ -134,7 +148,7 @@ class _Service:
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             if identity.local_rank == 0:
-                self._ledger.ready(identity.node, identity.boot, runner.cached())
+                NodeLedger(self._record).mark_ready(identity.node, identity.boot, runner.cached())
             growth = Growth(torch.device(device), env)
             while (attempt := assignments.next()) is not None:
                 attempts.perform(attempt)
@@ -153,8 +167,8 @@ def _prepare(strategies: Sequence[Strategy], device: torch.device) -> None:
             choose.prepare(strategy.parallelism, strategy.options, device)
 
 
-def _check_ranks(ledger: Ledger, identity: RankIdentity, ranks: int) -> None:
-    node = ledger.node(identity.node)
+def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
+    node = record.node(identity.node)
     if node is not None and node.boot == identity.boot and node.ranks != ranks:
         raise RunError(
             f"torchrun started {ranks} ranks for the node {node.name}, which says that it has {node.ranks}: "
@@ -167,14 +181,14 @@ def warm_up() -> None:
     threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 
 
-def wait_for_spec(ledger: Ledger, leaving: Leaving, log: logs.EventLog) -> Spec | None:
+def wait_for_spec(record: Record, leaving: Leaving, log: logs.EventLog) -> Spec | None:
     """The run's spec: a node may be there before the run is opened. ``None`` if it is to leave before."""
-    revision = ledger.store.range(ledger.keys.spec).revision
-    spec = ledger.spec()
+    revision = record.store.range(record.keys.spec).revision
+    spec = record.spec()
     if spec is None:
         log.info("waiting for the run to be opened: if that does not come, is this its id?")
-        with ledger.store.watch(ledger.keys.spec, revision + 1) as watch:
+        with record.store.watch(record.keys.spec, revision + 1) as watch:
             while spec is None and not leaving.asked:
                 watch.next(0.2)
-                spec = ledger.spec()
+                spec = record.spec()
     return spec

@@ -18,6 +18,7 @@ from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.parallel import group
+from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.worker import memory
 from cerebro_elastic.worker.failure import failure_of
@@ -97,7 +98,7 @@ class RankAttempt:
         return UnitTraining(*part).run(self._hang_seconds)
 
     def _record(self, profile: ProfileResult) -> None:
-        self._context.ledger.tried(self.attempt, profile)
+        self._context.ledger.record_profile(self.attempt, profile)
         self._log.info(
             "profiled",
             strategy=profile.strategy.label,
@@ -113,7 +114,7 @@ class RankAttempt:
         save = writer.begin(partial(self._watched_save, trained))
         saving = None
         if self._may_save_behind(trained) and not wait([save], self._context.quick_save_seconds).done:
-            saving = self._context.ledger.trained(self.attempt)
+            saving = self._context.ledger.mark_trained(self.attempt)
         if saving is None:
             self._finish(trained, save)
             return
@@ -201,5 +202,5 @@ class RankAttempt:
         """
         context = self._context
         if context.leaving.asked:
-            grace_seconds = max(0.0, context.leaving.left)
-            context.ledger.drain(context.identity.node, grace_seconds, context.identity.boot)
+            grace_seconds, identity = max(0.0, context.leaving.left), context.identity
+            NodeLedger(context.ledger.record).drain(identity.node, grace_seconds, identity.boot)

@@ -13,8 +13,8 @@ from cerebro_elastic.core.model.run import Basis, Spec
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.checkpoint_collector import CheckpointCollector
 from cerebro_elastic.worker.group_rendezvous import GroupRendezvous
@@ -30,8 +30,8 @@ from cerebro_elastic.worker.watchdog import Watchdog
 class RankContext:
     """What the process gives its attempts."""
 
-    ledger: Ledger
-    """The run in the store."""
+    ledger: WorkerLedger
+    """What a worker may write to the run's record."""
     spec: Spec
     """The run's spec."""
     unit_runner: UnitRunner
@@ -76,15 +76,15 @@ class RankTools:
     @classmethod
     def of(cls, context: RankContext) -> RankTools:
         """The collaborators for ``context``; ``close`` ends their threads."""
-        ledger, spec, runner = context.ledger, context.spec, context.unit_runner
-        repair = CheckpointRepair(ledger, spec, runner, context.log, context.watchdog.beat).repair
+        record, spec, runner = context.ledger.record, context.spec, context.unit_runner
+        repair = CheckpointRepair(record, spec, runner, context.log, context.watchdog.beat).repair
         return cls(
             context,
             basis_of(spec),
             StateFetcher(partial(_fetch_ahead, context), repair),
-            GroupRendezvous(Meetings(ledger), context.identity.node, context.address, runner.device),
+            GroupRendezvous(Meetings(record), context.identity.node, context.address, runner.device),
             BackgroundWriter(context.alarm),
-            CheckpointCollector(ledger, spec.storage, spec.plan, runner.recipe, context.log),
+            CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, context.log),
         )
 
     def close(self) -> None:

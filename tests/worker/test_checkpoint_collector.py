@@ -97,7 +97,7 @@ def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[...,
     for _ in range(2):
         restored.perform()
     collector, storage = scene.attempts._tools.collector, restored.checkpoints.parent.parent
-    collector._ledger, collector._storage = restored.ledger, str(storage)
+    collector._record, collector._storage = restored.ledger, str(storage)
     visits = restored.ledger.visits()
     collector.committed(visits[-1])
     for visit in visits:

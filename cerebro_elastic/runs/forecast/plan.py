@@ -36,7 +36,7 @@ NODES = (1, 2, 4, 8)
 TRIED = 6
 """At most so many configs are tried, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
-"""Seconds between two units of a node: commit, decision and assignment (docs/overhead.md)."""
+"""Seconds between two units of a node: commit, decision and assignment (docs/design/overhead.md)."""
 
 
 @dataclass(frozen=True, slots=True)
