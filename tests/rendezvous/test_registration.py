@@ -200,7 +200,7 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         assert not state.stands(left), "whoever leads withdraws it"
 
 
-def test_a_death_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
+def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         assert ledger.mark_trained(assign(ledger, registration))
         registration.renew(GONE, SOON)

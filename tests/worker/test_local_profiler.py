@@ -1,4 +1,4 @@
-"""Trials without a run, in this process and on two ranks."""
+"""Profiles without a run, in this process and on two ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def profiled(scene: Scene, folder: Path, strategy: Strategy = Strategy()) -> Str
         return profiler(scene.config, strategy)
 
 
-def test_a_trial_tells_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: Path) -> None:
+def test_a_profile_has_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: Path) -> None:
     cost = profiled(make_scene(), tmp_path)
     assert (cost.config, cost.strategy, cost.refusal) == ("c", Strategy(), None)
     assert cost.batch_seconds > 0
@@ -38,7 +38,7 @@ def test_a_trial_tells_what_a_batch_and_a_hop_take(make_scene: Make, tmp_path: P
     assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
 
 
-def test_trials_side_by_side(make_scene: Make, tmp_path: Path) -> None:
+def test_profiles_side_by_side(make_scene: Make, tmp_path: Path) -> None:
     scene = make_scene()
     with LocalProfiler(
         scene.spec, tmp_path / "cache", str(tmp_path / "states"), concurrent_units=2
@@ -51,7 +51,7 @@ def test_trials_side_by_side(make_scene: Make, tmp_path: Path) -> None:
     assert list((tmp_path / "states").rglob("*.*")) == [], "what was saved is removed"
 
 
-def test_trials_side_by_side_that_die_are_none(make_scene: Make, tmp_path: Path) -> None:
+def test_profiles_side_by_side_that_die_are_none(make_scene: Make, tmp_path: Path) -> None:
     """As where one has memory enough, and two have not."""
     scene = make_scene()
     with LocalProfiler(

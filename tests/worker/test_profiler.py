@@ -1,4 +1,4 @@
-"""Trials in this process, and what they tell."""
+"""Profiles in this process, and their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def profile(scene: Scene, **of: Any) -> ProfileResult | None:
-    """What a trial of the config's next unit tells; ``None`` if it fails."""
+    """The profile of the config's next unit; ``None`` if it fails."""
     attempt = scene.assign(phase=Phase.PROFILE, **of)
     scene.attempts.perform(attempt)
     assert scene.ledger.assignment("n") is None
@@ -28,7 +28,7 @@ def profile(scene: Scene, **of: Any) -> ProfileResult | None:
     return decode(item.value, ProfileResult) if item else None
 
 
-def test_a_trial_tells_seconds_and_memory_and_changes_nothing(make_scene: Make) -> None:
+def test_a_profile_has_seconds_and_memory_and_changes_nothing(make_scene: Make) -> None:
     scene = make_scene(batch_size=1)
     before = scene.config
     told = profile(scene)
@@ -59,7 +59,7 @@ def test_what_is_not_feasible_is_told(make_scene: Make, deed: str, strategy: Str
     assert scene.config.failures == ()
 
 
-def test_a_users_exception_in_a_trial_is_a_failure(make_scene: Make) -> None:
+def test_a_users_exception_in_a_profile_is_a_failure(make_scene: Make) -> None:
     scene = make_scene(deed="raise")
     assert profile(scene) is None
     (failure,) = scene.config.failures
