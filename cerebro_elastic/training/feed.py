@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_elastic.core.model.values import HParams, Phase
-from cerebro_elastic.data.batches import LoaderSettings, Part, batch_count, batches, whole
+from cerebro_elastic.data.batches import BatchPart, LoaderSettings, batch_count, batches, whole
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.group import ranks
@@ -41,7 +41,7 @@ def unit_batches(job: UnitJob) -> int:
     return batch_count(job.partition.rows, loader_settings(job).batch_size)
 
 
-def training_batches(job: UnitJob, part: Part = whole) -> Iterator[Any]:
+def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     """The job's partition after ``skip`` batches, in the order that run seed, epoch and partition give; of
     each batch this rank's ``part``.
 
@@ -67,7 +67,7 @@ def rank_seed(job: UnitJob) -> int:
     return int(np.random.SeedSequence(where).generate_state(1)[0])
 
 
-def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: Part = whole) -> Iterator[Any]:
+def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPart = whole) -> Iterator[Any]:
     """Partitions one after the other, each in its natural order: for validation; of each batch this rank's
     ``part``. In a unit that evaluates ``Stopped`` is raised as in ``training_batches``."""
     loader, done = loader_settings(job), 0

@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.core.model.values import Phase
-from cerebro_elastic.data.batches import Part, whole
+from cerebro_elastic.data.batches import BatchPart, whole
 from cerebro_elastic.training import feed
 from cerebro_elastic.training.task import UnitJob
 from cerebro_lightning.distributed import SeveralRanks
@@ -86,7 +86,7 @@ class Batches:
         batches = partial(feed.natural_batches, job, job.validation)
         return self._weighed(batches, feed.batch_rows(job, job.validation))
 
-    def _weighed(self, batches: Callable[[Part], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
+    def _weighed(self, batches: Callable[[BatchPart], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
         several = self._several
         if several is None:
             yield from batches(whole)

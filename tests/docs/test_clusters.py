@@ -20,7 +20,7 @@ from torchx.runner import get_runner
 
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.runs.start.agents import agent_command
-from cerebro_elastic.store.client.embedded import find_etcd
+from cerebro_elastic.store.client.etcd_program import find_etcd
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "clusters.md"

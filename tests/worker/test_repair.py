@@ -26,7 +26,8 @@ from cerebro_elastic.core.model.values import (
 )
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
-from cerebro_elastic.files import exists, locate, places, read, write
+from cerebro_elastic.files import exists, locate, read, write
+from cerebro_elastic.files import place as place_module
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
@@ -244,7 +245,7 @@ class TestWaysBack:
 def test_a_storage_out_of_reach_repairs_nothing(
     lineage: Lineage, s3: BadProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "PATIENCE", 0.0)
+    monkeypatch.setattr(place_module, "PATIENCE", 0.0)
     lineage.go_on()
     ref = lineage.go_on()
     s3.first(99, Bad.SLOW_DOWN)
