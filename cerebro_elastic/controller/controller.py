@@ -31,7 +31,7 @@ from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
 from cerebro_elastic.store.ledger.leader import LeaderLedger
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import (
     Event,
@@ -24,7 +25,6 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
 from cerebro_elastic.store.ledger.foreign import LEASED_KINDS, ForeignValue

@@ -31,7 +31,7 @@ from torch.distributed.elastic.rendezvous.api import (
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.model.values import Node
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import end_marked, watch_parent
 from cerebro_elastic.rendezvous.admission import check_admission

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.core.model.values import Attempt, Failure, Member, Node, Stall
+from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
+from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death

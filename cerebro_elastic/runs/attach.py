@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
 from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
 from cerebro_elastic.store.client.base import Store

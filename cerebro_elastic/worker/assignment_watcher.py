@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self
 
-from cerebro_elastic.core.model.values import Attempt
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.errors import Compacted
 from cerebro_elastic.store.client.base import KeyValue, Watch
 from cerebro_elastic.store.client.sealed import unsigned

@@ -15,7 +15,10 @@ from typing import Self
 import torch
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import Attempt, Config, Phase, Spec, Visit
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, GroupBroken
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.parallel import group

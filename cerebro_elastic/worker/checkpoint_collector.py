@@ -11,7 +11,9 @@ from cerebro_elastic import files
 from cerebro_elastic.checkpoint.retention import KeptCheckpoints
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
-from cerebro_elastic.core.model.values import Phase, Plan, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError
 from cerebro_elastic.files import expand, locate, translated
 from cerebro_elastic.logs import EventLog

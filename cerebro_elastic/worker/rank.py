@@ -15,7 +15,8 @@ import torch
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.model.values import Spec, Strategy
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group

@@ -16,8 +16,11 @@ from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.lineage import history
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate
 from cerebro_elastic.logs import EventLog

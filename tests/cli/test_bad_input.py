@@ -16,7 +16,8 @@ import yaml
 from cerebro_elastic import __version__
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import RunOpened
-from cerebro_elastic.core.model.values import Node, Plan, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe

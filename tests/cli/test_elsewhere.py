@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import __version__, open_run
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import RunOpened, StateRead, UnitCommitted
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.etcd_server import in_use

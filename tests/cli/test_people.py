@@ -14,17 +14,11 @@ import pytest
 import cerebro_elastic
 from cerebro_elastic import __version__
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Plan,
-    Spec,
-    Status,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete

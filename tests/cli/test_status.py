@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Unit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.store.ledger.leader import LeaderLedger

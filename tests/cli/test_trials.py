@@ -10,17 +10,10 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    Config,
-    Failure,
-    FailureKind,
-    Node,
-    Phase,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
 from support.hashing import BATCHES, Worker

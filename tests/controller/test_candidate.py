@@ -26,8 +26,8 @@ from cerebro_elastic.core.model.events import (
     StateRead,
     UnitCommitted,
 )
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Plan
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store

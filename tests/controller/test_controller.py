@@ -13,6 +13,7 @@ import pytest
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -21,7 +22,8 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Phase, Plan, Status
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.store.client.base import Store

@@ -15,18 +15,12 @@ from cerebro_elastic.core.decisions import assignment, decide, gangs, membership
 from cerebro_elastic.core.history import lineage, machine
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.actions import Withdraw
+from cerebro_elastic.core.model.attempts import FailureKind, Visit
+from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    CheckpointRef,
-    Config,
-    FailureKind,
-    Parent,
-    Plan,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.store.ledger import leader, record, worker
 from support import hashing, world
 from support.hashing import Worker
@@ -194,9 +188,7 @@ def assigns_over_an_assignment(patch: Patch) -> None:
 
 
 def withdraws_at_will(patch: Patch) -> None:
-    patch.setattr(
-        decide, "withdrawals", lambda state: (Withdraw(a, "a better idea") for a in state.attempts.values())
-    )
+    patch.setattr(decide, "withdrawals", lambda state: (Withdraw(a) for a in state.attempts.values()))
 
 
 def leaves_unasked(patch: Patch) -> None:

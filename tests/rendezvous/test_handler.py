@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.model.values import Plan, Spec
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd

@@ -19,8 +19,11 @@ import pytest
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.history.progress import next_units, skipped
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, NodeDraining, UnitCommitted
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey

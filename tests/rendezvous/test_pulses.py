@@ -14,8 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, NodeStalled, UnitFailed
-from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Stall, Unit
+from cerebro_elastic.core.model.nodes import Node, Stall
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.pulses import START_SECONDS, Ranks
 from cerebro_elastic.rendezvous.registration import Registration

@@ -10,7 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death

@@ -9,7 +9,8 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.controller.controller import Controller
-from cerebro_elastic.core.model.values import Node, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe

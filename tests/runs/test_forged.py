@@ -27,7 +27,7 @@ from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder

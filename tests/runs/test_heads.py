@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, RecordHead, Unit
+from cerebro_elastic.core.model.units import RecordHead, Unit
 from cerebro_elastic.runs.results import heads
 from cerebro_elastic.store.ledger.journal import Journal, Line, chain_digest, read_lines
 

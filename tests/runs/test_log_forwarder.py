@@ -12,10 +12,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cerebro_elastic.controller.candidate import Candidate, Host
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Unit, Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.reporting.logged import Logged, Logger
 from cerebro_elastic.reporting.tensorboard import TensorBoard

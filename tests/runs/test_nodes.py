@@ -18,8 +18,10 @@ import pytest
 import cerebro_elastic
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
-from cerebro_elastic.core.model.values import Config, FailureKind, Phase
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.run_key import RunKey

@@ -14,8 +14,10 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
 from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd

@@ -12,6 +12,8 @@ import pytest
 
 from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -35,25 +37,10 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Member,
-    Node,
-    PartialUnit,
-    Phase,
-    Plan,
-    ProfileResult,
-    Spec,
-    Status,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd

@@ -9,9 +9,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import UnreadableValue, encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated, RunEnded
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import KeyValue, Put, Store

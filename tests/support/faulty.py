@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.model.values import Attempt
+from cerebro_elastic.core.model.attempts import Attempt
 from support.faults import inject
 from support.faults.inject import FOLDER, FaultFolder, reach
 from support.faults.plan import Point

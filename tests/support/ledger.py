@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cerebro_elastic.core.model.values import RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.store.ledger.leader import LeaderLedger, become_leader
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.operators import OperatorLedger

@@ -17,6 +17,8 @@ from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
+from cerebro_elastic.core.model.attempts import Failure, FailureKind, Member, Visit
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import (
     Decision,
@@ -27,20 +29,10 @@ from cerebro_elastic.core.model.interfaces import (
     SearchContext,
     Stop,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Failure,
-    FailureKind,
-    HParams,
-    Member,
-    Node,
-    Order,
-    Phase,
-    Plan,
-    Spec,
-    Status,
-    Visit,
-)
+from cerebro_elastic.core.model.units import Order, Phase
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.memory import MemoryStore

@@ -13,7 +13,11 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units, skipped
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Phase, Spec, Strategy
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe

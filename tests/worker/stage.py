@@ -18,7 +18,11 @@ import numpy as np
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.history.progress import next_units, skipped
-from cerebro_elastic.core.model.values import Attempt, Config, Member, Node, Phase, Plan, Spec, Strategy, Unit
+from cerebro_elastic.core.model.attempts import Attempt, Member
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey

@@ -9,8 +9,12 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, Snapshot

@@ -9,7 +9,7 @@ import pytest
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.store.client.base import Snapshot
 
 

@@ -9,7 +9,9 @@ from scene import Scene
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import CheckpointRef
 
 
 def config(scene: Scene, name: str) -> Config:

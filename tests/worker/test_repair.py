@@ -13,17 +13,11 @@ import torch
 
 from cerebro_elastic import checkpoint, files
 from cerebro_elastic.core.history.progress import next_units, position
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Phase,
-    Plan,
-    Prefetch,
-    Spec,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, Prefetch, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate, read, write

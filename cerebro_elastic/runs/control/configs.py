@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.model.values import Config, Spec, Status
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
 from cerebro_elastic.reporting.results import best_epoch, epoch_ends

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import RecordHead, Spec
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.events import ConfigCreated, Event, StateRead, UnitCommitted
-from cerebro_elastic.core.model.values import HParams, Visit
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.reporting.logged import Logged, Logger

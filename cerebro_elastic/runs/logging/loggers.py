@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.controller.candidate import Candidate
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.files import locate, make_folder
 from cerebro_elastic.recipes import Recipe

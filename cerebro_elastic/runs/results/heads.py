@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead, UnitAssigned
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import Attempt, RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.store.ledger.journal import Line, chain_digest
 from cerebro_elastic.words import counted
 

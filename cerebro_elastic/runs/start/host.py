@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe

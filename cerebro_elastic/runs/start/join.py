@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.model.interfaces import SearchContext
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec, Status
 from cerebro_elastic.errors import DataError, RunError
 from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe

@@ -12,8 +12,8 @@ from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves

@@ -41,7 +41,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import Change, ChangeBatch, KeyValue
 from cerebro_elastic.store.ledger.keys import Keys

@@ -16,7 +16,9 @@ from functools import reduce
 from cerebro_elastic.core.history.estimates import learn, waited
 from cerebro_elastic.core.history.profiles import Profiles, profiled, refined
 from cerebro_elastic.core.history.tallies import retell, streaks_of, with_visit
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt, kind_of
+from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import (
     KINDS,
     Event,
@@ -29,8 +31,8 @@ from cerebro_elastic.core.model.events import (
     Ordered,
     RunEnded,
 )
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import SpeedFactor, State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, ProfileResult, Visit
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cerebro_elastic.core.model.codec import UnreadableValue, encode
 from cerebro_elastic.core.model.events import Event, StateRead
-from cerebro_elastic.core.model.values import RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.files import as_its_folder
 from cerebro_elastic.store.ledger.history import decode_event

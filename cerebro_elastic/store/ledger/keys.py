@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 ROOT = "/cerebro/"
 """The prefix of all runs."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
@@ -25,7 +27,7 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.origin import basis_of
-from cerebro_elastic.core.model.values import Attempt, Config, Order, RecordHead, Status
+from cerebro_elastic.core.model.units import Order, RecordHead
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import (
     Compare,

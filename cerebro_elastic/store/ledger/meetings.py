@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Attempt
 from cerebro_elastic.errors import Compacted, TxnUnknown
 from cerebro_elastic.store.client.base import KeyValue, Put, at_revision
 from cerebro_elastic.store.ledger.foreign import value_in

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.tallies import when_ready
 from cerebro_elastic.core.model.events import NodeDraining, NodeJoined, NodeReady, NodeRecovered, NodeStalled
-from cerebro_elastic.core.model.values import Node, Stall
+from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import NameTaken, TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, absent, at_revision
 from cerebro_elastic.store.ledger.foreign import ForeignValue, foreign_value, value_in

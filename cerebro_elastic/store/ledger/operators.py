@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, may_end
+from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event, RunOpened
-from cerebro_elastic.core.model.values import BY_HAND, Config, HParams, Spec, Status
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Compare, Op, Put, absent, at_revision
 from cerebro_elastic.store.ledger.record import Record

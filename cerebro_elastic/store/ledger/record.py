@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import Event, RecordMended, StateRead
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, Spec, Unit, Visit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Store, Watch

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cerebro_elastic.core.history.lineage import changed
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
-from cerebro_elastic.core.model.values import Attempt, Config
 from cerebro_elastic.store.client.base import Compare, Delete, Op, Put, absent, at_revision, created_at
 from cerebro_elastic.store.ledger.keys import Keys
 from cerebro_elastic.store.ledger.record import Record

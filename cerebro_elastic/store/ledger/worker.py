@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     Event,
     ProfileDone,
@@ -20,7 +22,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, Plan, ProfileResult, Visit
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put, absent, at_revision
 from cerebro_elastic.store.ledger.record import Record
