@@ -232,7 +232,7 @@ def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
 
 
 def _version(tensor: Tensor) -> int:
-    """How often it was written to, whoever shares its memory; unknown (0) of what inference mode has made."""
+    """How often its memory was written to; 0 (unknown) for a tensor that inference mode has made."""
     return 0 if tensor.is_inference() else tensor._version
 
 

@@ -178,7 +178,7 @@ class _Encoder:
         return self._tied[id(tensor)]
 
     def _add_array(self, array: np.ndarray[Any, Any], path: Path) -> Json:
-        try:  # a copy: nobody would see who writes to the array while it is saved
+        try:  # a copy: a write to the array while it is saved would not be noticed
             tensor = torch.from_numpy(np.array(array, order="C", copy=True).reshape(array.shape))
         except (TypeError, ValueError) as exc:
             raise CheckpointError(

@@ -123,7 +123,7 @@ def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> 
                 raise batch
             yield batch
     finally:
-        iterator._shutdown_workers()  # else they live as long as somebody holds the traceback of an error
+        iterator._shutdown_workers()  # else they live as long as the traceback of an error
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -28,12 +28,13 @@ from cerebro_elastic.store.client.cluster import LOGIN
 from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
 from cerebro_elastic.store.client.versions import check_version
 
-# An etcd alone has nobody to wait for: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
+# A single etcd waits for no other member: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
 _START_SECONDS, _POLL_SECONDS = 30.0, 0.01
 _LOCK_SECONDS, _PORT_TRIES, _TAIL_LINES = 1.0, 5, 10
 _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 0.1, 10.0
-# Room for some millions of units; the history of the last 100 000 transactions is kept for who was away.
+# Room for some millions of units. The history of the last 100 000 transactions is kept, for processes that
+# were away.
 _ROOM = [
     *("--quota-backend-bytes", str(8 << 30)),
     *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
@@ -121,7 +122,7 @@ class EmbeddedEtcd:
     def _supervise(self, started: Future[None]) -> None:
         try:
             self._start_anywhere()
-        except BaseException as exc:  # it belongs to who waits in __enter__
+        except BaseException as exc:  # __enter__ raises it
             started.set_exception(exc)
             return
         started.set_result(None)
@@ -155,7 +156,7 @@ class EmbeddedEtcd:
         """Start a server. Returns whether it is healthy: ``False`` if another process took a port before."""
         if self._fixed_port:
             _check_port(self._listen, self.port)
-        # The name tells this server from another that got the port in the meantime.
+        # The name distinguishes this server from another that took the port in the meantime.
         name = f"cerebro-{uuid.uuid4().hex}"
         with open(self.log, "ab", opener=as_its_folder) as log:
             log_start = log.tell()
@@ -222,7 +223,7 @@ class EmbeddedEtcd:
                 ask("enable", {})
                 answer = ask("authenticate", login)
             users = ask("user/list", {}, str(answer.get("token"))).get("users")
-        if users != [LOGIN]:  # somebody else has added users before us
+        if users != [LOGIN]:  # others have added users before us
             raise StoreError(f"etcd over {self.data_dir} has the users {users}, and must have {LOGIN} alone")
 
     def _explain_death(self, binary: Path, status: int, log: str) -> bool:
