@@ -12,7 +12,7 @@ import numpy as np
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import LoaderSettings, Part, batch_count, batches, whole
+from cerebro_elastic.data.batches import BatchPart, LoaderSettings, batch_count, batches, whole
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.group import ranks
@@ -42,7 +42,7 @@ def unit_batches(job: UnitJob) -> int:
     return batch_count(job.partition.rows, loader_settings(job).batch_size)
 
 
-def training_batches(job: UnitJob, part: Part = whole) -> Iterator[Any]:
+def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     """The batches of the job's partition behind the skipped ones, in the order of run seed, epoch and
     partition.
 
@@ -74,7 +74,7 @@ def rank_seed(job: UnitJob) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
-def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: Part = whole) -> Iterator[Any]:
+def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPart = whole) -> Iterator[Any]:
     """The batches of ``partitions``, one after the other, each in its natural order: for validation.
 
     Arguments and errors are those of ``training_batches``; ``Stopped`` is raised only in a unit that

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from cerebro_elastic import files
-from cerebro_elastic.checkpoint.retention import Shelf
+from cerebro_elastic.checkpoint.retention import KeptCheckpoints
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
 from cerebro_elastic.core.model.attempts import Visit
@@ -37,9 +37,9 @@ class CheckpointCollector:
     def __init__(self, record: Record, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
         self._record = record
         self._storage = storage
-        self._empty = Shelf(plan, recipe.objective.metric, recipe.objective.mode)
+        self._empty = KeptCheckpoints(plan, recipe.objective.metric, recipe.objective.mode)
         self._log = log
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, KeptCheckpoints] = {}
         self._independent: set[str] = set()
 
     def committed(self, visit: Visit) -> None:
@@ -63,7 +63,7 @@ class CheckpointCollector:
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
-    def _shelf(self, visit: Visit) -> Shelf:
+    def _shelf(self, visit: Visit) -> KeptCheckpoints:
         """The config's shelf with all its visits up to this one, those of other nodes too."""
         config = visit.unit.config
         shelf = self._shelves.get(config, self._empty)
@@ -76,7 +76,7 @@ class CheckpointCollector:
         self._shelves[config] = shelf
         return shelf
 
-    def _empty_of(self, config: str) -> Shelf:
+    def _empty_of(self, config: str) -> KeptCheckpoints:
         known = self._record.config(config)
         return replace(self._empty, at=born(known)) if known and known.parent else self._empty
 
@@ -93,7 +93,7 @@ class CheckpointCollector:
                     self._independent.add(child)
         return frozenset(urls)
 
-    def _since(self, config: str, shelf: Shelf, epoch: int) -> list[Visit]:
+    def _since(self, config: str, shelf: KeptCheckpoints, epoch: int) -> list[Visit]:
         at = (shelf.at.epoch, position(shelf.at))
         epochs = range(shelf.at.epoch, epoch + 1)
         visits = [visit for number in epochs for visit in self._record.visits_of(config, number)]

@@ -11,8 +11,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import Part, whole
 from cerebro_elastic.training import job_batches
+
+from cerebro_elastic.data.batches import BatchPart, whole
 from cerebro_elastic.training.task import UnitJob
 from cerebro_lightning.distributed import SeveralRanks
 from cerebro_lightning.optimizers import NamedStateStrategy
@@ -90,7 +91,7 @@ class Batches:
         batches = partial(job_batches.natural_batches, job, job.validation)
         return self._weighed(batches, job_batches.batch_rows(job, job.validation))
 
-    def _weighed(self, batches: Callable[[Part], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
+    def _weighed(self, batches: Callable[[BatchPart], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
         several = self._several
         if several is None:
             yield from batches(whole)
