@@ -18,7 +18,7 @@ from typing import TypeAlias
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
-from cerebro_elastic.core.history.tallies import holdings
+from cerebro_elastic.core.history.tallies import cached_partitions
 from cerebro_elastic.core.model.actions import Assign, Quarantine
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
@@ -219,7 +219,7 @@ class Course:
 
     def _ready(self, node: str, partition: int, asked: float) -> float:
         """When the node's host has the partition, if it is asked for now."""
-        held = holdings(self.state.nodes.values())[node]
+        held = cached_partitions(self.state.nodes.values())[node]
         there = asked if partition in held else asked + self.times.fetch
         return max(asked, self._fetched.setdefault((self.state.nodes[node].host, partition), there))
 

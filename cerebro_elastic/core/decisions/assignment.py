@@ -15,7 +15,7 @@ from cerebro_elastic.core.decisions.remaining_work import remaining_work
 from cerebro_elastic.core.decisions.strategies import expected_seconds
 from cerebro_elastic.core.history.estimates import all_unit_seconds, speed_factor, unit_seconds
 from cerebro_elastic.core.history.progress import skipped, units_left
-from cerebro_elastic.core.history.tallies import holdings
+from cerebro_elastic.core.history.tallies import cached_partitions
 from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.attempts import Attempt, Member, Prefetch
 from cerebro_elastic.core.model.configs import Status
@@ -90,7 +90,7 @@ def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
         nodes,
         able,
         may_do,
-        held=holdings(nodes.values()),
+        held=cached_partitions(nodes.values()),
         seconds=seconds,
         speed_factors=speed_factors,
         remaining={c.id: units_left(c, plan) * seconds[c.id] for c in state.configs.values()},

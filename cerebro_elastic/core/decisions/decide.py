@@ -13,7 +13,7 @@ from cerebro_elastic.core.decisions.strategies import counts, infeasible
 from cerebro_elastic.core.history.estimates import speed_factor
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order
 from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.history.tallies import holdings, repeated
+from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
 from cerebro_elastic.core.model.actions import (
     Action,
     AssignHomes,
@@ -90,7 +90,9 @@ def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
     if not nodes or waiting(state, plan):
         return
     speed_factors = {n.name: speed_factor(state, n.name) for n in nodes}
-    balanced = rebalance(state.homes, nodes, holdings(nodes), plan.partitions, speed_factors, plan.replicas)
+    balanced = rebalance(
+        state.homes, nodes, cached_partitions(nodes), plan.partitions, speed_factors, plan.replicas
+    )
     before, after = set(_count(state.homes)), set(_count(balanced))
     homeless = before - set(speed_factors) or len(state.homes) < plan.partitions
     newcomer = after - before and len(after) > len(before)
@@ -118,7 +120,7 @@ def _hopeless(config: Config, plan: Plan) -> str | None:
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:
             return f"{where} failed on {vain.node} with {_told(vain)}"
-        alike = [f.node for f in tries if repeated(f, config)]
+        alike = [f.node for f in tries if failed_alike_elsewhere(f, config)]
         if alike:
             return f"{where} failed alike on {', '.join(alike)}: {_told(tries[-1])}"
         if len(tries) >= plan.tries:

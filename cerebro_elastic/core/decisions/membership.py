@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cerebro_elastic.core.history.tallies import suspicious
+from cerebro_elastic.core.history.tallies import failures_against
 from cerebro_elastic.core.model.actions import Quarantine
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
@@ -48,7 +48,7 @@ def quarantines(state: State) -> Iterator[Quarantine]:
 def _too_many(state: State, name: str, streak: Streak) -> bool:
     """A node that was set aside before in this streak is on probation: one more failure suffices. As long as
     one config alone fails on it, that is to blame, unless the trouble is the node's by its kind."""
-    against = suspicious(state, name)
+    against = failures_against(state, name)
     of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
     return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.quarantined_for
 

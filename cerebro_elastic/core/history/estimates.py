@@ -65,7 +65,7 @@ def learn(
     return timings, {**speed_factors, visit.node: SpeedFactor(factor, speed_factor.units + 1, at)}
 
 
-def waited(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
+def add_fetch(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
     """``fetches`` after one more visit: what the last units waited whose training partition was fetched."""
     if visit.unit.phase is not Phase.TRAIN or not visit.fetch_seconds:
         return fetches

@@ -58,7 +58,7 @@ def may_end(config: Config, event: ConfigEnded) -> bool:
     return config.status is Status.LIVE or (rests and event.by_hand)
 
 
-def changed(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
+def with_status(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
     """The config after it was ended or resumed (``revision`` is the store's to set)."""
     status = event.status if isinstance(event, ConfigEnded) else Status.LIVE
     return replace(config, status=status, reason=event.reason, by_hand=config.by_hand or event.by_hand)

@@ -80,18 +80,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cerebro_elastic.core.history.estimates import learn, waited
-from cerebro_elastic.core.history.lineage import born, changed, edge_from, may_end
-from cerebro_elastic.core.history.profiles import profiled, refined
+from cerebro_elastic.core.history.derived import after_failure, after_profile, after_visit
+from cerebro_elastic.core.history.lineage import born, edge_from, may_end, with_status
 from cerebro_elastic.core.history.progress import advance, is_next, skipped
-from cerebro_elastic.core.history.tallies import (
-    add_usage,
-    extend,
-    lengthen,
-    streaks_of,
-    when_ready,
-    with_visit,
-)
+from cerebro_elastic.core.history.tallies import ready_node
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
@@ -166,13 +158,13 @@ def _config_ended(state: State, event: ConfigEnded) -> State:
     config = _config(state, event.config, event)
     _require(event.status in (Status.STOPPED, Status.FAILED), event, "a config ends stopped or failed")
     _require(may_end(config, event), event, f"it is {config.status.value} already")
-    return _with(state, replace(changed(config, event), revision=event.revision), event.by_hand)
+    return _with(state, replace(with_status(config, event), revision=event.revision), event.by_hand)
 
 
 def _config_resumed(state: State, event: ConfigResumed) -> State:
     config = _config(state, event.config, event)
     _require(config.status is Status.STOPPED, event, f"it is {config.status.value}, not stopped")
-    return _with(state, replace(changed(config, event), revision=event.revision), event.by_hand)
+    return _with(state, replace(with_status(config, event), revision=event.revision), event.by_hand)
 
 
 def _node_joined(state: State, event: NodeJoined) -> State:
@@ -188,7 +180,7 @@ def _node_ready(state: State, event: NodeReady) -> State:
     _require(event.node in state.nodes, event, f"registered are {sorted(state.nodes)}")
     node = state.nodes[event.node]
     _require(node.starting, event, "it was ready before")
-    return replace(state, nodes={**state.nodes, node.name: when_ready(node, event.cached)})
+    return replace(state, nodes={**state.nodes, node.name: ready_node(node, event.cached)})
 
 
 def _node_draining(state: State, event: NodeDraining) -> State:
@@ -198,7 +190,7 @@ def _node_draining(state: State, event: NodeDraining) -> State:
     return replace(state, nodes={**state.nodes, node.name: replace(node, drain=event.grace)})
 
 
-def _node_set_aside(state: State, event: NodeQuarantined) -> State:
+def _node_quarantined(state: State, event: NodeQuarantined) -> State:
     streak = state.streaks.get(event.node)
     _require(event.node not in state.quarantined, event, "it is set aside already")
     _require(event.node not in state.attempts, event, "it is busy (non-preemption)")
@@ -210,7 +202,7 @@ def _node_set_aside(state: State, event: NodeQuarantined) -> State:
     )
 
 
-def _node_forgiven(state: State, event: NodeReleased) -> State:
+def _node_released(state: State, event: NodeReleased) -> State:
     return replace(state, quarantined=_without(state.quarantined, event.node))
 
 
@@ -247,7 +239,7 @@ def _record_mended(state: State, event: RecordMended) -> State:
     )
 
 
-def _placed(state: State, event: HomesAssigned) -> State:
+def _homes_assigned(state: State, event: HomesAssigned) -> State:
     assert state.plan is not None
     wanted = set(range(state.plan.partitions))
     _require(set(event.homes) == wanted, event, f"the partitions are 0 to {state.plan.partitions - 1}")
@@ -306,27 +298,8 @@ def _unit_committed(state: State, event: UnitCommitted) -> State:
     left_early = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
     _require(visit.whole or left_early, event, "it cannot have been left before its end (completeness)")
     config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
-    timings, speed_factors = learn(state.timings, state.speed_factors, visit)
-    committed = {**state.committed}
-    for name in visit.nodes:
-        committed[name] = max(committed.get(name, 0), visit.attempt)
-    failed = any(name in state.streaks for name in visit.nodes)
-    return replace(
-        _over(state, attempt),
-        configs={**state.configs, config.id: config},
-        nodes=with_visit(state.nodes, visit),
-        committed=committed,
-        streaks=streaks_of(state.configs.values(), committed) if failed else state.streaks,
-        quarantined_for={
-            name: token for name, token in state.quarantined_for.items() if token > committed.get(name, 0)
-        },
-        timings=timings,
-        speed_factors=speed_factors,
-        fetches=waited(state.fetches, visit),
-        curves=extend(state.curves, config, visit, state.plan),
-        usage=add_usage(state.usage, visit),
-        profiles=refined(state.profiles, visit),
-    )
+    advanced = replace(_over(state, attempt), configs={**state.configs, config.id: config})
+    return after_visit(advanced, visit, config)
 
 
 def _unit_failed(state: State, event: UnitFailed) -> State:
@@ -334,21 +307,17 @@ def _unit_failed(state: State, event: UnitFailed) -> State:
     attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
     config = state.configs[failure.unit.config]
     remembers = replace(config, failures=(*config.failures, failure), revision=event.revision)
-    counts = failure.attempt > state.committed.get(failure.node, 0)
-    return replace(
-        _over(state, attempt),
-        configs={**state.configs, config.id: remembers},
-        streaks=lengthen(state.streaks, failure) if counts else state.streaks,
-    )
+    failed = replace(_over(state, attempt), configs={**state.configs, config.id: remembers})
+    return after_failure(failed, failure)
 
 
-def _trial_done(state: State, event: ProfileDone) -> State:
+def _profile_done(state: State, event: ProfileDone) -> State:
     profile = event.profile
     attempt = _standing(state, event, profile.node, profile.attempt, profile.unit)
     _require(profile.unit.phase is Phase.PROFILE, event, "its unit is no trial")
     same = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
     _require(same, event, f"it was to try {attempt.strategy} on {attempt.hardware}")
-    return replace(_over(state, attempt), profiles=profiled(state.profiles, profile))
+    return after_profile(_over(state, attempt), profile)
 
 
 def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
@@ -388,18 +357,18 @@ _TABLE: Mapping[type[Event], Callable[[State, Any], State]] = {
     NodeLeft: _node_left,
     NodeReady: _node_ready,
     NodeDraining: _node_draining,
-    NodeQuarantined: _node_set_aside,
-    NodeReleased: _node_forgiven,
+    NodeQuarantined: _node_quarantined,
+    NodeReleased: _node_released,
     NodeStalled: _node_stalled,
     NodeRecovered: _node_recovered,
     RecordMended: _record_mended,
-    HomesAssigned: _placed,
+    HomesAssigned: _homes_assigned,
     Ordered: _ordered,
     UnitAssigned: _unit_assigned,
     UnitTrained: _unit_trained,
     UnitCommitted: _unit_committed,
     UnitFailed: _unit_failed,
-    ProfileDone: _trial_done,
+    ProfileDone: _profile_done,
     UnitWithdrawn: _unit_withdrawn,
     RunEnded: _run_ended,
     StateRead: _state_read,

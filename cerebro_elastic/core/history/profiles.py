@@ -27,14 +27,14 @@ def estimates_of(config: Config, state: State) -> list[Estimate]:
     return list(found.values())
 
 
-def profiled(profiles: Profiles, profile: ProfileResult) -> Profiles:
+def add_profile(profiles: Profiles, profile: ProfileResult) -> Profiles:
     """``profiles`` after one more."""
     estimate = Estimate(profile.strategy, profile.hardware, profile.seconds, profile.bytes, profile.refusal)
     others = [e for e in profiles.get(profile.unit.config, ()) if not _same(e, profile)]
     return {**profiles, profile.unit.config: (*others, estimate)}
 
 
-def refined(profiles: Profiles, visit: Visit) -> Profiles:
+def refine(profiles: Profiles, visit: Visit) -> Profiles:
     """``profiles`` after a visit: it counts as much as all that was known of its choice before. Only a whole
     training unit teaches something."""
     config = visit.unit.config

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.history.lineage import changed
+from cerebro_elastic.core.history.lineage import with_status
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
@@ -32,7 +32,7 @@ def created(keys: Keys, config: Config, parent: int) -> Change:
 def config_changed(keys: Keys, config: Config, event: ConfigEnded | ConfigResumed) -> Change:
     """``config`` as it is after ``event``, if it is as we have it."""
     key = keys.config(config.id)
-    after = replace(changed(config, event), revision=0)
+    after = replace(with_status(config, event), revision=0)
     return [at_revision(key, config.revision)], [Put(key, value_of(after))], event
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from cerebro_elastic.core.history.tallies import when_ready
+from cerebro_elastic.core.history.tallies import ready_node
 from cerebro_elastic.core.model.events import (
     NodeDraining,
     NodeJoined,
@@ -94,7 +94,7 @@ class Ledger(LeaderVerbs, OperatorVerbs, WorkerVerbs):
             node = self._registered(item)
             if node is None or node.boot != boot or not node.starting:
                 return
-            ready = Put(key, value_of(when_ready(node, cached)), item.lease)
+            ready = Put(key, value_of(ready_node(node, cached)), item.lease)
             with suppress(TxnUnknown):
                 self._do([at_revision(key, item.mod_revision)], [ready], NodeReady(0, name, tuple(cached)))
 
