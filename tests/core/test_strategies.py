@@ -150,12 +150,12 @@ def test_the_story_lists_each_choice_and_its_reason() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY, GANG),))
     profiles = known(told(SINGLE, refusal="too large"), told(DDP, refusal="no parameters"))
     assert infeasible(config, {"cpu"}, profiles, PLAN) == (
-        "no choice is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
+        "no strategy is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
         "fsdp x2 over 2 nodes on cpu: boom"
     )
     alike = known(told(SINGLE, refusal="too large"), told(DDP, refusal="too large"))
     assert infeasible(config, {"cpu"}, alike, PLAN) == (
-        "no choice is feasible: single on cpu, ddp x2 on cpu: too large; fsdp x2 over 2 nodes on cpu: boom"
+        "no strategy is feasible: single on cpu, ddp x2 on cpu: too large; fsdp x2 over 2 nodes on cpu: boom"
     )
     assert infeasible(config, {"cpu", "A100"}, profiles, PLAN) is None, "the other nodes are not tried"
     assert infeasible(config, {"cpu"}, known(told(SINGLE, refusal="too large")), PLAN) is None
@@ -193,5 +193,5 @@ def test_for_whom_no_choice_is_left_has_failed() -> None:
     assert isinstance(end, EndConfig)
     assert end.status is Status.FAILED
     assert end.reason == (
-        "no choice is feasible: single on cpu: boom; ddp x2 on cpu, fsdp x2 over 2 nodes on cpu: no"
+        "no strategy is feasible: single on cpu: boom; ddp x2 on cpu, fsdp x2 over 2 nodes on cpu: no"
     )

@@ -57,7 +57,8 @@ def after_profile(state: State, profile: ProfileResult) -> State:
 
 
 def after_failure(state: State, failure: Failure) -> State:
-    """``state`` after one more failure. One that is older than what the node last committed does not count."""
+    """``state`` after one more failure. One that is older than what the node last committed does not
+    count."""
     if failure.attempt <= state.committed.get(failure.node, 0):
         return state
     return replace(state, streaks=add_failure(state.streaks, failure))

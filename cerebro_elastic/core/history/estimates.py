@@ -1,9 +1,9 @@
 """How long units take: learned from the visits, and told to whoever decides.
 
-The seconds of a unit are taken to be a product: what the config needs (``State.timings``) times how its
-node compares with the others (``State.speed_factors``). Both factors are learned from the same visits, each from
-what the other leaves unexplained, so that a slow node does not make a config look large, nor a large
-config its node slow. Only ratios between nodes are used: a scale common to all cancels out.
+The seconds of a unit are taken to be a product: what the config needs (``State.timings``) times how its node
+compares with the others (``State.speed_factors``). Both factors are learned from the same visits, each from
+what the other leaves unexplained, so that a slow node does not make a config look large, nor a large config
+its node slow. Only ratios between nodes are used: a scale common to all cancels out.
 """
 
 from __future__ import annotations
