@@ -162,10 +162,10 @@ def forgets_a_visit(patch: Patch) -> None:
 
 def forgets_who_is_busy(patch: Patch) -> None:
     permissive(patch)
-    instance = assignment._context
+    context = assignment._context
 
     patch.setattr(
-        assignment, "_instance", lambda moment, idle, _busy, **how: instance(moment, idle, set(), **how)
+        assignment, "_context", lambda moment, idle, _busy, **how: context(moment, idle, set(), **how)
     )
     patch.setattr(placements, "_takers", lambda _state, _unit, able, _failed: able)
 
