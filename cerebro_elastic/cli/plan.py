@@ -84,7 +84,7 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in found.memory.items())
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if found.left_out:
-        say("\nLeft out (docs/scheduling.md says by which rules):")
+        say("\nLeft out (docs/how-to/forecast.md says by which rules):")
         for line in _left_out(found):
             say(line)
     if found.ways:

@@ -104,7 +104,7 @@ def _text(path: Path | None) -> str:
     except (OSError, ValueError) as exc:
         raise RecipeError(
             f"the faults cannot be read: {exc}: --faults names a file of sentences, one on each line, such "
-            "as `kill node-1 at 30 for 10` (docs/scheduling.md)"
+            "as `kill node-1 at 30 for 10` (docs/how-to/forecast.md)"
         ) from exc
 
 

@@ -35,8 +35,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.clocks import HandClock
+from support.ledger import Ledger
 from support.world import World
 
 UNITS = 8

@@ -28,7 +28,7 @@ from cerebro_elastic.store.client.base import Delete, Op, Put
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 from support.world import World
 
 DEEP = "[" * 5000 + "]" * 5000

@@ -29,7 +29,7 @@ from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import KeyValue, Store
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 from support.world import FixedSearch
 
 HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}

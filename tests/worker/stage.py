@@ -30,7 +30,7 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 DEADLINE = 90.0
 
@@ -82,7 +82,7 @@ class Stage:
         self.ledger = Ledger(
             stack.enter_context(closing(EtcdStore(etcd.settings))), self.run, RunKey.from_env(os.environ)
         )
-        self.ledger.open(self.spec)
+        self.ledger.open_run(self.spec)
         leader = self.ledger.lead("test", stack.enter_context(LeaseKeeper(self.ledger.store, 30)).lease)
         assert leader is not None
         self.leader = leader
@@ -125,7 +125,7 @@ class Stage:
 
     def create(self, name: str, **hparams: Any) -> None:
         config = Config(name, {"deed": "train", "lr": 0.01, **hparams})
-        assert self.ledger.create_config(config, self.leader)
+        assert self.leader.create_config(config)
 
     def assign(
         self, config: str, nodes: Sequence[str], strategy: Strategy, *, profile: bool = False
@@ -143,7 +143,7 @@ class Stage:
             gang=tuple(Member(node.name, node.registration) for node in others),
             skip=0 if profile else skipped(at),
         )
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None, f"{attempt} was not let through"
         return replace(attempt, token=token)
 

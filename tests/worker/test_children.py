@@ -25,7 +25,7 @@ def perform(scene: Scene, name: str) -> CheckpointRef:
     before = config(scene, name)
     unit = next_units(before, scene.plan)[0]
     attempt = Attempt(unit, "n", scene.node.registration, before.revision, before.head)
-    token = scene.ledger.assign(attempt, scene.leader)
+    token = scene.leader.assign(attempt)
     assert token is not None
     scene.attempts.perform(replace(attempt, token=token))
     head = config(scene, name).head

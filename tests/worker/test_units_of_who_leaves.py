@@ -97,7 +97,7 @@ def given_up(scene: Scene, token: int) -> bool:
 
 def test_giving_up_is_fenced(scene: Scene) -> None:
     attempt = scene.assign()
-    scene.ledger.withdraw(attempt, scene.leader)
+    scene.leader.withdraw(attempt)
     again = scene.assign()
     assert not scene.ledger.give_up(attempt)
     assert scene.ledger.assignment("n") == again

@@ -99,4 +99,4 @@ class RecordHead:
     revision: int
     """The revision of the record's last line."""
     digest: str
-    """The digest that is chained over this line and all before it (``store/ledger/chain.py``)."""
+    """The digest that is chained over this line and all before it (``store/ledger/journal.py``)."""

@@ -25,7 +25,7 @@ from cerebro_elastic.runs.start.preflight import Findings, preflight
 from cerebro_elastic.runs.start.warm_start import changes, written_out
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.version import __version__
 
 
@@ -109,12 +109,12 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
     """Before anything is prepared: the store answers, lets us in, and has no run of this id that is not
     the one in the folder."""
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run)
-        if ledger.spec() is not None and not known:
+        record = Record(store, run)
+        if record.spec() is not None and not known:
             raise RunError(
                 f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
                 "knows nothing of: choose another id with --run-id, or remove it there with "
-                f"`etcdctl del --prefix {ledger.keys.prefix}`"
+                f"`etcdctl del --prefix {record.keys.prefix}`"
             )
 
 
