@@ -145,8 +145,8 @@ def data_agree(
         if (visit.samples, visit.batches) != (samples, batches):
             yield Violation(
                 "data",
-                f"{in_words(unit)} says that it had {visit.samples} samples in {visit.batches} batches; of the "
-                f"partition's {rows} rows these are {samples} in {batches}",
+                f"{in_words(unit)} says that it had {visit.samples} samples in {visit.batches} batches; of "
+                f"the partition's {rows} rows these are {samples} in {batches}",
             )
 
 

@@ -8,7 +8,7 @@ processes have written is no part of it (``foreign``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from cerebro_elastic.core.model.events import (
     RunEnded,
 )
 from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.state import SpeedFactor, State
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,
