@@ -1,4 +1,4 @@
-"""What an address says by itself, without asking this machine or the network."""
+"""What does an address say by itself, without a question to this machine or the network?"""
 
 from __future__ import annotations
 

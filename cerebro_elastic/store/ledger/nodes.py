@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.tallies import when_ready
+from cerebro_elastic.core.history.tallies import ready_node
 from cerebro_elastic.core.model.events import NodeDraining, NodeJoined, NodeReady, NodeRecovered, NodeStalled
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import NameTaken, TxnUnknown
@@ -67,7 +67,7 @@ class NodeLedger:
             node = self._registered(item)
             if node is None or node.boot != boot or not node.starting:
                 return
-            ready = Put(key, value_of(when_ready(node, cached)), item.lease)
+            ready = Put(key, value_of(ready_node(node, cached)), item.lease)
             guard = [at_revision(key, item.mod_revision)]
             with suppress(TxnUnknown):
                 transact(self.record, guard, [ready], NodeReady(0, name, tuple(cached)))
