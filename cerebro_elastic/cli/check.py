@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, echo
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from cerebro_elastic.core.decisions.assignment import remaining_work
+from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Order
+from cerebro_elastic.core.model.units import Order
 
 NICE = 10
 
@@ -44,7 +44,7 @@ class Solving:
         """The answer, if there is one now; else ask, if that is due."""
         if self._process is not None:
             return self._answer() if self._process.poll() is not None else None
-        left = None if self._failed else remaining_work(state)
+        left = None if self._failed else remaining_work_now(state)
         if left is not None and self._policy.due(self._before, left):
             self._before = left
             question = self._policy.question(left, self._seed)

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.values import Progress
+from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.openshop.dispatch import DispatchState, Rule, ScheduledUnit
 from cerebro_elastic.openshop.rules import Planned
 from cerebro_elastic.scheduling import orders

@@ -22,7 +22,8 @@ from math import inf
 from typing import ClassVar
 
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Progress, Unit
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.openshop.dispatch import DispatchState, Rule, ScheduledUnit
 from cerebro_elastic.openshop.rearrangement import rearranged
 from cerebro_elastic.openshop.rollouts import SPREADS
@@ -65,7 +66,7 @@ class Ahead:
         """What begins now, and which nodes wait."""
         configs = {unit.config for units in instance.eligible.values() for unit in units}
         worth = len(configs) > 1 or instance.elsewhere is not None or self.waits
-        left = instance.remainder() if worth else None
+        left = instance.remaining_work() if worth else None
         size = 0 if left is None else len(left.configs) * len(left.holders) * len(left.nodes)
         if left is None or not 0 < size <= LARGEST:
             return [], set()

@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any
 
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.values import Order
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.openshop.dispatch import ScheduledUnit
 from cerebro_elastic.openshop.exact import TICKS, by_start
 

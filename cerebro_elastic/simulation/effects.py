@@ -1,4 +1,4 @@
-"""What an action of the controller becomes if its transaction goes through, as ``store/ledger/ledger.py`` has it."""
+"""What each action of the controller becomes if its transaction goes through (``store/ledger/leader.py``)."""
 
 from __future__ import annotations
 

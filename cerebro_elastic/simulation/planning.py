@@ -8,11 +8,11 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cerebro_elastic.core.decisions.assignment import remaining_work
+from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.events import Ordered
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Order
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.errors import RunError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Planning:
 
     def look(self, state: State) -> None:
         """Ask, if that is due and nothing is being solved."""
-        left = None if self._busy else remaining_work(state)
+        left = None if self._busy else remaining_work_now(state)
         if left is None or not self._policy.due(self._before, left):
             return
         self._before = left

@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.app import app
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
-from cerebro_elastic.core.model.values import Config, Plan, Spec, Unit
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import make_search

@@ -10,8 +10,10 @@ from pathlib import Path
 from statistics import fmean
 
 from cerebro_elastic.core.history.lineage import fresh_names
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.values import HParams, Progress, Status, Strategy
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.gap import gap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cerebro_elastic.data.sums import _SEGMENT, RowSums, row_sums
+from cerebro_elastic.data.row_sums import _SEGMENT, RowSums, row_sums
 
 
 def test_the_sums_are_those_of_every_release() -> None:

@@ -1,4 +1,4 @@
-"""What the worker processes of ``prepare_rows`` do: rows to chunks of columns, and chunks to partitions."""
+"""The jobs of the worker processes of ``prepare_rows``: rows to chunks of columns, chunks to partitions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.data.check import columns_of
+from cerebro_elastic.data.column_checks import columns_of
 from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.data.partition import column_path, npy_header
-from cerebro_elastic.data.rows import RowFunction, Rows, make_rows
-from cerebro_elastic.data.share import Record, record_of
+from cerebro_elastic.data.row_function import RowFunction, Rows, make_rows
+from cerebro_elastic.data.shared_jobs import JobRecord, record_of
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import CHUNK, Chunk, Place, locate, open_read, translated, write
 from cerebro_elastic.process import die_with_parent
@@ -42,18 +42,20 @@ def start(parent: int, reference: str, root: str) -> None:
     _user.function, _user.root = import_object(reference, Path(root)), root
 
 
-def make_chunk(folder: str, name: str, rows: Rows, labels: Sequence[str], seed: int) -> Record:
-    """Make ``rows``; the record tells their columns, how many are good, and which are bad."""
+def make_chunk(folder: str, name: str, rows: Rows, labels: Sequence[str], seed: int) -> JobRecord:
+    """Make ``rows``; the record has their columns, how many are good, and which are bad."""
     assert _user.function is not None
-    made = make_rows(_user.function, rows, labels, seed, _user.root)
-    good = len(rows.numbers) - len(made.bad)
+    rows_made = make_rows(_user.function, rows, labels, seed, _user.root)
+    good = len(rows.numbers) - len(rows_made.bad)
     data = io.BytesIO()
-    np.savez(data, allow_pickle=False, **{str(at): column for at, column in enumerate(made.columns.values())})
+    np.savez(
+        data, allow_pickle=False, **{str(at): column for at, column in enumerate(rows_made.columns.values())}
+    )
     record = {
         "good": good,
-        "bad": [asdict(row) for row in made.bad],
-        "first": made.first,
-        "columns": [asdict(column) for column in columns_of(made.columns)],
+        "bad": [asdict(row) for row in rows_made.bad],
+        "first": rows_made.first,
+        "columns": [asdict(column) for column in columns_of(rows_made.columns)],
     }
     with translated(DataError, f"cannot write {name}"):
         place = locate(folder)
@@ -69,7 +71,7 @@ def join_chunks(
     index: int,
     columns: Sequence[Column],
     chunks: Sequence[tuple[str, int]],
-) -> Record:
+) -> JobRecord:
     """Write a partition of ``chunks``, each by name and number of rows; the record is what the manifest says
     of it."""
     rows = sum(count for _, count in chunks)

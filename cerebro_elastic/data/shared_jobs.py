@@ -1,8 +1,8 @@
-"""Jobs that several machines do together without talking to each other: who has done one leaves a record.
+"""Jobs that several machines share without talking to each other: each job that is done leaves a record.
 
-Each machine does its own share first, and then what the others have not done yet, from their shares' ends:
-none waits for one that is slow or dead, and a job that two machines do comes out the same. What was killed
-goes on from the records.
+A machine does its own share first, and then what the others have not done yet, from the ends of their
+shares. So none waits for one that is slow or dead; a job that two machines do has the same result. A machine
+that was killed goes on from the records.
 """
 
 from __future__ import annotations
@@ -15,25 +15,31 @@ from typing import Any, TypeAlias
 
 from cerebro_elastic.files import Place, exists, read, sizes
 
-Record: TypeAlias = Mapping[str, Any]
+JobRecord: TypeAlias = Mapping[str, Any]
 _WAITING = 2
+"""Jobs submitted for each worker process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job by its name; ``perform(*arguments)`` does it in another process and writes its record."""
+    """A job that a worker process does by ``perform(*arguments())``, which writes the job's record."""
 
     name: str
-    perform: Callable[..., Record]
+    """Its name, and that of its record."""
+    perform: Callable[..., JobRecord]
+    """A function that can be pickled."""
     arguments: Callable[[], tuple[Any, ...]]
+    """Makes the arguments, when the job is submitted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class MachineShare:
     """This machine's share of all jobs: each ``of``-th, from ``index`` on."""
 
     index: int = 0
+    """This machine's number, from 0."""
     of: int = 1
+    """How many machines share the jobs."""
 
     def order(self, jobs: Sequence[Job]) -> list[Job]:
         """Its own jobs, then the others' from their end."""
@@ -43,21 +49,24 @@ class Share:
 
 
 def record_of(folder: Place, name: str) -> Place:
-    """Where the record of a job that has been done is."""
+    """The place of the record of a job that is done."""
     return folder / f"{name}.json"
 
 
 def do_all(
-    jobs: Sequence[Job], folder: Place, share: Share, pool: Executor, workers: int
-) -> Iterator[tuple[str, Record, bool]]:
-    """Do what has not been done, until all has: of each job, as they come, its name, its record, and whether
-    it was done here and now."""
-    done = {path.rpartition("/")[2] for path in sizes(folder)}
-    running: dict[Future[Record], str] = {}
+    jobs: Sequence[Job], folder: Place, share: MachineShare, pool: Executor, workers: int
+) -> Iterator[tuple[str, JobRecord, bool]]:
+    """Do the jobs that have no record in ``folder``, until all have one.
+
+    Yields:
+        Each job's name, its record, and whether it was done here and now; in the order in which they end.
+    """
+    finished = {path.rpartition("/")[2] for path in sizes(folder)}
+    running: dict[Future[JobRecord], str] = {}
     try:
         for job in share.order(jobs):
             place = record_of(folder, job.name)
-            if f"{job.name}.json" in done or (share.of > 1 and exists(place)):
+            if f"{job.name}.json" in finished or (share.of > 1 and exists(place)):
                 yield job.name, json.loads(read(place)), False
                 continue
             running[pool.submit(job.perform, *job.arguments())] = job.name
@@ -70,6 +79,6 @@ def do_all(
             future.cancel()
 
 
-def _finished(running: dict[Future[Record], str]) -> Iterator[tuple[str, Record, bool]]:
+def _finished(running: dict[Future[JobRecord], str]) -> Iterator[tuple[str, JobRecord, bool]]:
     for future in wait(running, return_when=FIRST_COMPLETED).done:
         yield running.pop(future), future.result(), True

@@ -1,4 +1,4 @@
-"""A column of a partition in the cache: how it comes there, and what says that it may be used."""
+"""A column of a partition in the cache: how its file gets there, and when it may be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from cerebro_elastic.data.manifest import Column, ColumnFile
 from cerebro_elastic.data.partition import MappedArray
-from cerebro_elastic.data.sums import RowSums
+from cerebro_elastic.data.row_sums import RowSums
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
 
@@ -25,17 +25,21 @@ _FICLONE = 0x40049409
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """The ``.npy`` file at ``path`` with ``rows`` rows of ``column``, which shall hold what ``file`` says.
+class CachedColumn:
+    """A ``.npy`` file of the cache.
 
-    The sums of its rows lie beside it. They are written last, from the very bytes whose sha256 was found
-    right: what has sums has been checked, by whatever process, and whoever finds damage removes them.
+    The sums of its rows lie beside it. They are written last, from the bytes whose sha256 was found right: a
+    file with sums has been checked, by any process of the host. A process that finds damage removes the sums.
     """
 
     path: Path
+    """The file."""
     rows: int
+    """Rows of the partition."""
     column: Column
+    """Name, dtype and shape of the column."""
     file: ColumnFile
+    """The content that the manifest demands."""
 
     @property
     def sums_path(self) -> Path:
@@ -53,21 +57,23 @@ class Entry:
 
     @property
     def ready(self) -> bool:
-        """Whether it is here and was checked."""
+        """Whether the file is in the cache and was checked."""
         return self._is_whole and size(self.sums_path) == 8 * self.rows
 
     def check(self, beat: Beat) -> bool:
-        """Whether the file that is here is what it shall be; if so it is ready from now on."""
+        """Whether the file in the cache has the content that the manifest demands; if so it is ready from now
+        on."""
         if not self._is_whole or self.path.is_symlink():
             return False
         sums = self._passing()
-        found = digest(sums.passing(_beating(locate(str(self.path)), beat)))
-        if found == self.file.content:
+        content = digest(sums.passing(_beating(locate(str(self.path)), beat)))
+        if content == self.file.content:
             self._keep(sums)
-        return found == self.file.content
+        return content == self.file.content
 
     def bring(self, source: Place, beat: Beat) -> None:
-        """Get the file from ``source``; one bad read is forgiven. ``DataError`` if it is damaged there."""
+        """Get the file from ``source``, if need be at a second try. Raises ``DataError`` if it is damaged
+        there."""
         try:
             self._bring_once(source, beat)
         except DataError:
@@ -77,13 +83,13 @@ class Entry:
         sums = self._passing()
         with replacing(str(self.path)) as temporary:
             if _cloned(source, temporary) or _referred(source, temporary):
-                found = digest(sums.passing(_beating(locate(temporary), beat)))
+                content = digest(sums.passing(_beating(locate(temporary), beat)))
             else:
                 with open(temporary, "xb", opener=as_its_folder) as file:
-                    found = pour(sums.passing(_beating(source, beat)), file)
-            if found != self.file.content:
+                    content = pour(sums.passing(_beating(source, beat)), file)
+            if content != self.file.content:
                 raise DataError(
-                    f"{source} is damaged: expected {self.file.content}, found {found}, twice; "
+                    f"{source} is damaged: expected {self.file.content}, found {content}, twice; "
                     "restore the file, or prepare the dataset again at another place"
                 )
         self._keep(sums)
@@ -139,7 +145,7 @@ def _referred(source: Place, path: str) -> bool:
 
 
 def size(path: Path) -> int:
-    """In bytes; -1 if nothing can be reached there: to bring it tells why."""
+    """The file's size in bytes; -1 if it cannot be reached. Fetching it then shows why."""
     try:
         return path.stat().st_size
     except OSError:

@@ -45,8 +45,8 @@ def check_columns(columns: Columns, what: str, like: Columns | None = None) -> N
         check_column(name, column, what)
     if like is not None and columns_of(columns) != columns_of(like):
         raise DataError(
-            f"{what} must have the columns of the training data: expected {_told(like)}; "
-            f"found {_told(columns)}"
+            f"{what} must have the columns of the training data: expected {_description(like)}; "
+            f"found {_description(columns)}"
         )
 
 
@@ -59,8 +59,8 @@ def check_lengths(columns: Columns, what: str) -> None:
             raise DataError(f"column {name!r} of {what} is a single number: it must have an axis of rows")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise DataError(f"the columns of {what} must have equally many rows: {told}")
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise DataError(f"the columns of {what} must have equally many rows: {counts}")
     if not min(lengths.values()):
         raise DataError(f"{what} have no rows")
 
@@ -126,7 +126,7 @@ def _rows(rows: Sequence[int], of: int) -> str:
     return f"{len(rows)} of {counted(of, 'row')} ({shown}; the first is 0)"
 
 
-def _told(columns: Columns) -> str:
+def _description(columns: Columns) -> str:
     return ", ".join(f"{column.name} {column.dtype}{list(column.shape)}" for column in columns_of(columns))
 
 
