@@ -94,12 +94,12 @@ def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
     before, after = set(_count(state.homes)), set(_count(balanced))
     homeless = before - set(speed_factors) or len(state.homes) < plan.partitions
     newcomer = after - before and len(after) > len(before)
-    worthwhile = (
+    worth = (
         homeless
         or newcomer
         or _longest(balanced, speed_factors) <= WORTH_MOVING * _longest(state.homes, speed_factors)
     )
-    if worthwhile and balanced != state.homes:
+    if worth and balanced != state.homes:
         yield AssignHomes(balanced)
 
 
@@ -117,18 +117,18 @@ def _hopeless(config: Config, plan: Plan) -> str | None:
         where = f"epoch {unit.epoch + 1}, partition {unit.partition}"
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:
-            return f"{where} failed on {vain.node} with {_in_words(vain)}"
+            return f"{where} failed on {vain.node} with {_told(vain)}"
         alike = [f.node for f in tries if repeated(f, config)]
         if alike:
-            return f"{where} failed alike on {', '.join(alike)}: {_in_words(tries[-1])}"
+            return f"{where} failed alike on {', '.join(alike)}: {_told(tries[-1])}"
         if len(tries) >= plan.tries:
             nodes = ", ".join(f.node for f in tries)
             times = counted(len(tries), "time")
-            return f"{where} failed {times} (on {nodes}), at last with {_in_words(tries[-1])}"
+            return f"{where} failed {times} (on {nodes}), at last with {_told(tries[-1])}"
     return None
 
 
-def _in_words(failure: Failure) -> str:
+def _told(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.story}"
 
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-NodeKind: TypeAlias = tuple[str, int]
+Kind: TypeAlias = tuple[str, int]
 """Of nodes: their hardware, and the number of their ranks."""
-GangSeconds: TypeAlias = Mapping[NodeKind, Mapping[int, float]]
+Job: TypeAlias = Mapping[Kind, Mapping[int, float]]
 """What a config has left to do: by kind of nodes the seconds on a gang of so many of them."""
-GangSizes: TypeAlias = Mapping[NodeKind, int]
+Sizes: TypeAlias = Mapping[Kind, int]
 
 WORTH = 0.9
 """As which share of the forecast without gangs the one with gangs counts as shorter: nodes wait for one
@@ -28,21 +28,21 @@ EXACT = 0.01
 """Up to which share the horizon is looked for."""
 
 
-def gang_sizes(work: Mapping[str, GangSeconds], nodes: Mapping[NodeKind, int]) -> dict[str, GangSizes]:
+def gang_sizes(jobs: Mapping[str, Job], nodes: Mapping[Kind, int]) -> dict[str, Sizes]:
     """By config and kind of nodes, of which there are so many: the number of nodes that train it."""
-    thrifty = {name: _thriftiest(config_work) for name, config_work in work.items()}
-    without_gangs = _forecast(work, thrifty, nodes)
+    thrifty = {name: _thriftiest(job) for name, job in jobs.items()}
+    usual = _forecast(jobs, thrifty, nodes)
     low = max(
-        max(_loads(work, thrifty, nodes).values(), default=0.0),
-        max((sum(min(by_size.values()) for by_size in config_work.values()) for config_work in work.values()), default=0.0),
+        max(_loads(jobs, thrifty, nodes).values(), default=0.0),
+        max((sum(min(by_size.values()) for by_size in job.values()) for job in jobs.values()), default=0.0),
     )
-    best, high = thrifty, WORTH * without_gangs
+    best, high = thrifty, WORTH * usual
     while high - low > EXACT * high:
         # First whether it is worth anything at all.
         horizon = high if best is thrifty else (low + high) / 2
-        sizes_within = {name: _within(horizon, config_work, thrifty[name], nodes) for name, config_work in work.items()}
-        if _forecast(work, sizes_within, nodes) <= horizon:
-            best, high = sizes_within, horizon
+        found = {name: _within(horizon, job, thrifty[name], nodes) for name, job in jobs.items()}
+        if _forecast(jobs, found, nodes) <= horizon:
+            best, high = found, horizon
         elif best is thrifty:
             break
         else:
@@ -50,18 +50,18 @@ def gang_sizes(work: Mapping[str, GangSeconds], nodes: Mapping[NodeKind, int]) -
     return best
 
 
-def _thriftiest(config_work: GangSeconds) -> GangSizes:
+def _thriftiest(job: Job) -> Sizes:
     """Those that take the least time of nodes, of equals the smallest."""
-    return {kind: min(by_size, key=lambda n: (n * by_size[n], n)) for kind, by_size in config_work.items()}
+    return {kind: min(by_size, key=lambda n: (n * by_size[n], n)) for kind, by_size in job.items()}
 
 
-def _within(horizon: float, config_work: GangSeconds, sizes: GangSizes, nodes: Mapping[NodeKind, int]) -> GangSizes:
+def _within(horizon: float, job: Job, sizes: Sizes, nodes: Mapping[Kind, int]) -> Sizes:
     """Larger ones for a config that would be longer than the horizon: each time those that cost least of
     nodes' time for each second saved."""
-    while _length(config_work, sizes) > horizon:
+    while _length(job, sizes) > horizon:
         changes = [
             ((n * by_size[n] - sizes[kind] * by_size[sizes[kind]]) / nodes[kind] / saved, kind, n)
-            for kind, by_size in config_work.items()
+            for kind, by_size in job.items()
             for n in by_size
             if n > sizes[kind] and (saved := by_size[sizes[kind]] - by_size[n]) > 0
         ]
@@ -72,22 +72,22 @@ def _within(horizon: float, config_work: GangSeconds, sizes: GangSizes, nodes: M
     return sizes
 
 
-def _forecast(work: Mapping[str, GangSeconds], sizes: Mapping[str, GangSizes], nodes: Mapping[NodeKind, int]) -> float:
-    lengths = (_length(config_work, sizes[name]) for name, config_work in work.items())
-    return max(*_loads(work, sizes, nodes).values(), *lengths, 0.0, 0.0)
+def _forecast(jobs: Mapping[str, Job], sizes: Mapping[str, Sizes], nodes: Mapping[Kind, int]) -> float:
+    lengths = (_length(job, sizes[name]) for name, job in jobs.items())
+    return max(*_loads(jobs, sizes, nodes).values(), *lengths, 0.0, 0.0)
 
 
-def _length(config_work: GangSeconds, sizes: GangSizes) -> float:
-    return sum(by_size[sizes[kind]] for kind, by_size in config_work.items())
+def _length(job: Job, sizes: Sizes) -> float:
+    return sum(by_size[sizes[kind]] for kind, by_size in job.items())
 
 
 def _loads(
-    work: Mapping[str, GangSeconds], sizes: Mapping[str, GangSizes], nodes: Mapping[NodeKind, int]
-) -> dict[NodeKind, float]:
+    jobs: Mapping[str, Job], sizes: Mapping[str, Sizes], nodes: Mapping[Kind, int]
+) -> dict[Kind, float]:
     """Seconds of each kind's nodes, if they share their work evenly."""
     loads = dict.fromkeys(nodes, 0.0)
-    for name, config_work in work.items():
-        for kind, by_size in config_work.items():
+    for name, job in jobs.items():
+        for kind, by_size in job.items():
             size = sizes[name][kind]
             loads[kind] += size * by_size[size] / nodes[kind]
     return loads

@@ -29,30 +29,30 @@ def companions(
     placement: Placement, nodes: Mapping[str, Node], idle: Collection[str]
 ) -> tuple[Node, ...] | None:
     """The other nodes of the gang, in the order of their ranks; ``None`` if too few of them are idle."""
-    companion_nodes = _companions(placement, nodes, idle) if placement.strategy.nodes > 1 else ()
-    return companion_nodes if all(node.name in idle for node in companion_nodes) else None
+    team = _team(placement, nodes, idle) if placement.strategy.nodes > 1 else ()
+    return team if all(node.name in idle for node in team) else None
 
 
 def overdue(state: State, placements: Placements, nodes: int) -> str | None:
     """The config that idle ones of the ``nodes`` are held for, if there is one."""
     running = {attempt.unit.config: attempt.token for attempt in state.underway()}
     needs = {
-        name: max(placement.strategy.nodes for placement in options) for name, options in placements.items() if options
+        name: max(placement.strategy.nodes for placement in some) for name, some in placements.items() if some
     }
     gone_on = {name: max(state.configs[name].revision, running.get(name, 0)) for name in needs}
-    longest_waiting: dict[int, tuple[int, str]] = {}
+    longest: dict[int, tuple[int, str]] = {}
     for name, need in needs.items():
         if need > 1 and name not in running:
-            longest_waiting[need] = min(longest_waiting.get(need, (gone_on[name], name)), (gone_on[name], name))
+            longest[need] = min(longest.get(need, (gone_on[name], name)), (gone_on[name], name))
     passed_over = []
-    for need, (since, name) in longest_waiting.items():
-        passed = [at for other, at in gone_on.items() if needs[other] < need]
-        if passed and sum(at > since for at in passed) >= min(len(passed), nodes):
+    for need, (since, name) in longest.items():
+        others = [at for other, at in gone_on.items() if needs[other] < need]
+        if others and sum(at > since for at in others) >= min(len(others), nodes):
             passed_over.append((since, name))
     return min(passed_over)[1] if passed_over else None
 
 
-def held_back(placements: Sequence[Placement], nodes: Mapping[str, Node], idle: Collection[str]) -> set[str]:
+def held(placements: Sequence[Placement], nodes: Mapping[str, Node], idle: Collection[str]) -> set[str]:
     """The idle nodes of the gang that lacks fewest."""
     return {node.name for node in nearest(placements, nodes, idle)} & set(idle)
 
@@ -61,18 +61,18 @@ def nearest(
     placements: Sequence[Placement], nodes: Mapping[str, Node], idle: Collection[str]
 ) -> tuple[Node, ...]:
     """The gang that lacks fewest idle nodes, in the order of its ranks; none if no offer takes several."""
-    gangs = [(o.lead, *_companions(o, nodes, idle)) for o in placements if o.strategy.nodes > 1]
+    gangs = [(o.lead, *_team(o, nodes, idle)) for o in placements if o.strategy.nodes > 1]
     return max(gangs, key=lambda gang: sum(node.name in idle for node in gang), default=())
 
 
-def _companions(placement: Placement, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
+def _team(placement: Placement, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
     """The lead's companions, idle ones rather than busy ones."""
     lead, size = placement.lead, placement.strategy.nodes
     alike = [node for node in nodes.values() if kind_of(node) == kind_of(lead)]
-    untried = [node for node in alike if node.name not in placement.failed]
-    pool = untried if len(untried) >= size else alike
-    on_host = [node for node in pool if node.host == lead.host]
-    pool = on_host if len(on_host) >= size else pool
-    passed = [node for node in pool if node.name != lead.name]
-    passed.sort(key=lambda node: (node.name not in idle, node.host != lead.host, node.host, node.name))
-    return tuple(passed[: size - 1])
+    fresh = [node for node in alike if node.name not in placement.failed]
+    pool = fresh if len(fresh) >= size else alike
+    near = [node for node in pool if node.host == lead.host]
+    pool = near if len(near) >= size else pool
+    others = [node for node in pool if node.name != lead.name]
+    others.sort(key=lambda node: (node.name not in idle, node.host != lead.host, node.host, node.name))
+    return tuple(others[: size - 1])

@@ -20,7 +20,7 @@ Homes: TypeAlias = Mapping[int, tuple[str, ...]]
 def rebalance(
     homes: Homes,
     nodes: Sequence[Node],
-    cached: Mapping[str, Collection[int]],
+    held: Mapping[str, Collection[int]],
     partitions: int,
     speed_factors: Mapping[str, float],
     replicas: int = 1,
@@ -30,12 +30,12 @@ def rebalance(
     ``speed_factors`` has the nodes' seconds for one.
 
     A partition stays at home on a node as long as that is there and has room; else it goes to a node
-    that holds it already (``cached``: by node, what its cache has), else to the one with most room, of these to
+    that holds it already (``held``: by node, what its cache has), else to the one with most room, of these to
     the one that has least in common with its other homes: what one node leaves behind is then shared by many.
     """
     if not nodes:
         return {}
-    placing = _Placing(homes, nodes, cached, partitions, min(replicas, len(nodes)))
+    placing = _Placing(homes, nodes, held, partitions, min(replicas, len(nodes)))
     placing.keep(speed_factors)
     short = [j for j in range(partitions) if not placing.fill(j)]
     for j in short:
@@ -50,13 +50,13 @@ class _Placing:
         self,
         homes: Homes,
         nodes: Sequence[Node],
-        cached: Mapping[str, Collection[int]],
+        held: Mapping[str, Collection[int]],
         partitions: int,
         replicas: int,
     ) -> None:
         self.replicas = replicas
         self.hosts = {node.name: node.host for node in nodes}
-        self.cached = {name: frozenset(cached.get(name, ())) for name in self.hosts}
+        self.held = {name: frozenset(held.get(name, ())) for name in self.hosts}
         self.had: dict[str, list[int]] = {name: [] for name in self.hosts}
         for j in range(partitions):
             for name in [name for name in homes.get(j, ()) if name in self.had][:replicas]:
@@ -70,7 +70,7 @@ class _Placing:
         does not hold yet, and what has other homes."""
         self.room = _shares(self.had, len(self.at), self.replicas, speed_factors)
         for name, had in self.had.items():
-            best = sorted(had, key=lambda j, name=name: (j not in self.cached[name], len(self.at[j]), j))  # type: ignore[misc]
+            best = sorted(had, key=lambda j, name=name: (j not in self.held[name], len(self.at[j]), j))  # type: ignore[misc]
             for j in best[: self.room[name]]:
                 self._give(j, name)
 
@@ -108,7 +108,7 @@ class _Placing:
         self.room[name] -= 1
 
     def _fetches(self, j: int, name: str) -> bool:
-        return j not in self.cached[name] and j not in self.had[name]
+        return j not in self.held[name] and j not in self.had[name]
 
     def _preference(self, j: int) -> Callable[[str], tuple[bool, bool, int, int]]:
         """Lowest is best; of equals the first."""
@@ -116,7 +116,7 @@ class _Placing:
 
         def key(name: str) -> tuple[bool, bool, int, int]:
             common = sum(len(self.has[name] & self.has[other]) for other in self.at[j])
-            return self.hosts[name] in near, j not in self.cached[name], -self.room[name], common
+            return self.hosts[name] in near, j not in self.held[name], -self.room[name], common
 
         return key
 

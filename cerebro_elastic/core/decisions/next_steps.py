@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cerebro_elastic.core.decisions.gang_sizes import GangSeconds, NodeKind, gang_sizes
+from cerebro_elastic.core.decisions.gang_sizes import Job, Kind, gang_sizes
 from cerebro_elastic.core.decisions.strategies import chooses, refusals
 from cerebro_elastic.core.history.estimates import all_unit_seconds
 from cerebro_elastic.core.history.profiles import estimates_of
@@ -35,47 +35,47 @@ class NextStep:
     seconds: float | None = None
 
 
-NextSteps: TypeAlias = Mapping[NodeKind, NextStep]
+NextSteps: TypeAlias = Mapping[Kind, NextStep]
 """By kind of nodes, where there is one."""
-StepsBySize: TypeAlias = Mapping[NodeKind, Mapping[int, NextStep]]
+BySize: TypeAlias = Mapping[Kind, Mapping[int, NextStep]]
 """By kind of nodes: what would be the turn on so many of them, fewest first."""
 
 
-def kind_of(node: Node) -> NodeKind:
+def kind_of(node: Node) -> Kind:
     """What the nodes of a gang have in common: their hardware, and the number of their ranks."""
     return node.hardware, node.ranks
 
 
 def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[str, NextSteps]:
     """By config, what is its turn on ``nodes``, were it and they idle; empty if none of them could."""
-    node_counts = Counter(map(kind_of, nodes.values()))
+    there = Counter(map(kind_of, nodes.values()))
     if not chooses(plan):
         (only,) = plan.strategies
-        same = {kind: NextStep(only) for kind in node_counts if _fits(only, kind, node_counts)}
+        same = {kind: NextStep(only) for kind in there if _fits(only, kind, there)}
         return dict.fromkeys(state.configs, same)
-    by_size: dict[str, StepsBySize] = {}
+    by_size: dict[str, BySize] = {}
     for config in state.configs.values():
         if units := next_units(config, plan):
-            by_kind = {
-                kind: steps_by_size(config, units[0].phase, kind, n, state, plan) for kind, n in node_counts.items()
+            able = {
+                kind: steps_by_size(config, units[0].phase, kind, n, state, plan) for kind, n in there.items()
             }
-            by_size[config.id] = {kind: steps for kind, steps in by_kind.items() if steps}
-    sizes = gang_sizes(_remaining_seconds(by_size, state, plan, nodes), node_counts)
+            by_size[config.id] = {kind: found for kind, found in able.items() if found}
+    sizes = gang_sizes(_jobs(by_size, state, plan, nodes), there)
     return {
-        config: {kind: steps[sizes[config][kind]] for kind, steps in by_size.get(config, {}).items()}
+        config: {kind: found[sizes[config][kind]] for kind, found in by_size.get(config, {}).items()}
         for config in state.configs
     }
 
 
 def steps_by_size(
-    config: Config, phase: Phase, kind: NodeKind, most: int, state: State, plan: Plan
+    config: Config, phase: Phase, kind: Kind, most: int, state: State, plan: Plan
 ) -> dict[int, NextStep]:
     """What would be the config's turn on nodes of a ``kind``, of which there are ``most``, by how many of
     them take part, fewest first: before a training unit a choice that was not tried yet, else the fastest."""
     hardware, _ = kind
     refused = refusals(config, hardware, state.profiles, plan)
     known = {e.strategy: e.seconds for e in estimates_of(config, state) if e.hardware == hardware}
-    steps: dict[int, NextStep] = {}
+    found: dict[int, NextStep] = {}
     for size in sorted({strategy.nodes for strategy in plan.strategies}):
         feasible = [
             c
@@ -84,45 +84,45 @@ def steps_by_size(
         ]
         untried = [strategy for strategy in feasible if strategy not in known]
         if untried and phase is Phase.TRAIN:
-            steps[size] = NextStep(untried[0], profile=True)
+            found[size] = NextStep(untried[0], profile=True)
         elif feasible:
             fastest = min(feasible, key=lambda strategy: known.get(strategy, math.inf))
-            steps[size] = NextStep(fastest, seconds=known.get(fastest))
-    return steps
+            found[size] = NextStep(fastest, seconds=known.get(fastest))
+    return found
 
 
-def _fits(strategy: Strategy, kind: NodeKind, node_counts: Mapping[NodeKind, int]) -> bool:
+def _fits(strategy: Strategy, kind: Kind, there: Mapping[Kind, int]) -> bool:
     """Whether there are as many nodes of the kind, with as many ranks, as the choice takes."""
-    return strategy.nodes <= node_counts[kind] and strategy.ranks <= strategy.nodes * kind[1]
+    return strategy.nodes <= there[kind] and strategy.ranks <= strategy.nodes * kind[1]
 
 
-def _remaining_seconds(
-    by_size: Mapping[str, StepsBySize], state: State, plan: Plan, nodes: Mapping[str, Node]
-) -> dict[str, GangSeconds]:
+def _jobs(
+    by_size: Mapping[str, BySize], state: State, plan: Plan, nodes: Mapping[str, Node]
+) -> dict[str, Job]:
     """What each config has left to do, dealt over the kinds of nodes as the partitions' homes are."""
     at_home = Counter(kind_of(nodes[n]) for names in state.homes.values() for n in names if n in nodes)
-    unit_seconds = all_unit_seconds(state)
-    jobs: dict[str, GangSeconds] = {}
-    for config, by_kind in by_size.items():
-        homes = {kind: at_home[kind] for kind in by_kind}
-        shares = homes if any(homes.values()) else dict.fromkeys(by_kind, 1)
-        units_per_share = units_left(state.configs[config], plan) / max(sum(shares.values()), 1)
+    usual = all_unit_seconds(state)
+    jobs: dict[str, Job] = {}
+    for config, able in by_size.items():
+        homes = {kind: at_home[kind] for kind in able}
+        shares = homes if any(homes.values()) else dict.fromkeys(able, 1)
+        each = units_left(state.configs[config], plan) / max(sum(shares.values()), 1)
         jobs[config] = {
-            kind: {n: units_per_share * shares[kind] * seconds for n, seconds in _seconds(steps, unit_seconds[config]).items()}
-            for kind, steps in by_kind.items()
+            kind: {n: each * shares[kind] * seconds for n, seconds in _seconds(found, usual[config]).items()}
+            for kind, found in able.items()
         }
     return jobs
 
 
-def _seconds(steps: Mapping[int, NextStep], unit_seconds: float) -> dict[int, float]:
+def _seconds(found: Mapping[int, NextStep], usual: float) -> dict[int, float]:
     """Of a unit, by the number of nodes. As long as nobody knows what it takes on the fewest, those are what
     is tried first."""
     seconds: dict[int, float] = {}
-    for size, step in steps.items():
+    for size, step in found.items():
         if step.seconds is not None:
             seconds[size] = step.seconds
         elif step.profile:
             if not seconds:
-                return {size: unit_seconds}
-            seconds[size] = min(n * units_per_share for n, units_per_share in seconds.items()) / size
-    return seconds or {min(steps): unit_seconds}
+                return {size: usual}
+            seconds[size] = min(n * each for n, each in seconds.items()) / size
+    return seconds or {min(found): usual}

@@ -42,33 +42,33 @@ def placements(
 ) -> Placements:
     """What each live config could do next on ``nodes``, were it and they idle; ``next_steps`` are theirs."""
     kinds = {name: kind_of(node) for name, node in nodes.items()}
-    placements_by_config: dict[str, list[Placement]] = {}
+    found: dict[str, list[Placement]] = {}
     for name, by_kind in next_steps.items():
-        steps = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
-        placements_by_config[name] = list(_offers(state, plan, state.configs[name], nodes, steps))
-    return placements_by_config
+        able = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
+        found[name] = list(_offers(state, plan, state.configs[name], nodes, able))
+    return found
 
 
 def _offers(
-    state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], steps: ByNode
+    state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], able: ByNode
 ) -> Iterator[Placement]:
     for unit in next_units(config, plan):
-        for name in _takers(state, unit, steps, _tried_in_vain(config, unit, steps, plan)):
-            step = steps[name]
+        for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
+            step = able[name]
             yield Placement(
                 _offered(unit, step), nodes[name], step.strategy, _failed(config, unit, step, plan)
             )
 
 
 def elsewhere(
-    state: State, plan: Plan, node: Node, cached: Collection[int], unit: Unit, next_steps: NextSteps
+    state: State, plan: Plan, node: Node, held: Collection[int], unit: Unit, next_steps: NextSteps
 ) -> Placement | None:
     """The unit as an offer to a node that its partition is not at home on, and that fetches it, if it is not
-    among those that it holds anyway (``cached``); ``next_steps`` are the config's. ``None`` if the unit is not next,
+    among those that it holds anyway (``held``); ``next_steps`` are the config's. ``None`` if the unit is not next,
     if nobody knows what a fetch takes, or if the node cannot do it alone, has to try something out before, or
     has failed at it."""
     config = state.configs[unit.config]
-    fetch = 0.0 if unit.partition in cached else fetch_seconds(state.fetches)
+    fetch = 0.0 if unit.partition in held else fetch_seconds(state.fetches)
     if fetch == inf or not is_next(config, unit, plan) or node.name in state.homes[unit.partition]:
         return None
     step = next_steps.get(kind_of(node))
@@ -79,13 +79,13 @@ def elsewhere(
 
 
 def at_hand(
-    units: Sequence[Unit], node: str, homes: Homes, cached: Mapping[str, Collection[int]]
+    units: Sequence[Unit], node: str, homes: Homes, held: Mapping[str, Collection[int]]
 ) -> list[Unit]:
     """Of the ``units`` that a node may take now those that are for it: as long as it holds what some of them
-    need (``cached``: by node in use), it leaves to others what they hold and it would have to fetch."""
+    need (``held``: by node in use), it leaves to others what they hold and it would have to fetch."""
 
     def has(name: str, unit: Unit) -> bool:
-        return unit.phase is Phase.EVALUATE or unit.partition in cached.get(name, ())
+        return unit.phase is Phase.EVALUATE or unit.partition in held.get(name, ())
 
     if not any(has(node, unit) for unit in units):
         return list(units)
@@ -96,23 +96,23 @@ def at_hand(
     ]
 
 
-def _takers(state: State, unit: Unit, steps: Collection[str], failed: Collection[str]) -> Collection[str]:
-    """Of the nodes that are ``steps`` those that may lead the unit: the partition's homes, or any for an
+def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
+    """Of the nodes that are ``able`` those that may lead the unit: the partition's homes, or any for an
     evaluation, but after a failure those where it has not failed, as long as there is one. (A node's own
     trouble is over when it gets units again.)"""
     homes = state.homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
-    at_home = [name for name in homes if name in steps]
-    for candidates in (at_home, steps):
-        if untried := [name for name in candidates if name not in failed]:
-            return untried
-    return at_home or steps
+    at_home = [name for name in homes if name in able]
+    for some in (at_home, able):
+        if fresh := [name for name in some if name not in failed]:
+            return fresh
+    return at_home or able
 
 
-def _tried_in_vain(config: Config, unit: Unit, steps: ByNode, plan: Plan) -> frozenset[str]:
+def _tried_in_vain(config: Config, unit: Unit, able: ByNode, plan: Plan) -> frozenset[str]:
     """The nodes on which it has failed what would be its turn there."""
     if not config.failures:
         return frozenset()
-    return frozenset(name for name, step in steps.items() if name in _failed(config, unit, step, plan))
+    return frozenset(name for name, step in able.items() if name in _failed(config, unit, step, plan))
 
 
 def _offered(unit: Unit, step: NextStep) -> Unit:

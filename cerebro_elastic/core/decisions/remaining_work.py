@@ -29,32 +29,32 @@ def remaining_work(
     state: State,
     plan: Plan,
     nodes: Mapping[str, Node],
-    cached: Mapping[str, Collection[int]],
+    held: Mapping[str, Collection[int]],
     placements: Placements,
 ) -> RemainingWork | None:
-    """What is left of the run on ``nodes``, whose caches have partitions (``cached``); ``None`` if it is not
+    """What is left of the run on ``nodes``, whose caches have partitions (``held``); ``None`` if it is not
     training units of one node each alone."""
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
-    not_alone = any(
+    others = any(
         placement.strategy.nodes > 1 or placement.unit.phase is not Phase.TRAIN
-        for options in placements.values()
-        for placement in options
+        for some in placements.values()
+        for placement in some
     )
-    if plan.evaluations or not_alone or not all(holders):
+    if plan.evaluations or others or not all(holders):
         return None
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    unit_times = {config.id: _unit_seconds(state, config.id) for config in live}
+    usual = {config.id: _unit_seconds(state, config.id) for config in live}
     speed_factors = {name: speed_factor(state, name) for name in nodes}
     underway = {attempt.unit.config: attempt for attempt in state.underway()}
     return RemainingWork(
         nodes={name: _until_free(state, name) for name in nodes},
-        configs={name: _seconds_left(state, underway[name]) if name in underway else 0.0 for name in unit_times},
-        seconds={name: [unit * factor for factor in speed_factors.values()] for name, unit in unit_times.items()},
-        undone={config.id: _undone_partitions(config, underway.get(config.id), plan) for config in live},
+        configs={name: _still(state, underway[name]) if name in underway else 0.0 for name in usual},
+        seconds={name: [each * factor for factor in speed_factors.values()] for name, each in usual.items()},
+        undone={config.id: _undone(config, underway.get(config.id), plan) for config in live},
         later={config.id: plan.epochs - config.epoch - 1 for config in live},
         holders=holders,
         fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
-        cached=cached if plan.on_demand else {},
+        cached=held if plan.on_demand else {},
         epochs={config.id: config.epoch for config in live},
         order=state.order,
         guessed=[config.id for config in live if not _measured(state, config.id)],
@@ -74,17 +74,17 @@ def _measured(state: State, config: str) -> bool:
     return config in state.timings or config in state.profiles
 
 
-def _undone_partitions(config: Config, attempt: Attempt | None, plan: Plan) -> list[int]:
+def _undone(config: Config, attempt: Attempt | None, plan: Plan) -> list[int]:
     done = {*config.visited, *([attempt.unit.partition] if attempt is not None else [])}
     return [j for j in range(plan.partitions) if j not in done]
 
 
 def _until_free(state: State, node: str) -> float:
     attempt = state.attempts.get(node)
-    return 0.0 if attempt is None else _seconds_left(state, attempt)
+    return 0.0 if attempt is None else _still(state, attempt)
 
 
-def _seconds_left(state: State, attempt: Attempt) -> float:
+def _still(state: State, attempt: Attempt) -> float:
     """The seconds that the attempt is expected to take yet. Of what is being saved the most is over."""
     expected = attempt.expected
     if expected is None:

@@ -26,7 +26,7 @@ def refusals(config: Config, hardware: str, profiles: Profiles, plan: Plan) -> d
     """The choices that are not feasible for the config on this kind of node, and why."""
     if not chooses(plan):
         return {}
-    reasons = {
+    told = {
         estimate.strategy: estimate.refusal
         for estimate in profiles.get(config.id, ())
         if estimate.hardware == hardware and estimate.refusal is not None
@@ -34,13 +34,13 @@ def refusals(config: Config, hardware: str, profiles: Profiles, plan: Plan) -> d
     failed = [failure for failure in config.failures if failure.hardware == hardware]
     for failure in failed:
         if failure.kind is FailureKind.OUT_OF_MEMORY:
-            reasons.setdefault(failure.strategy, failure.story)
+            told.setdefault(failure.strategy, failure.story)
     for strategy in plan.strategies:
-        failures = [f for f in failed if f.strategy == strategy and _of_profile(f)]
-        if len(failures) >= plan.failures or any(f.kind.of_config for f in failures):
-            times = counted(len(failures), "time")
-            reasons.setdefault(strategy, f"its trial failed {times}, at last with {failures[-1].story}")
-    return reasons
+        tries = [f for f in failed if f.strategy == strategy and _of_trial(f)]
+        if len(tries) >= plan.tries or any(f.kind.of_config for f in tries):
+            times = counted(len(tries), "time")
+            told.setdefault(strategy, f"its trial failed {times}, at last with {tries[-1].story}")
+    return told
 
 
 def infeasible(config: Config, hardware: Iterable[str], profiles: Profiles, plan: Plan) -> str | None:
@@ -50,11 +50,11 @@ def infeasible(config: Config, hardware: Iterable[str], profiles: Profiles, plan
     refused = {kind: refusals(config, kind, profiles, plan) for kind in kinds}
     if not kinds or any(len(refused[kind]) < len(plan.strategies) for kind in kinds):
         return None
-    by_reason: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for kind in kinds:
         for strategy in plan.strategies:
-            by_reason.setdefault(refused[kind][strategy], []).append(f"{strategy} on {kind}")
-    return "no choice is feasible: " + "; ".join(f"{', '.join(where)}: {why}" for why, where in by_reason.items())
+            alike.setdefault(refused[kind][strategy], []).append(f"{strategy} on {kind}")
+    return "no choice is feasible: " + "; ".join(f"{', '.join(who)}: {why}" for why, who in alike.items())
 
 
 def chooses(plan: Plan) -> bool:
@@ -72,10 +72,10 @@ def counts(failure: Failure, plan: Plan) -> bool:
 def expected_seconds(state: State, config: str, strategy: Strategy, hardware: str) -> float | None:
     """What a unit of the config is expected to take by this choice, if that was tried."""
     known = estimates_of(state.configs[config], state)
-    matching = (e for e in known if (e.strategy, e.hardware) == (strategy, hardware))
-    return next((estimate.seconds for estimate in matching if estimate.refusal is None), None)
+    found = (e for e in known if (e.strategy, e.hardware) == (strategy, hardware))
+    return next((estimate.seconds for estimate in found if estimate.refusal is None), None)
 
 
-def _of_profile(failure: Failure) -> bool:
+def _of_trial(failure: Failure) -> bool:
     """A trial's own trouble, not its node's."""
     return failure.unit.phase is Phase.PROFILE and not failure.kind.of_node

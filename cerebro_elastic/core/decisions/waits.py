@@ -33,16 +33,16 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
         return {}
     nodes = {node.name: node for node in used_nodes(state, plan)}
     idle = [name for name in nodes if name not in state.attempts]
-    waits_by_config = {}
-    for name, options in placements(state, plan, nodes, next_steps(state, plan, nodes)).items():
+    found = {}
+    for name, some in placements(state, plan, nodes, next_steps(state, plan, nodes)).items():
         config = state.configs[name]
         if config.status is not Status.LIVE or state.running(name):
             continue
-        if not options:
-            waits_by_config[name] = Wait(lacks=_lack(config, nodes, state, plan))
-        elif all(placement.strategy.nodes > 1 for placement in options):
-            waits_by_config[name] = Wait(tuple(node.name for node in nearest(options, nodes, idle)))
-    return waits_by_config
+        if not some:
+            found[name] = Wait(lacks=_lack(config, nodes, state, plan))
+        elif all(placement.strategy.nodes > 1 for placement in some):
+            found[name] = Wait(tuple(node.name for node in nearest(some, nodes, idle)))
+    return found
 
 
 def _lack(config: Config, nodes: Mapping[str, Node], state: State, plan: Plan) -> str:
@@ -50,16 +50,16 @@ def _lack(config: Config, nodes: Mapping[str, Node], state: State, plan: Plan) -
     is."""
     kinds = {node.hardware for node in nodes.values()}
     refused = [refusals(config, kind, state.profiles, plan) for kind in kinds]
-    possible = [c for c in plan.strategies if not refused or any(c not in counts for counts in refused)]
-    least = min(possible or plan.strategies, key=lambda strategy: (strategy.nodes, strategy.ranks))
-    node_counts = Counter(map(kind_of, nodes.values()))
-    counts = ", ".join(f"{count} {_kind_label(*kind)}" for kind, count in sorted(node_counts.items())) or "none"
-    return f"{least} takes {_nodes(least)}; there are: {counts}"
+    open_ones = [c for c in plan.strategies if not refused or any(c not in told for told in refused)]
+    least = min(open_ones or plan.strategies, key=lambda strategy: (strategy.nodes, strategy.ranks))
+    there = Counter(map(kind_of, nodes.values()))
+    told = ", ".join(f"{count} {_of(*kind)}" for kind, count in sorted(there.items())) or "none"
+    return f"{least} takes {_nodes(least)}; there are: {told}"
 
 
 def _nodes(strategy: Strategy) -> str:
-    ranks_per_node = -(-strategy.ranks // strategy.nodes)
-    ranks = f"{ranks_per_node} rank{'' if ranks_per_node == 1 else 's'}"
+    each = -(-strategy.ranks // strategy.nodes)
+    ranks = f"{each} rank{'' if each == 1 else 's'}"
     return (
         f"a node of {ranks}"
         if strategy.nodes == 1
@@ -67,5 +67,5 @@ def _nodes(strategy: Strategy) -> str:
     )
 
 
-def _kind_label(hardware: str, ranks: int) -> str:
+def _of(hardware: str, ranks: int) -> str:
     return f"{hardware} of {ranks} rank{'' if ranks == 1 else 's'}"
