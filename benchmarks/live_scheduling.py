@@ -30,7 +30,7 @@ from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.state import State, Usage
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.registry import load
-from cerebro_elastic.simulation import Times, Toy, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 
@@ -61,7 +61,7 @@ def ratio(
         policy(name),
         FixedSearch([{"config": i} for i in range(configs)]),
         Times(configs={f"c{i:04d}": float(each) for i, each in enumerate(seconds)}),
-        Toy({}, epochs * nodes),
+        SyntheticMetrics({}, epochs * nodes),
         spread=spread,
     )
     load: dict[str, float] = {}

@@ -1,4 +1,5 @@
-"""What each action of the controller becomes if its transaction goes through (``store/ledger/leader.py``)."""
+"""The event that an action of the controller becomes if its transaction goes through (see
+``store/ledger``)."""
 
 from __future__ import annotations
 

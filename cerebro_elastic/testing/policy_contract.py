@@ -40,7 +40,7 @@ def _remainders(draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[s
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> SchedulingContext:
+def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
     """Any moment: any idle nodes, each with any eligible units, perhaps more that it would fetch for, with or
     without what is left."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))

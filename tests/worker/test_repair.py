@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
-from cerebro_elastic.files import exists, locate, places, read, write
+from cerebro_elastic.files import exists, locate, read, write
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
@@ -238,7 +238,7 @@ class TestWaysBack:
 def test_a_storage_out_of_reach_repairs_nothing(
     lineage: Lineage, s3: BadProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "PATIENCE", 0.0)
+    monkeypatch.setattr("cerebro_elastic.files.place.PATIENCE", 0.0)
     lineage.go_on()
     ref = lineage.go_on()
     s3.first(99, Bad.SLOW_DOWN)

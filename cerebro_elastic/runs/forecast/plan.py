@@ -26,7 +26,7 @@ from cerebro_elastic.runs.forecast.measuring import Measured, measure
 from cerebro_elastic.runs.forecast.simulate import partitions_of, simulated, toy
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import written_out
-from cerebro_elastic.simulation import Simulation, Sizes, Times
+from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.simulation.times import EVALUATION
 from cerebro_elastic.training.measure import Measure
 from cerebro_elastic.words import counted
@@ -205,10 +205,10 @@ def _times(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Time
     )
 
 
-def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Sizes:
+def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> UnitSizes:
     states = {t.config: t.state or 0 for t in _trials(measured, candidate)}
     rows = _rows(measured, candidate)
-    return Sizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
+    return UnitSizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 
 
 def _rows(measured: Measured, candidate: PlanCandidate) -> int:

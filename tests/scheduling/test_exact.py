@@ -1,4 +1,4 @@
-"""``exact`` of live runs, shown an order: what it makes of it. What finds orders is tried in test_exact."""
+"""``exact`` of live runs follows the orders that it is given. ``openshop/test_exact.py`` tests the solver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.events import Ordered, UnitAssigned, UnitCommitt
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.units import Order, Unit
-from cerebro_elastic.scheduling import exact, orders
+from cerebro_elastic.scheduling import exact
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.simulation import divergence
 from support.world import FixedSearch, World
@@ -93,22 +93,23 @@ def test_a_node_waits_for_what_is_next_as_long_as_that_is_under_way() -> None:
 
 
 def test_when_there_is_something_to_ask() -> None:
-    assert orders.due(None, LEFT)
-    assert not orders.due(LEFT, LEFT)
-    assert not orders.due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
+    due = Exact().due
+    assert due(None, LEFT)
+    assert not due(LEFT, LEFT)
+    assert not due(None, replace(LEFT, guessed=["x"])), "nobody knows yet what x takes"
     lost = replace(LEFT, nodes={"a": 0.0})
-    assert orders.due(LEFT, lost)
-    assert orders.due(lost, LEFT)
+    assert due(LEFT, lost)
+    assert due(lost, LEFT)
     fewer = {name: LEFT.configs[name] for name in "xy"}
-    assert orders.due(LEFT, replace(LEFT, configs=fewer)), "one was stopped"
+    assert due(LEFT, replace(LEFT, configs=fewer)), "one was stopped"
     ended = replace(LEFT, undone={**LEFT.undone, "z": []})
-    assert not orders.due(ended, replace(ended, configs=fewer)), "it has come to its end"
+    assert not due(ended, replace(ended, configs=fewer)), "it has come to its end"
     for seconds, drifted in ((2.1, False), (3.0, True), (1.0, True)):
         now = replace(LEFT, seconds={**LEFT.seconds, "x": [seconds, seconds]})
-        assert orders.due(LEFT, now) is drifted
+        assert due(LEFT, now) is drifted
     half = {"x": [0, 1], "y": [0], "z": []}
-    assert not orders.due(LEFT, replace(LEFT, undone=half))
-    assert orders.due(LEFT, replace(LEFT, undone={**half, "y": []}))
+    assert not due(LEFT, replace(LEFT, undone=half))
+    assert due(LEFT, replace(LEFT, undone={**half, "y": []}))
 
 
 def test_as_many_epochs_are_asked_about_as_go_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,13 +125,13 @@ def test_as_many_epochs_are_asked_about_as_go_in(monkeypatch: pytest.MonkeyPatch
     assert whole is not None
     assert len(whole["units"]) == 5 + 4
     assert not any([*whole["node_tail"], *whole["config_tail"]])
-    monkeypatch.setattr(orders, "UNITS", 8)
+    monkeypatch.setattr(exact, "UNITS", 8)
     present = policy.question(left, 0)
     assert present is not None
     assert len(present["units"]) == 5
     beyond = [tail / present["config_tail"][0] for tail in present["config_tail"]]
     assert beyond == pytest.approx([1, 4 / 7, 0], abs=1e-4), "x and y have an epoch more"
-    monkeypatch.setattr(orders, "UNITS", 4)
+    monkeypatch.setattr(exact, "UNITS", 4)
     assert policy.question(left, 0) is None
 
 

@@ -1,4 +1,4 @@
-"""What configs log in a simulation: a toy, or what was recorded."""
+"""What configs log in a simulation: made-up curves, or what was recorded."""
 
 from __future__ import annotations
 
@@ -19,62 +19,69 @@ from cerebro_elastic.simulation.measured import visits_of
 
 
 class Logged(NamedTuple):
-    """What a visit logs, and whether the task ends the config's training with it."""
+    """What a visit logs."""
 
     metrics: Mapping[str, float]
+    """The values by name."""
     done: bool = False
+    """Whether the task ends the config's training with this visit."""
 
 
-class Learning(Protocol):
-    """What a config logs after ``units`` whole training units of its and its ancestors'."""
+class MetricSource(Protocol):
+    """What configs log."""
 
-    def after(self, config: Config, units: int) -> Logged: ...
+    def after(self, config: Config, units: int) -> Logged:
+        """What a config logs after so many whole training ``units``, those of its ancestors included."""
 
 
 @dataclass(frozen=True, slots=True)
-class Toy:
+class SyntheticMetrics:
     """Curves that fall (for a metric that is to be large: rise) towards a level that the hyper-parameters
-    decide by chance, so that a search has something to choose. ``metrics`` have their modes, "min" or "max";
-    a config has so many ``units`` in all."""
+    decide by chance, so that a search has something to choose."""
 
     metrics: Mapping[str, str]
+    """The mode of each metric by name: "min" or "max"."""
     units: int
+    """How many training units a config has in all."""
     seed: int = 0
+    """Another seed gives other levels."""
 
     def after(self, config: Config, units: int) -> Logged:
+        """See ``MetricSource``."""
         level = random.Random(f"{self.seed} {_key(config.hparams)}").uniform(0.05, 0.6)
         loss = level + (1 - level) * math.exp(-5 * units / self.units)
         return Logged({name: loss if mode == "min" else 1 - loss for name, mode in self.metrics.items()})
 
 
-class Recorded:
-    """What configs of the same hyper-parameters logged in a recorded run; ``others`` is for the rest."""
+class RecordedMetrics:
+    """What configs of the same hyper-parameters logged in a recorded run; ``fallback`` is for all others."""
 
-    def __init__(self, events: Sequence[Event], plan: Plan, others: Learning) -> None:
-        self._others = others
+    def __init__(self, events: Sequence[Event], plan: Plan, fallback: MetricSource) -> None:
+        self._fallback = fallback
         self._logged: dict[str, dict[int, Logged]] = {}
-        at = {config.id: born(config) for config in _configs(events)}
+        configs = {config.id: born(config) for config in _configs(events)}
         for visit in visits_of(events):
-            config = at[visit.unit.config]
-            after = at[config.id] = advance(config, visit, plan)
+            config = configs[visit.unit.config]
+            after = configs[config.id] = advance(config, visit, plan)
             if visit.unit.phase is Phase.TRAIN and visit.whole:
                 curve = self._logged.setdefault(_key(config.hparams), {})
                 curve[units_done(after, plan)] = Logged(visit.metrics, visit.done)
 
     def after(self, config: Config, units: int) -> Logged:
-        found = self._logged.get(_key(config.hparams), {}).get(units)
-        return found or self._others.after(config, units)
+        """See ``MetricSource``."""
+        recorded = self._logged.get(_key(config.hparams), {}).get(units)
+        return recorded or self._fallback.after(config, units)
 
 
 def _configs(events: Sequence[Event]) -> Collection[Config]:
-    found: dict[str, Config] = {}
+    configs: dict[str, Config] = {}
     for event in events:
         match event:
             case StateRead(state=state):
-                found |= state.configs
+                configs |= state.configs
             case ConfigCreated(config=config):
-                found[config.id] = config
-    return found.values()
+                configs[config.id] = config
+    return configs.values()
 
 
 def _key(hparams: HParams) -> str:
