@@ -280,7 +280,10 @@ class DispatchState:
                 self.load[m] -= expected[m] / len(takers)
                 self.remaining[i] -= expected[m] / len(takers)
         else:
-            self._disown(n, i, bit)
+            own = self.owned[n]
+            own[i] &= ~bit
+            if not own[i]:
+                self.open_configs[n] &= ~(1 << i)
             self.load[n] -= expected[n]
             self.remaining[i] -= expected[n]
         self.fastest[i] -= tables.least[i][j]
