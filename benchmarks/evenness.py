@@ -15,7 +15,8 @@ import statistics
 from dataclasses import dataclass
 
 from cerebro_elastic.core.model.events import UnitCommitted
-from cerebro_elastic.core.model.values import Node, Plan, Progress
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch

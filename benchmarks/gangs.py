@@ -14,7 +14,10 @@ import random
 from dataclasses import dataclass
 from statistics import mean
 
-from cerebro_elastic.core.model.values import Attempt, Node, Plan, Strategy
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 from cerebro_elastic.core.model.interfaces import Policy
-from cerebro_elastic.core.model.values import Node, Plan
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.registry import load
 from cerebro_elastic.simulation import Fault, Simulation, SyntheticMetrics, Times, simulate
 from support.world import FixedSearch

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_elastic.core.decisions.assignment import remaining_work
+from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Order
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.solver_process import SolverFailed, SolverProcess
 
 NICENESS = 10
@@ -34,7 +34,7 @@ class Solving:
         """The answer, if it has come by now; else ask, if that is due."""
         if self._process is not None:
             return self._order(self._process) if self._process.ended else None
-        left = None if self._failed else remaining_work(state)
+        left = None if self._failed else remaining_work_now(state)
         if left is not None and self._policy.due(self._before, left):
             self._before = left
             question = self._policy.question(left, self._seed)

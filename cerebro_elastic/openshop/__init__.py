@@ -21,7 +21,7 @@ Describe the problem with ``instance``, and plan it with ``schedule``; what nobo
 - ``joint`` decides as well how many devices of its node each unit takes, and gives a ``JointSchedule``.
 - ``Rungs`` (in ``Disturbances``) is successive halving.
 
-docs/scheduling.md has all arguments. The names are imported on use: a live run loads only its policy.
+docs/reference/openshop.md has all arguments. The names are imported on use: a live run loads only its policy.
 """
 
 from __future__ import annotations

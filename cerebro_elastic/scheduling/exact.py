@@ -18,7 +18,8 @@ from math import ceil, inf
 from typing import Any, ClassVar
 
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.values import Order, Progress
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.openshop.dispatch import Dispatch
 from cerebro_elastic.openshop.exact import SOLVER, TICKS, by_start
 from cerebro_elastic.openshop.rules import Planned, Rule

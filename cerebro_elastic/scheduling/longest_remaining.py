@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Sequence
 
 from cerebro_elastic.core.model.interfaces import SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 
 class LongestRemaining:

@@ -23,7 +23,8 @@ from math import inf
 from typing import ClassVar
 
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Progress, Unit
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.openshop.dispatch import Dispatch
 from cerebro_elastic.openshop.rearrangement import rearranged
 from cerebro_elastic.openshop.rollouts import SPREADS
@@ -75,7 +76,7 @@ class LookAhead:
         """What begins now, and which nodes wait."""
         configs = {unit.config for units in context.eligible.values() for unit in units}
         pays = len(configs) > 1 or context.elsewhere is not None or self.waits
-        left = context.remainder() if pays else None
+        left = context.remaining_work() if pays else None
         size = 0 if left is None else len(left.configs) * len(left.holders) * len(left.nodes)
         if left is None or not 0 < size <= LARGEST:
             return [], set()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from cerebro_elastic.core.model.interfaces import SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 
 class Randomized:

@@ -20,6 +20,7 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
 from cerebro_elastic.core.history.tallies import holdings
 from cerebro_elastic.core.model.actions import Assign, Quarantine
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -33,17 +34,10 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
 )
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Node,
-    Order,
-    Phase,
-    Plan,
-    ProfileResult,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Order, Phase
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.effects import effect
 from cerebro_elastic.simulation.metrics import Logged, MetricSource

@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from cerebro_elastic.core.history.estimates import fits
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.events import LeaderChanged, NodeDraining, UnitFailed, UnitWithdrawn
-from cerebro_elastic.core.model.values import Attempt, Failure, FailureKind, Node, Phase
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.simulation.engine import Engine
 from cerebro_elastic.simulation.faults import LEADER, Fault
 

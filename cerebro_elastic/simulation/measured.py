@@ -11,9 +11,11 @@ from statistics import fmean, median
 from typing import TypeAlias
 
 from cerebro_elastic.core.history.estimates import fetch_seconds, waited
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitAssigned, UnitCommitted
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Phase, Plan, Visit
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.simulation.times import MeasuredUnit, Times, UnitCosts
 

@@ -11,8 +11,10 @@ from typing import NamedTuple, Protocol
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
+from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.events import ConfigCreated, Event, StateRead
-from cerebro_elastic.core.model.values import Config, HParams, Phase, Plan
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.simulation.measured import visits_of
 
 

@@ -8,8 +8,9 @@ from functools import partial
 
 from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node, Plan
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop.checks import MOST_UNITS, number
 from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine

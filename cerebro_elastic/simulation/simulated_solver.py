@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.core.decisions.assignment import remaining_work
+from cerebro_elastic.core.decisions.assignment import remaining_work_now
 from cerebro_elastic.core.model.interfaces import Planner, RemainingWork
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Order
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.solver_process import SolverFailed, solve
 
@@ -22,7 +22,7 @@ class SimulatedSolver:
 
     def order(self, state: State) -> Order | None:
         """The order that the solver finds at this moment; ``None`` if there is nothing to ask."""
-        left = remaining_work(state)
+        left = remaining_work_now(state)
         if left is None or not self._policy.due(self._before, left):
             return None
         self._before = left

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.model.values import Attempt, Config, Phase, Strategy, Unit
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.openshop.checks import LARGEST, number
 

@@ -18,7 +18,7 @@ from math import inf
 from hypothesis import strategies as st
 
 from cerebro_elastic.core.model.interfaces import Planner, Policy, RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 _NODES = ("n0", "n1", "n2", "n3")
 _CONFIGS = ("c0", "c1", "c2", "c3", "c4")
@@ -66,7 +66,7 @@ def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
         load={node: draw(_SECONDS) for node in _NODES},
         seconds=lambda _unit, node: speed_factors[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
-        remainder=lambda: left,
+        remaining_work=lambda: left,
         elsewhere=None if far is None else elsewhere,
     )
 
@@ -95,7 +95,7 @@ def check_policy(make: Callable[[], Policy], context: SchedulingContext) -> None
 
 
 def _goes_on(context: SchedulingContext) -> bool:
-    left = context.remainder()
+    left = context.remaining_work()
     return left is not None and any(left.configs.values())
 
 

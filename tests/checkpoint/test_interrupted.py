@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cerebro_elastic.checkpoint import load, remove, restore, save, verify
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate, places
 from support.proxy import Bad, BadProxy

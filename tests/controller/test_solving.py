@@ -15,7 +15,8 @@ import pytest
 
 from cerebro_elastic.core.model.events import Ordered
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.values import Order, Plan
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from support.world import World
 

@@ -10,7 +10,8 @@ import pytest
 
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Ordered
-from cerebro_elastic.core.model.values import Node, Plan
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import MissingExtra, ScheduleError
 from cerebro_elastic.openshop import Disturbances, Outage, instance, joint, schedule
 from cerebro_elastic.registry import load

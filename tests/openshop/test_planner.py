@@ -189,7 +189,7 @@ def test_bad_arguments_are_told() -> None:
 
 
 def test_the_documents_examples_run() -> None:
-    document = Path(__file__).parents[2] / "docs" / "scheduling.md"
+    document = Path(__file__).parents[2] / "docs" / "reference" / "openshop.md"
     names: dict[str, Any] = {}
     for block in document.read_text().split("```python\n")[1:]:
         exec(block.split("```")[0], names)

@@ -10,8 +10,9 @@ import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event, UnitCommitted
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node, Plan
 from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.progress import summary_line
 from cerebro_elastic.reporting.results import gather

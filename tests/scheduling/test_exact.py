@@ -9,7 +9,8 @@ import pytest
 
 from cerebro_elastic.core.model.events import Ordered, UnitAssigned, UnitCommitted
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Order, Plan, Unit
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Order, Unit
 from cerebro_elastic.scheduling import exact
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.simulation import divergence
@@ -42,7 +43,7 @@ def chosen(left: RemainingWork) -> dict[str, str]:
         ]
         for node in idle
     }
-    moment = SchedulingContext(eligible, {}, {}, lambda _unit, _node: 1.0, remainder=lambda: left)
+    moment = SchedulingContext(eligible, {}, {}, lambda _unit, _node: 1.0, remaining_work=lambda: left)
     return {node: unit.config for node, unit in Exact().choose(moment)}
 
 

@@ -11,7 +11,9 @@ import pytest
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import ProfileDone, UnitCommitted
 from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Node, Plan, Progress, Strategy, Unit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.scheduling import look_ahead
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
@@ -68,7 +70,7 @@ def moment(left: RemainingWork) -> SchedulingContext:
         remaining={"long": 12.0, "short": 3.0, "busy": 1.0},
         load={"a": 6.0, "b": 6.0},
         seconds=lambda _unit, _node: 1.0,
-        remainder=lambda: left,
+        remaining_work=lambda: left,
     )
 
 

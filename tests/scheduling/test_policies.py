@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import UnitCommitted
-from cerebro_elastic.core.model.values import Node, Plan, Visit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.simulation import (
     Simulation,

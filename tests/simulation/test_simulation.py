@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -22,7 +24,9 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import SchedulingContext, Search
-from cerebro_elastic.core.model.values import Node, Phase, Plan, Status, Strategy, Unit, Visit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, ScheduleError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (

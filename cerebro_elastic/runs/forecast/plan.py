@@ -10,8 +10,10 @@ from pathlib import Path
 from statistics import fmean
 
 from cerebro_elastic.core.history.lineage import fresh_names
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.values import HParams, Progress, Status, Strategy
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.gap import gap
@@ -34,7 +36,7 @@ NODES = (1, 2, 4, 8)
 TRIED = 6
 """At most so many configs are tried, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
-"""Seconds between two units of a node: commit, decision and assignment (docs/overhead.md)."""
+"""Seconds between two units of a node: commit, decision and assignment (docs/design/overhead.md)."""
 
 
 @dataclass(frozen=True, slots=True)

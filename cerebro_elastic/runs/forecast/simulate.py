@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cerebro_elastic.core.model.interfaces import Policy
-from cerebro_elastic.core.model.values import Node, Plan, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe

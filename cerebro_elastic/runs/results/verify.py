@@ -12,8 +12,9 @@ from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import CheckpointRef, Spec
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import (
     CheckpointError,
     IllegalEvent,
