@@ -64,7 +64,7 @@ class Longest:
         """The most loaded node first."""
         if len(nodes) > 1:
             load, weights = self._load, self._node_weights
-            nodes.sort(key=lambda n: -load[n] * weights[n])
+            nodes.sort(key=lambda n: load[n] * weights[n], reverse=True)
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
         """The longest config that has units for the node."""

@@ -26,7 +26,7 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.runs.start.preflight import check
-from cerebro_elastic.testing.policy_contract import check_policy, instances
+from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
 from cerebro_elastic.training.unit_runner import UnitRunner
 from support.pages import PAGES, ROOT, blocks, commands, module_at, name_of, parsed, typed, write_files
 
@@ -170,7 +170,7 @@ def test_the_example_of_a_policy(plugins: Path) -> None:
     policy = module_at(plugins / "shortest.py").ShortestRemaining
 
     @settings(max_examples=30)
-    @given(instances())
+    @given(scheduling_contexts())
     def contract(moment: object) -> None:
         check_policy(policy, moment)  # type: ignore[arg-type]
 
