@@ -11,9 +11,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.training import job_batches
-
 from cerebro_elastic.data.batches import BatchPart, whole
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.task import UnitJob
 from cerebro_lightning.distributed import SeveralRanks
 from cerebro_lightning.optimizers import NamedStateStrategy
