@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from cerebro_elastic.addresses import LOOPBACK, listening_address
+from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.errors import MissingExtra, RunError
+from cerebro_elastic.listening import listening_address
 from cerebro_elastic.logs import EventLog
 
 VARIABLE = "CEREBRO_METRICS_PORT"
