@@ -204,13 +204,13 @@ def main() -> None:
                     SimulatedSearch(search, table, space, asked.nodes, hops=hops, in_units=in_units)
                 )
                 searches[-1].run(limit)
-            times = [course.time_to(NEAR * least) for course in searches]
+            times = [run.time_to(NEAR * least) for run in searches]
             print(
                 name,
                 "MOP" if hops else "task-parallel",
-                f"{statistics.mean(len(course.visited) for course in searches):.1f}",
-                f"{statistics.mean(course.busy / limit / asked.nodes for course in searches):.0%}",
-                f"{statistics.mean(course.best[-1][1] for course in searches):.4f}",
+                f"{statistics.mean(len(run.visited) for run in searches):.1f}",
+                f"{statistics.mean(run.busy / limit / asked.nodes for run in searches):.0%}",
+                f"{statistics.mean(run.best[-1][1] for run in searches):.4f}",
                 f"{statistics.median(times):.1f} s",
                 f"{sum(map(math.isfinite, times))}/{len(times)}",
                 sep=" | ",

@@ -1,4 +1,4 @@
-"""Users' functions get their arguments by name: each takes what it wants and leaves the rest."""
+"""Which arguments does a user's function take? It gets those by name, and no others."""
 
 from __future__ import annotations
 

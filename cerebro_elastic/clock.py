@@ -1,4 +1,4 @@
-"""The one seam for time: live runs take ``SystemClock``, tests and the simulator a clock of their own."""
+"""What time is it? Live runs use ``SystemClock``, tests and the simulator a clock of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The error tree. Every message tells the value, the rule, the choices and what to do next.
+"""Which errors may a user see? One tree. Every message has the value, the rule, the choices and what to do
+next.
 
-Errors are translated once, at the border where a foreign library is called
-(``raise StoreUnavailable(...) from exc``); the CLI prints ``str(error)`` and exits
-with ``error.exit_code``, never with a traceback.
+Errors are translated once, where a foreign library is called (``raise StoreUnavailable(...) from exc``). The
+CLI prints ``str(error)`` and exits with ``error.exit_code``, never with a traceback.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class DataError(CerebroError):
 
 
 class DamagedData(DataError):
-    """Data changed on this machine after they had been checked: what was made of them does not count. It says
-    nothing of their source."""
+    """Data changed on this machine after they were checked. What was trained on them does not count. Their
+    source may be intact."""
 
 
 class CheckpointError(CerebroError):
@@ -76,7 +76,7 @@ class CheckpointError(CerebroError):
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint's files are surely missing or not what was saved: read, and found so."""
+    """A checkpoint was read, and its files are missing or differ from what was saved."""
 
 
 class StorageError(CerebroError):
@@ -104,8 +104,8 @@ class MissingExtra(CerebroError):
 
 
 class GroupBroken(CerebroError):
-    """The ranks of a unit cannot work together: one did not come, died or failed. It says nothing of the
-    config, and the process can form its next group."""
+    """The ranks of a unit cannot work together: one did not come, died or failed. The config is not to blame,
+    and the process can form its next group."""
 
 
 class SearchError(CerebroError):
@@ -132,11 +132,11 @@ class RunError(CerebroError):
 
 
 class NameTaken(RunError):
-    """Another node of the run is registered under the name."""
+    """Another node of the run is registered under this name."""
 
 
 class DiskFull(CerebroError):
-    """No space left where the run writes; what was committed is safe."""
+    """No space is left where the run writes. Committed visits are safe."""
 
 
 class StoreError(CerebroError):
@@ -154,8 +154,8 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """The store's database is full: it takes no writes until somebody makes room. Reads, watches and
-    leases go on."""
+    """The store's database is full: it refuses writes until an operator makes room. Reads, watches and leases
+    continue."""
 
 
 class StoreRefused(StoreError):
@@ -165,21 +165,22 @@ class StoreRefused(StoreError):
 class TxnUnknown(StoreError):
     """A transaction was sent and no answer came: it may or may not have happened.
 
-    Never retried blindly: the caller reads the keys and decides.
+    It is never retried blindly. The caller reads the keys and decides.
     """
 
 
 class Compacted(StoreError):
-    """A watch asked for a revision that the store has compacted; read afresh and watch from there."""
+    """A watch asked for a revision that the store has compacted. Read the state afresh and watch from
+    there."""
 
 
 class Rewound(Compacted):
-    """The store's history is not the one that was read before: it was restored from a snapshot. As for what
-    is compacted: read afresh and watch from there."""
+    """The store was restored from a snapshot, so its history differs from the one that was read before. Read
+    the state afresh and watch from there."""
 
 
 class LeaseLost(StoreError):
-    """The lease has ended: what was registered under it is gone."""
+    """The lease has ended, and the keys under it are gone."""
 
 
 class ScheduleError(CerebroError):
@@ -195,7 +196,7 @@ class ScheduleError(CerebroError):
 
 
 class IllegalEvent(CerebroError):
-    """An event that the machine's table does not allow in its present state; nothing was changed."""
+    """An event is not possible in the machine's present state. Nothing was changed."""
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on stderr, for machines; people get progress and tables."""
+"""Structured logs for machines: one JSON object per line on stderr. People get progress and tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The key of a run: 32 random bytes, shared by all who take part in it, and nowhere in its store.
+"""The key of a run: 32 random bytes, shared by all its processes, and never in its store.
 
-It signs every value that a run writes to etcd, and it is the login of an etcd that is the run's own.
+It signs every value that a run writes to etcd. It is also the login of an etcd of the run's own.
 """
 
 from __future__ import annotations

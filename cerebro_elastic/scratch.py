@@ -1,4 +1,4 @@
-"""Folders for as long as a process lives. Whoever makes one removes those that killed processes have left."""
+"""Folders that live as long as their process. The next process removes those of killed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of messages."""
+"""How do messages show numbers and foreign text?"""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ def counted(number: int, what: str, many: str | None = None) -> str:
 
 
 def visible(text: str) -> str:
-    """Somebody's text as it may be shown: what a terminal would obey stands there as a sign of one column.
-    Lines stay lines."""
+    """Foreign text, safe to show: each control character becomes a sign of one column. Lines stay lines."""
     return _UNSEEN.sub(_sign, text)
 
 
 def one_line(text: str) -> str:
-    """As ``visible``, of one line."""
+    """``visible`` text on one line."""
     return visible(text).replace("\n", "\N{SYMBOL FOR NEWLINE}")
 
 

@@ -1,9 +1,9 @@
-"""A candidate for a run's lead: follows while another leads, leads when elected, stands again when deposed.
+"""How does a process stand for a run's lead? A candidate follows while another leads, and leads when elected.
 
-Any process may be one; of all candidates one leads. A candidate outlives whatever its store does: it waits
-for one that is away, and reads the state afresh from one that has forgotten the history (compaction) or
-has another (restored from a snapshot). Where others have written to the run's record, it goes on from its
-journal instead, and whoever leads puts that right (``mending``).
+Any process may be a candidate; one of them leads, and stands again when it is deposed. A candidate survives
+whatever its store does. It waits for a store that is away. It reads the state afresh from a store that has
+forgotten the history (compaction) or has another one (restored from a snapshot). Where other programs have
+written to the run's record, it continues from its journal, and the leader restores the record (``mending``).
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from cerebro_elastic.store.ledger.record import Record
 
 LEASE_SECONDS = 5.0
 PATIENCE = 600.0
-"""Seconds for which a store that is out of reach is waited for."""
+"""Seconds for which a candidate waits for a store that is out of reach."""
 MENDED_SECONDS = 30.0
-"""Seconds for which who does not know what others have overwritten waits for one who does, and leads."""
+"""Seconds for which a candidate that does not know what other programs have overwritten waits for a leader
+that does."""
 _STEP, _WAIT = 0.5, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The process that a candidate is part of: ``observe`` sees the history, ``say`` tells people, and
-    ``pause`` is called after each event and at least about twice a second."""
+    """The process that a candidate is part of."""
 
     observe: Observer = nobody
+    """Gets the events of each revision, and the state after them."""
     say: Callable[[str], None] = lambda _text: None
+    """Shows a sentence to people."""
     pause: Callable[[State], None] = lambda _state: None
+    """Called after each event, and at least about twice a second."""
 
 
 class Candidate:
@@ -83,8 +86,13 @@ class Candidate:
         return self.state.leader == self.name
 
     def run(self) -> None:
-        """Until the run has ended. Raises ``StoreUnavailable`` when nothing could be done for ``PATIENCE``
-        seconds, ``ForeignValue`` when others have overwritten what nobody knows, and what ``host`` raises."""
+        """Follow or lead until the run has ended.
+
+        Raises:
+            StoreUnavailable: The store was out of reach for ``PATIENCE`` seconds.
+            ForeignValue: Other programs have overwritten values that no process knows any more.
+            Exception: Whatever ``host`` raises.
+        """
         while self.state.outcome is None:
             try:
                 self._follow_or_lead()
@@ -104,7 +112,7 @@ class Candidate:
                 self._wait(error, MENDED_SECONDS)
 
     def catch_up(self) -> None:
-        """Record what has happened up to now, after ``run`` was left before the run's end."""
+        """Record the history up to now, after ``run`` was left before the run's end."""
         since, until = self._resume(), self._record.revision()
         append: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
         with Follower(self._record, since, append, known=self._known, foreign=self._foreign) as follower:
@@ -113,7 +121,7 @@ class Candidate:
                 pass
 
     def _resume(self) -> int:
-        """Take the state in; the revision from which its history is to be followed."""
+        """Read the state; returns the revision from which to follow the history."""
         read, before = self._read(), self._journal.revision
         since = self._journal.resume(read, afresh=self._afresh)
         self._afresh = False
@@ -126,7 +134,8 @@ class Candidate:
         return since
 
     def _read(self) -> StateRead:
-        """The state of the store; that of the journal, if others have written to the store (``_known``)."""
+        """The state of the store, or that of the journal (``_known``) if other programs have written to the
+        store."""
         self._known = None
         try:
             read = self._record.read()
@@ -156,7 +165,7 @@ class Candidate:
             self._stand(since)
 
     def _follow(self, since: int) -> None:
-        """As long as another leads."""
+        """Follow as long as another controller leads."""
         known, foreign, leads = self._known, self._foreign, self._record.keys.leader
         with Follower(self._record, since, self._append, known=known, foreign=foreign) as follower:
             left = False
@@ -169,7 +178,7 @@ class Candidate:
                 left = LeaderChanged(follower.revision, None) in events or leads in follower.foreign
 
     def _stand(self, since: int) -> None:
-        """Lead, if elected, to the run's end or until deposed."""
+        """Stand for election. If elected, lead to the run's end or until deposed."""
         with LeaseKeeper(self._record.store, LEASE_SECONDS) as keeper:
             ledger = become_leader(self._record, self.name, keeper.lease, self._versions, self._journal.head)
             if ledger is None:
@@ -202,7 +211,7 @@ class Candidate:
         self._host.observe(events, state)
 
     def _took(self, state: State) -> None:
-        """After each step that went well."""
+        """Called after each step that went well."""
         self.state = state
         if self._away is not None:
             self._host.say("the store answers again")
@@ -210,7 +219,7 @@ class Candidate:
         self._host.pause(state)
 
     def _tell(self, foreign: Mapping[str, int]) -> None:
-        """Of what others have changed, while another leads."""
+        """Report what other programs have changed, while another controller leads."""
         for key in foreign.keys() - self._foreign.keys():
             self._host.say(f"others have changed etcd's key {excerpt(key)}: whoever leads puts it back")
         self._foreign = foreign

@@ -1,7 +1,7 @@
-"""The controller: leads, reads the history, decides, acts.
+"""What does the leader of a run do? It reads the history, decides, and acts.
 
-It decides only in a state that includes the effects of all that it did before, as the watch has
-shown them. So it needs no memory of its own, and one that takes over decides as the last would have.
+It decides only in a state that includes the effects of everything it did before, as the watch has shown them.
+So it needs no memory of its own, and a controller that takes over decides as the last one would have.
 """
 
 from __future__ import annotations
@@ -46,13 +46,19 @@ class Deposed(RunError):
 class Controller:
     """The leader of a run, from the moment it is made until it is closed or deposed.
 
-    ``ledger`` is that of its leadership, with the fence of all its verbs. ``observe`` is told the events of
-    each revision from ``since`` on (by default: since the election), none left out, and the state after them.
-    ``head`` says where the record of them ends. ``say`` tells people.
-
-    What others have changed in the record it puts back, by the run's ``history`` and ``spec``. Who does not
-    trust what the store holds gives the state that is ``known``, and the keys that are known to be
-    ``foreign``.
+    Args:
+        ledger: The ledger of its leadership, which fences all its transactions.
+        policy: Assigns units.
+        search: Proposes, stops and resumes configs.
+        name: The controller's id.
+        since: The first revision that ``observe`` gets; by default the one after the election.
+        observe: Gets the events of each revision without a gap, and the state after them.
+        head: Returns where the record of these events ends.
+        say: Shows a sentence to people.
+        history: The run's events, by which it restores what other programs have changed in the record.
+        known: The state to begin with, instead of one that is read from a store with foreign values.
+        foreign: The keys that are known to be changed by other programs, and at which revision.
+        spec: The run's spec as it stood in the store, to restore it.
     """
 
     def __init__(
@@ -105,8 +111,14 @@ class Controller:
         return self._follower.foreign
 
     def step(self, timeout: float | None) -> bool:
-        """Take in the next revision, if there is one within ``timeout`` seconds, and act on it; whether
-        there was one. Raises ``Deposed`` when another leads, or nobody."""
+        """Take in the next revision and act on it.
+
+        Returns:
+            Whether a revision came within ``timeout`` seconds.
+
+        Raises:
+            Deposed: This controller does not lead any more.
+        """
         events = self._follower.step(timeout)
         for event in events:
             if not isinstance(event, LeaderChanged) or event.revision <= self._ledger.fence:

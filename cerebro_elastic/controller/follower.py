@@ -1,4 +1,4 @@
-"""Following a run: its state, kept up with its history."""
+"""How does a process keep up with a run? It reads the state, and folds the events that follow."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Mending: the leader puts back what others have changed in the run's record.
+"""How does the leader restore what other programs have changed in the run's record?
 
-What a key should hold follows from the state, which is the fold of the run's events and has nothing in it
-of what others wrote; a visit or a trial from the events themselves. Each repair is one transaction, fenced by
-the leadership and by the revision of what is replaced, and one event (``RecordMended``), for with it configs
-have another revision, and attempts whose token was overwritten are over.
+The state says what a key should hold: it is the fold of the run's events, without what others wrote. Visits
+and profiles come from the events themselves. Each repair is one transaction, fenced by the leadership and by
+the revision of the replaced value. It is also one event (``RecordMended``), because a repair changes the
+revision of configs and ends attempts whose token was overwritten.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Mending:
         others change one again and again, or if it is not known what it held."""
         last, rest = None, sorted(foreign)
         while rest:
-            some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
-            ops = {op.key: op for key in some for op in self._right(state, key)}
+            batch, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
+            ops = {op.key: op for key in batch for op in self._right(state, key)}
             items = {key: self._record.store.get(key) for key in ops}
-            for key in some:
+            for key in batch:
                 self._tell(key, items[key])
             last = self._ledger.mend(list(ops.values()), items, _lost(state, self._keys, ops)) or last
         return last
@@ -157,13 +157,13 @@ class Mending:
     def _tell(self, key: str, item: KeyValue | None) -> None:
         self._times[key] += 1
         holds = f"holds {excerpt(item.value)}" if item is not None else "is gone"
-        told = f"others than this run's processes have changed etcd's key {excerpt(key)}, which now {holds}"
+        change = f"others than this run's processes have changed etcd's key {excerpt(key)}, which now {holds}"
         if self._times[key] > _OFTEN:
             raise RunError(
-                f"{told}; it was put back {_OFTEN} times: find out who writes there, a program or a person, "
-                "and end that; then the same command goes on"
+                f"{change}; it was put back {_OFTEN} times: find out who writes there, a program or a "
+                "person, and end that; then the same command goes on"
             )
-        self._say(f"{told}: putting back what the history says")
+        self._say(f"{change}: putting back what the history says")
 
 
 def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:

@@ -1,5 +1,8 @@
-"""The solver of a policy that has one (``Planner``): a process beside the leader, which answers while units
-run. The leader never waits for it."""
+"""How does a leader use its policy's solver (``Planner``)? As a process beside it, which answers while units
+run.
+
+The leader never waits for it.
+"""
 
 from __future__ import annotations
 

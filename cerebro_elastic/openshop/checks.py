@@ -1,4 +1,4 @@
-"""What the planner takes for numbers. Text, truth values and whatever would overflow in a sum are refused."""
+"""Checks of the planner's input. Text, truth values and numbers that would overflow in a sum are refused."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LARGEST = 1e12
 MOST_UNITS = 100_000_000
 """The most units of one problem."""
 LONGEST_SEARCH = 1e6
-"""The most seconds in which a better schedule is looked for: more than eleven days."""
+"""The most seconds of a search for a better schedule: more than eleven days."""
 LARGEST_SEED = 2**31 - 1
-"""Beyond it CP-SAT takes none."""
+"""The largest seed that CP-SAT takes."""
 
 
 def numbers(values: Any, name: str, infinite: bool = False, truths: bool = False) -> Array:
@@ -73,8 +73,8 @@ def floats(values: Any, name: str, truths: bool = False) -> Array:
         if given.dtype.kind == "O":
             for value in given.flat:
                 if not _is_number(value) and not (truths and isinstance(value, bool | np.bool_)):
-                    told = "rows of different lengths" if isinstance(value, list | tuple) else repr(value)
-                    raise ScheduleError(f"{name} is not an array of numbers: there is {told} in it")
+                    content = "rows of different lengths" if isinstance(value, list | tuple) else repr(value)
+                    raise ScheduleError(f"{name} is not an array of numbers: there is {content} in it")
         elif given.dtype.kind not in ("iufb" if truths else "iuf"):
             raise ScheduleError(f"{name} is not an array of numbers, but one of {given.dtype}")
         return np.asarray(given, dtype=np.float64)

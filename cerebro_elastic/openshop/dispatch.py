@@ -61,60 +61,54 @@ class Dispatch:
             The time of the last event. Infinity if the state cannot be finished before ``cutoff``; the state
             is of no further use then.
         """
-        state, rule, arrived = self._state, self._rule, self._arrived
+        state, rule, cutoff = self._state, self._rule, self._cutoff
+        events, fastest, load = state.events, state.fastest, state.load
         idle = state.waiting_configs()
         state.idle_configs = sum(1 << i for i in idle)
         rule.begin(state, idle)
         nodes = state.free_nodes()
         while True:
             rule.arrange(nodes)
-            waiting = self._serve(nodes)
-            if waiting is None:
-                return inf
-            if not state.events or state.events[0][0] > until:
+            waiting = []
+            for n in nodes:
+                visit = self._serve(n)
+                if visit is None:
+                    waiting.append(n)
+                elif visit.end + fastest[visit.config] >= cutoff or visit.end + load[n] >= cutoff:
+                    return inf
+            if not events or events[0][0] > until:
                 state.time = max(state.time, until) if until < inf else state.time
                 return state.time
-            nodes = waiting + self._advance()
-            if arrived:
+            nodes = waiting
+            self._advance(nodes)
+            if self._arrived:
                 return state.time
 
-    def _serve(self, nodes: list[int]) -> list[int] | None:
-        """Each node takes a unit; those that find none are returned. ``None``: it will take too long."""
-        state, actual, cutoff, record = self._state, self._actual, self._cutoff, self._record
-        reservations = self._reservations
-        waiting = []
-        for n in nodes:
-            unit = self._choice(n)
-            if unit is None:
-                waiting.append(n)
-                continue
-            visit = state.start(n, *unit, actual)
-            self.decisions += 1
-            if visit.end + state.fastest[visit.config] >= cutoff or visit.end + state.load[n] >= cutoff:
-                return None
-            if reservations is not None:
-                reservations.update(visit)
-            if record is not None:
-                record(visit)
-        return waiting
-
-    def _choice(self, n: int) -> tuple[int, int] | None:
-        """The config and the partition that node ``n`` takes."""
+    def _serve(self, n: int) -> ScheduledUnit | None:
+        """Node ``n`` begins a unit, if there is one for it now."""
         state, reservations = self._state, self._reservations
-        fits = None if reservations is None else reservations.fits(n)
-        if state.open_configs[n]:
-            i = self._rule.pick(n, fits)
-            if i is not None:
-                mask = state.owned[n][i]
-                return i, (mask & -mask).bit_length() - 1
-        if self._steals and fits is None:
-            return steal(state, n, self._rule)
-        return None
+        fits = None
+        if reservations is not None and n in reservations.nodes:
+            fits = reservations.fits(n)
+        i = self._rule.pick(n, fits) if state.open_configs[n] else None
+        if i is not None:
+            mask = state.owned[n][i]
+            j = (mask & -mask).bit_length() - 1
+        elif self._steals and fits is None and (unit := steal(state, n, self._rule)) is not None:
+            i, j = unit
+        else:
+            return None
+        visit = state.start(n, i, j, self._actual)
+        self.decisions += 1
+        if reservations is not None:
+            reservations.update(visit)
+        if self._record is not None:
+            self._record(visit)
+        return visit
 
-    def _advance(self) -> list[int]:
-        """Go to the next event, and return the nodes that are free from then on."""
+    def _advance(self, nodes: list[int]) -> None:
+        """Go to the time of the next event, and add the nodes that are free from then on to ``nodes``."""
         state, rule, events = self._state, self._rule, self._state.events
-        nodes = []
         now = state.time = events[0][0]
         while events and events[0][0] == now:
             _, n, i = heappop(events)
@@ -128,4 +122,3 @@ class Dispatch:
                     rule.add(i)
                 elif self._arrived is not None and n >= 0:
                     self._arrived.append(i)
-        return nodes

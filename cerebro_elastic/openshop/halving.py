@@ -1,8 +1,8 @@
-"""Successive halving, seen by a scheduler: who goes on is told only when it is decided.
+"""Successive halving as a scheduler sees it: which configs go on is known only when it is decided.
 
-Rungs are numbers of epochs. A config that has come to one rests there until it is told to go on to the next;
-nobody waits for a rung as a whole, if the rule does not (Li et al. 2020, A system for massively parallel
-hyperparameter tuning, section 3)."""
+Rungs are numbers of epochs. A config that has come to a rung rests there until it is decided that it goes
+on to the next. No config waits for a rung as a whole, unless the rule does (Li et al. 2020, A system for
+massively parallel hyperparameter tuning, section 3)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from cerebro_elastic.openshop.checks import MOST_UNITS, floats, one_of, whole
 from cerebro_elastic.openshop.instances import Instance
 
 RULES = ("each", "asynchronous", "synchronous")
+"""The rules by which configs go on (see ``Rungs.rule``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rungs:
-    """Of the configs that come to one of the ``rungs`` (epochs in all, rising), the best
-    ``1 / reduction_factor`` go on to the next. ``losses`` (``[C]``, or ``[C, rungs]``; less is better) are
-    told when a config arrives. ``rule`` says when it is decided who goes on:
-
-    ``each``: as a config arrives, by its own loss, as if those of the others were known;
-    ``asynchronous``: whoever is among the best of those that have arrived so far goes on (ASHA);
-    ``synchronous``: a config goes on as soon as none that is still to come can displace it.
-    """
+    """Of the configs that come to a rung, the best ``1 / reduction_factor`` go on to the next one."""
 
     rungs: Sequence[int]
+    """Numbers of epochs in all, rising; the first is the instance's ``epochs``."""
     losses: ArrayLike
+    """``[C]`` or ``[C, rungs]``: the losses that are seen when a config arrives; less is better."""
     reduction_factor: int = 2
+    """One in so many configs goes on."""
     rule: str = "each"
+    """When it is decided that a config goes on.
+
+    - ``each``: when it arrives, by its own loss, as if those of the others were known;
+    - ``asynchronous``: once it is among the best of those that have arrived so far (ASHA);
+    - ``synchronous``: as soon as no config that is still to come can displace it.
+    """
 
 
 class Ladder:
-    """Who has come how far; checks the ``Rungs`` (``ScheduleError``)."""
+    """How far each config has come. Raises ``ScheduleError`` for ``Rungs`` that cannot be."""
 
     def __init__(self, halving: Rungs, problem: Instance) -> None:
         if not isinstance(halving, Rungs):
@@ -55,7 +58,7 @@ class Ladder:
             self._survivors.append(self._best(members, rung)[: len(members) // self._factor])
 
     def arrive(self, config: int) -> list[tuple[int, int]]:
-        """The config has come to its rung: who goes on now, each by how many epochs."""
+        """The config has come to its rung: which configs go on now, each by how many epochs."""
         rung = self._place[config]
         self._arrived[rung].append(config)
         if rung + 1 == len(self._rungs):
@@ -66,7 +69,7 @@ class Ladder:
         return [(i, self._rungs[rung + 1] - self._rungs[rung]) for i in chosen]
 
     def _chosen(self, rung: int, config: int) -> Sequence[int]:
-        """Who is known to go on from the rung, some of them gone before."""
+        """The configs that are known to go on from the rung; some may have gone on before."""
         arrived = self._best(self._arrived[rung], rung)
         if self._rule == "asynchronous":
             return arrived[: len(arrived) // self._factor]

@@ -17,37 +17,38 @@ from cerebro_elastic.openshop.checks import LARGEST, MOST_UNITS, Array, numbers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """A scheduling problem; make it with ``instance``, which checks it.
-
-    ``durations`` is ``[C, N]``: a unit's seconds by config and node, for a partition of size 1; or ``[C, P,
-    N]``. ``availability`` (``[N, P]``) is true where a node holds a partition; ``sizes`` (``[P]``) are the
-    partitions' sizes. ``epochs`` (``[C]``) says how often each config visits every partition. ``hop``
-    (``[C]``) are the seconds that a config needs to go from one node to another, ``fetch`` (``[P]``) those
-    for which a node gets a partition that it does not hold (infinite: it cannot). Nodes and configs are free
-    from ``node_ready`` (``[N]``) and ``config_ready`` (``[C]``) on."""
+    """A scheduling problem. Make one with ``instance``, which checks it."""
 
     durations: Array
+    """``[C, N]``: a unit's seconds by config and node, for a partition of size 1; or ``[C, P, N]``."""
     availability: NDArray[np.bool_]
+    """``[N, P]``: whether the node holds the partition."""
     sizes: Array
+    """``[P]``: the partitions' sizes, factors on ``durations`` if those are ``[C, N]``."""
     epochs: NDArray[np.int64]
+    """``[C]``: how often the config visits every partition."""
     hop: Array
+    """``[C]``: the seconds that the config needs to go from one node to another."""
     fetch: Array
+    """``[P]``: the seconds in which a node gets the partition if it does not hold it; infinite: it cannot."""
     node_ready: Array
+    """``[N]``: when the node is free first, in seconds."""
     config_ready: Array
+    """``[C]``: when the config is free first, in seconds."""
 
     @property
     def configs(self) -> int:
-        """``C``."""
+        """``C``: how many configs there are."""
         return int(self.durations.shape[0])
 
     @property
     def nodes(self) -> int:
-        """``N``."""
+        """``N``: how many nodes there are."""
         return int(self.availability.shape[0])
 
     @property
     def partitions(self) -> int:
-        """``P``."""
+        """``P``: how many partitions there are."""
         return int(self.availability.shape[1])
 
     @property
@@ -81,9 +82,20 @@ def instance(
     node_ready: ArrayLike = 0.0,
     config_ready: ArrayLike = 0.0,
 ) -> Instance:
-    """An ``Instance`` of lists or arrays (see there), or ``ScheduleError`` with what is wrong.
+    """Make an ``Instance`` of lists or arrays.
 
-    Without ``availability``, node ``j`` alone holds partition ``j``. Single numbers stand for all.
+    Args:
+        durations: See ``Instance``, as all other arguments. One number stands for all of a list.
+        availability: Without it, node ``j`` alone holds partition ``j``.
+        sizes: Without them, all partitions have size 1.
+        epochs: Whole numbers.
+        hop: Not negative, as all seconds.
+        fetch: Infinite where nodes cannot fetch.
+        node_ready: 0 for nodes that are free from the beginning.
+        config_ready: 0 for configs that are free from the beginning.
+
+    Raises:
+        ScheduleError: An argument is wrong; the message says which one, and what it must be.
     """
     times = numbers(durations, "durations")
     if times.ndim not in (2, 3) or 0 in times.shape:
@@ -92,20 +104,20 @@ def instance(
             "[configs, partitions, nodes], none of them 0"
         )
     nodes = times.shape[-1]
-    held = _held(availability, nodes)
-    partitions = held.shape[1]
+    holds = _holds(availability, nodes)
+    partitions = holds.shape[1]
     if times.ndim == 3 and times.shape[1] != partitions:
         raise ScheduleError(
             f"durations is for {times.shape[1]} partitions, availability for {partitions}; make them equal"
         )
     fetches = _each(fetch, partitions, "fetch", infinite=True)
-    for j in np.flatnonzero(~held.any(axis=0) & ~np.isfinite(fetches)):
+    for j in np.flatnonzero(~holds.any(axis=0) & ~np.isfinite(fetches)):
         raise ScheduleError(
-            f"nobody holds partition {j}, and it cannot be fetched: give a node a replica, or fetch"
+            f"no node holds partition {j}, and it cannot be fetched: give a node a replica, or fetch"
         )
-    made = Instance(
+    problem = Instance(
         durations=times,
-        availability=held,
+        availability=holds,
         sizes=_each(1.0 if sizes is None else sizes, partitions, "sizes"),
         epochs=_counts(epochs, times.shape[0]),
         hop=_each(hop, times.shape[0], "hop"),
@@ -113,30 +125,30 @@ def instance(
         node_ready=_each(node_ready, nodes, "node_ready"),
         config_ready=_each(config_ready, times.shape[0], "config_ready"),
     )
-    passes = float(made.epochs.sum(dtype=np.float64))
+    passes = float(problem.epochs.sum(dtype=np.float64))
     if passes * partitions > MOST_UNITS:
         raise ScheduleError(
             f"epochs come to {passes:g} of all configs, over {partitions} partitions more than {MOST_UNITS} "
             "units; give fewer"
         )
-    longest = times.max() * made.sizes.max() if times.ndim == 2 else times.max()
+    longest = times.max() * problem.sizes.max() if times.ndim == 2 else times.max()
     if longest > LARGEST:
         raise ScheduleError(f"durations times sizes come to {longest:g} s; give at most {LARGEST:g}")
-    return made
+    return problem
 
 
-def _held(availability: ArrayLike | None, nodes: int) -> NDArray[np.bool_]:
+def _holds(availability: ArrayLike | None, nodes: int) -> NDArray[np.bool_]:
     if availability is None:
         return np.eye(nodes, dtype=bool)
-    held = numbers(availability, "availability", truths=True)
-    if held.ndim != 2 or held.shape[0] != nodes or held.shape[1] == 0:
+    holds = numbers(availability, "availability", truths=True)
+    if holds.ndim != 2 or holds.shape[0] != nodes or holds.shape[1] == 0:
         raise ScheduleError(
-            f"availability has the shape {held.shape}; it must be [nodes, partitions], with "
+            f"availability has the shape {holds.shape}; it must be [nodes, partitions], with "
             f"the {nodes} nodes of durations"
         )
-    if not np.isin(held, (0.0, 1.0)).all():
+    if not np.isin(holds, (0.0, 1.0)).all():
         raise ScheduleError("availability must be true or false (1 or 0) everywhere")
-    return held.astype(bool)
+    return holds.astype(bool)
 
 
 def _each(values: ArrayLike, count: int, name: str, infinite: bool = False) -> Array:

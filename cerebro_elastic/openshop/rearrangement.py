@@ -3,8 +3,8 @@
 A config is a vector of its seconds on each node. The configs are put into such an order that, after any
 number of them, all nodes have had about the same work (partial sums of vectors with sum 0 stay small:
 Steinitz). Every node then goes round that order, each from another place, so far apart that no two ever want
-the same config: nobody waits. That is optimal if ``L_max >= (p^2 + p - 1) T_max``; else nodes may meet, and
-whoever comes second takes its next config.
+the same config: no node waits. That is optimal if ``L_max >= (p^2 + p - 1) T_max``; else nodes may meet, and
+the node that comes second takes its next config.
 
 The order is found greedily (each time the config that leaves the sums smallest), which keeps them small in
 practice but without Sevast'janov's guarantee."""
@@ -29,6 +29,6 @@ def rearranged(instance: Instance) -> list[list[int]]:
         config = left.pop(int(sums.argmin()))
         order.append(config)
         total += centred[config]
-    done = np.cumsum(vectors.mean(axis=1)[order])
-    starts = np.searchsorted(done, done[-1] * np.arange(instance.nodes) / instance.nodes, side="left")
+    work = np.cumsum(vectors.mean(axis=1)[order])
+    starts = np.searchsorted(work, work[-1] * np.arange(instance.nodes) / instance.nodes, side="left")
     return [order[k:] + order[:k] for k in starts % len(order)]

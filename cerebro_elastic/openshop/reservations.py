@@ -15,41 +15,39 @@ class Reservations:
 
     def __init__(self, state: DispatchState) -> None:
         self._state = state
-        self._wanted: dict[int, tuple[float, int]] = {}
-        """By node: from when on it is kept free, and for which config."""
-        self._node: dict[int, int] = {}
-        """By config: the node that is kept free for it."""
+        self.nodes: dict[int, tuple[float, int]] = {}
+        """By reserved node: from when on it is kept free, and for which config."""
+        self._node_of: dict[int, int] = {}
+        """By config: the node that is reserved for it."""
         for visit in state.running.values():
             self.update(visit)
 
     def update(self, visit: ScheduledUnit) -> None:
         """Reserve a node for the end of the visit, if its config must then go on at once."""
-        state = self._state
-        i, end = visit.config, state.expected_end(visit)
-        if (reserved := self._node.pop(i, None)) is not None:
-            self._wanted.pop(reserved, None)
-        if end + state.remaining[i] < state.horizon - state.guard or not state.remaining[i]:
+        state, nodes = self._state, self.nodes
+        i, now = visit.config, state.time
+        end = state.expected_end(visit)
+        if (reserved := self._node_of.pop(i, None)) is not None:
+            nodes.pop(reserved, None)
+        remaining = state.remaining[i]
+        if end + remaining < state.horizon - state.guard or not remaining:
             return
-        bit, candidates = 1 << i, []
+        running, bit, candidates = state.running, 1 << i, []
         for n, configs in enumerate(state.open_configs):
-            if configs & bit and n not in self._wanted and n not in state.away:
-                free = end if n == visit.node else self._free(n)
+            if configs & bit and n not in nodes and n not in state.away:
+                free = now
+                if n == visit.node:
+                    free = end
+                elif n in running:
+                    free = state.expected_end(running[n])
                 candidates.append((max(free - end, 0.0), end - free, n))
         if candidates and (best := min(candidates))[0] <= state.guard:
-            self._wanted[best[2]] = (end, i)
-            self._node[i] = best[2]
+            nodes[best[2]] = (end, i)
+            self._node_of[i] = best[2]
 
-    def _free(self, n: int) -> float:
-        """When the node is expected to be free."""
-        running = self._state.running
-        return self._state.expected_end(running[n]) if n in running else self._state.time
-
-    def fits(self, n: int) -> Callable[[int], bool] | None:
-        """Whether a config's unit on the reserved node ``n`` is over when the node is wanted. ``None`` if the
-        node is not reserved."""
-        if n not in self._wanted:
-            return None
-        end, wanted = self._wanted[n]
+    def fits(self, n: int) -> Callable[[int], bool]:
+        """Whether a config's unit on the reserved node ``n`` is over when the node is wanted."""
+        end, wanted = self.nodes[n]
         state = self._state
         seconds, owned, latest = state.tables.seconds, state.owned[n], end + max(state.guard, 0.0) * 0.5
 

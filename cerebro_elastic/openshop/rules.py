@@ -54,7 +54,7 @@ class Longest:
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
         """Sort the idle configs: the longest first."""
-        self._remaining, self._load, self._open = state.remaining, state.load, state.open_configs
+        self._state, self._remaining, self._load = state, state.remaining, state.load
         self._weights = self._configs or [1.0] * len(state.remaining)
         self._node_weights = self._nodes or [1.0] * len(state.load)
         self._later = state.later
@@ -64,11 +64,13 @@ class Longest:
         """The most loaded node first."""
         if len(nodes) > 1:
             load, weights = self._load, self._node_weights
-            nodes.sort(key=lambda n: -load[n] * weights[n])
+            nodes.sort(key=lambda n: load[n] * weights[n], reverse=True)
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
         """The longest config that has units for the node."""
-        configs, idle = self._open[node], self._idle
+        configs, idle = self._state.open_configs[node] & self._state.idle_configs, self._idle
+        if not configs:
+            return None
         for place, (_, i) in enumerate(idle):
             if configs >> i & 1 and (fits is None or fits(i)):
                 del idle[place]
@@ -123,7 +125,6 @@ class Planned(Longest):
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
         """Begin the order anew."""
         super().begin(state, idle)
-        self._state = state
         self._ahead_of_node = {node: units.copy() for node, units in self._by_node.items()}
         self._ahead_of_config = {config: units.copy() for config, units in self._by_config.items()}
         self.waiting: set[int] = set()
@@ -136,7 +137,7 @@ class Planned(Longest):
         if unit is None:
             return super().pick(node, fits)
         config = unit[1]
-        ready = self._state.idle_configs >> config & 1 and self._open[node] >> config & 1
+        ready = (self._state.open_configs[node] & self._state.idle_configs) >> config & 1
         is_next = ready and self._next(self._ahead_of_config[config]) == unit
         if not is_next or not (fits is None or fits(config)):
             self.waiting.add(node)
@@ -188,7 +189,7 @@ class Random:
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
         """Begin the generator anew."""
         self._rng = random.Random(self._seed)
-        self._open, self._idle = state.open_configs, list(idle)
+        self._state, self._idle = state, list(idle)
 
     def arrange(self, nodes: list[int]) -> None:
         """Shuffle the nodes."""
@@ -196,7 +197,9 @@ class Random:
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
         """Any config that has units for the node."""
-        configs = self._open[node]
+        configs = self._state.open_configs[node] & self._state.idle_configs
+        if not configs:
+            return None
         candidates = [i for i in self._idle if configs >> i & 1 and (fits is None or fits(i))]
         if not candidates:
             return None
@@ -225,7 +228,7 @@ class InOrder:
 
     def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
         """Keep the idle configs as a set."""
-        self._open, self._idle = state.open_configs, set(idle)
+        self._state, self._idle = state, set(idle)
 
     def arrange(self, nodes: list[int]) -> None:
         """By number."""
@@ -233,7 +236,9 @@ class InOrder:
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
         """The first config in the node's order."""
-        configs = self._open[node]
+        configs = self._state.open_configs[node] & self._state.idle_configs
+        if not configs:
+            return None
         candidates = [i for i in self._idle if configs >> i & 1 and (fits is None or fits(i))]
         if not candidates:
             return None

@@ -269,7 +269,7 @@ class DispatchState:
 
         The unit will take its ``actual`` seconds, and those of a hop and a fetch where it needs them.
         """
-        tables, bit = self.tables, 1 << j
+        tables, now, bit = self.tables, self.time, 1 << j
         expected = tables.seconds[i][j]
         self.undone[i] &= ~bit
         self.idle_configs &= ~(1 << i)
@@ -280,7 +280,10 @@ class DispatchState:
                 self.load[m] -= expected[m] / len(takers)
                 self.remaining[i] -= expected[m] / len(takers)
         else:
-            self._disown(n, i, bit)
+            own = self.owned[n]
+            own[i] &= ~bit
+            if not own[i]:
+                self.open_configs[n] &= ~(1 << i)
             self.load[n] -= expected[n]
             self.remaining[i] -= expected[n]
         self.fastest[i] -= tables.least[i][j]
@@ -290,7 +293,7 @@ class DispatchState:
         if not self.replicas[n] & bit:
             seconds += tables.fetch[j]
             self.replicas[n] |= bit
-        visit = ScheduledUnit(i, self.epoch[i], j, n, self.time, self.time + seconds)
+        visit = ScheduledUnit(i, self.epoch[i], j, n, now, now + seconds)
         self.running[n] = visit
         heappush(self.events, (visit.end, n, i))
         return visit

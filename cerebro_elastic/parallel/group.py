@@ -29,8 +29,9 @@ import torch.distributed.distributed_c10d as c10d
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from cerebro_elastic.addresses import is_loopback, listening_address, loopback_interface
+from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.listening import listening_address, loopback_interface
 
 FORM_SECONDS = 20.0
 """How long ranks wait for each other by default until they are all there."""

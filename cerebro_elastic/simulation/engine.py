@@ -18,7 +18,7 @@ from typing import TypeAlias
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
-from cerebro_elastic.core.history.tallies import holdings
+from cerebro_elastic.core.history.tallies import cached_partitions
 from cerebro_elastic.core.model.actions import Assign, Quarantine
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
@@ -240,7 +240,7 @@ class Engine:
 
     def _ready(self, node: str, partition: int, wanted: float) -> float:
         """When the node's host has the partition, if it is fetched from ``wanted`` on."""
-        cached = holdings(self.state.nodes.values())[node]
+        cached = cached_partitions(self.state.nodes.values())[node]
         ready = wanted if partition in cached else wanted + self.conditions.times.fetch
         return max(wanted, self._fetched.setdefault((self.state.nodes[node].host, partition), ready))
 

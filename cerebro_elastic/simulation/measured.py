@@ -10,7 +10,7 @@ from itertools import takewhile
 from statistics import fmean, median
 from typing import TypeAlias
 
-from cerebro_elastic.core.history.estimates import fetch_seconds, waited
+from cerebro_elastic.core.history.estimates import add_fetch, fetch_seconds
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitAssigned, UnitCommitted
 from cerebro_elastic.core.model.run import Plan
@@ -55,7 +55,7 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
     validation = _validation(trained, last)
     pairs = _pairs(trained, last, validation)
     configs, nodes = _factors(pairs)
-    waits, fetches = _waits(visits), reduce(waited, visits, State().fetches)
+    waits, fetches = _waits(visits), reduce(add_fetch, visits, State().fetches)
     dispatch = fmean(waits.values()) if waits else 0.0
     return Times(
         usual=fmean(configs.values()),

@@ -1,8 +1,13 @@
-"""What every scheduling policy promises, for hypothesis to try on any moment::
+"""The contract test of scheduling policies: hypothesis tries a policy on any moment. Example::
 
-@given(instances())
-def test_contract(instance: Instance) -> None:
-    check_policy(MyPolicy, instance)
+from hypothesis import given
+
+from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
+
+@given(scheduling_contexts())
+def test_my_policy(context: SchedulingContext) -> None:
+    check_policy(MyPolicy, context)
 """
 
 from __future__ import annotations
@@ -22,8 +27,10 @@ _ORDERED = st.tuples(st.sampled_from(_NODES), st.sampled_from(_CONFIGS), st.inte
 
 
 @st.composite
-def _remainders(draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[str, float]) -> RemainingWork:
-    """What is left: not always what fits what is eligible, as after failures."""
+def _remaining_work(
+    draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[str, float]
+) -> RemainingWork:
+    """The work that is left. It need not fit the eligible units, as it may not after failures."""
     live = draw(st.lists(st.sampled_from(_CONFIGS), unique=True))
     usual = {config: draw(_SECONDS) for config in live}
     return RemainingWork(
@@ -41,12 +48,12 @@ def _remainders(draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[s
 
 @st.composite
 def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
-    """Any moment: any idle nodes, each with any eligible units, perhaps more that it would fetch for, with or
-    without what is left."""
+    """Any moment: any idle nodes, each with any eligible units, and perhaps others that it would fetch for,
+    with or without remaining work."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
     speed_factors = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
-    left = draw(st.none() | _remainders(idle, speed_factors))
+    left = draw(st.none() | _remaining_work(idle, speed_factors))
     far = {node: draw(st.sets(units)) for node in idle} if draw(st.booleans()) else None
 
     def elsewhere(node: str, config: str, partition: int) -> Unit | None:
@@ -64,31 +71,36 @@ def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
     )
 
 
-def check_policy(make: Callable[[], Policy], instance: SchedulingContext) -> None:
-    """Every promise of ``Policy.choose``, on one instance."""
+def check_policy(make: Callable[[], Policy], context: SchedulingContext) -> None:
+    """Assert every promise of ``Policy.choose``.
+
+    Args:
+        make: Makes the policy, as its class does.
+        context: The moment to choose at.
+    """
     policy = make()
-    chosen = list(policy.choose(instance))
+    chosen = list(policy.choose(context))
     nodes = [node for node, _ in chosen]
     configs = [unit.config for _, unit in chosen]
-    assert all(_allowed(instance, node, unit) for node, unit in chosen), "an idle node, one of its units"
+    assert all(_allowed(context, node, unit) for node, unit in chosen), "an idle node, one of its units"
     assert len(set(nodes)) == len(nodes), "a node gets at most one unit"
     assert len(set(configs)) == len(configs), "no config runs twice at once"
-    for node in set(instance.eligible) - set(nodes):
-        left = [unit for unit in instance.eligible[node] if unit.config not in configs]
-        # Only what goes on will change something.
-        waits = isinstance(policy, Planner) and (chosen or _goes_on(instance))
+    for node in set(context.eligible) - set(nodes):
+        left = [unit for unit in context.eligible[node] if unit.config not in configs]
+        # A planner may have a node wait, but only while a unit runs or begins.
+        waits = isinstance(policy, Planner) and (chosen or _goes_on(context))
         assert not left or waits, f"{node} idles while it could do {left}"
-    assert list(policy.choose(instance)) == chosen, "the same moment, the same answer"
-    assert list(make().choose(instance)) == chosen, "the same moment, the same answer, whoever decides"
+    assert list(policy.choose(context)) == chosen, "the same moment, the same answer"
+    assert list(make().choose(context)) == chosen, "the same moment, the same answer by every controller"
 
 
-def _goes_on(instance: SchedulingContext) -> bool:
-    left = instance.remaining_work()
+def _goes_on(context: SchedulingContext) -> bool:
+    left = context.remaining_work()
     return left is not None and any(left.configs.values())
 
 
-def _allowed(instance: SchedulingContext, node: str, unit: Unit) -> bool:
-    """Whether the unit is eligible on the idle node, or what it may do besides."""
-    if unit in instance.eligible[node] or instance.elsewhere is None:
-        return unit in instance.eligible[node]
-    return instance.elsewhere(node, unit.config, unit.partition) == unit
+def _allowed(context: SchedulingContext, node: str, unit: Unit) -> bool:
+    """Whether the idle node may take the unit: it is eligible there, or found ``elsewhere``."""
+    if unit in context.eligible[node] or context.elsewhere is None:
+        return unit in context.eligible[node]
+    return context.elsewhere(node, unit.config, unit.partition) == unit

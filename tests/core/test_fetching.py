@@ -10,8 +10,8 @@ from math import inf
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
-from cerebro_elastic.core.history.estimates import MEMORY, fetch_seconds, waited
-from cerebro_elastic.core.history.tallies import with_visit
+from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
+from cerebro_elastic.core.history.tallies import add_cached
 from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
@@ -140,7 +140,7 @@ def visit(seconds: float, **more: object) -> Visit:
 
 
 def test_no_home_moves_because_of_a_fetch() -> None:
-    after = replace(STATE, nodes=with_visit(STATE.nodes, visit(5.0)))
+    after = replace(STATE, nodes=add_cached(STATE.nodes, visit(5.0)))
     assert after.nodes["b"].cached == (0,)
     assert not any(isinstance(action, AssignHomes) for action in decided(after))
     (attempt,) = given(after)
@@ -151,9 +151,9 @@ def test_what_a_fetch_takes() -> None:
     """A wait is shorter where the fetch had begun before, and one may be very long."""
     assert fetch_seconds(()) == inf
     visits = [visit(20.0), visit(8.0), visit(0.0), visit(3.0, unit=Unit("c", 0, 0, Phase.EVALUATE))]
-    fetches = reduce(waited, visits, STATE.fetches[:0])
+    fetches = reduce(add_fetch, visits, STATE.fetches[:0])
     assert (fetches, fetch_seconds(fetches)) == ((20.0, 8.0), 20.0)
-    many = reduce(waited, [*[visit(20.0), visit(8.0)] * 9, visit(900.0)], fetches)
+    many = reduce(add_fetch, [*[visit(20.0), visit(8.0)] * 9, visit(900.0)], fetches)
     assert (len(many), fetch_seconds(many)) == (MEMORY, 20.0)
 
 

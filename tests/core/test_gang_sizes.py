@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerebro_elastic.core.decisions.gang_sizes import Job, gang_sizes
+from cerebro_elastic.core.decisions.gang_sizes import GangSeconds, gang_sizes
 
 CPU, GPU = ("cpu", 1), ("A100", 1)
 
@@ -45,7 +45,7 @@ def test_the_longest_gets_more_where_it_is_long_after_all_others() -> None:
 
 def test_of_two_kinds_of_nodes_those_give_more_that_have_time() -> None:
     """There are two GPUs for each config, and fewer CPUs than configs."""
-    job: Job = {GPU: {1: 9.0, 2: 5.0}, CPU: {1: 3.0, 2: 2.9}}
+    job: GangSeconds = {GPU: {1: 9.0, 2: 5.0}, CPU: {1: 3.0, 2: 2.9}}
     found = gang_sizes({"c0": job, "c1": job, "c2": job}, {GPU: 6, CPU: 2})
     assert all(chosen == {GPU: 2, CPU: 1} for chosen in found.values())
 

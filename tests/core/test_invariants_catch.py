@@ -162,10 +162,10 @@ def forgets_a_visit(patch: Patch) -> None:
 
 def forgets_who_is_busy(patch: Patch) -> None:
     permissive(patch)
-    instance = assignment._instance
+    context = assignment._context
 
     patch.setattr(
-        assignment, "_instance", lambda moment, idle, _busy, **how: instance(moment, idle, set(), **how)
+        assignment, "_context", lambda moment, idle, _busy, **how: context(moment, idle, set(), **how)
     )
     patch.setattr(placements, "_takers", lambda _state, _unit, able, _failed: able)
 
@@ -290,7 +290,7 @@ def makes_do_with_a_full_disk(patch: Patch) -> None:
 
 def forgets_the_companions(patch: Patch) -> None:
     permissive(patch)
-    patch.setattr(gangs, "_team", lambda *_: ())
+    patch.setattr(gangs, "_companions", lambda *_: ())
 
 
 def takes_a_companion_away(patch: Patch) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cerebro_elastic.core.history.derived import derive
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, history, in_order
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.history.tallies import retell
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import BY_HAND, Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
@@ -140,7 +140,8 @@ def test_curves_tell_of_units_and_epochs() -> None:
         visit("c0000", 0, 1, 1, "a"),
         visit("c0000", 0, 0, 2, "b"),
     ]
-    curves, usage = retell([Config("c0000", {})], [*log, evaluation], plan)
+    state = derive(State(plan, {"c0000": Config("c0000", {})}), [*log, evaluation], [])
+    curves, usage = state.curves, state.usage
     loss = {"loss": 1.0}
     both = {"loss": 1.0, "val": 5.0}
     assert curves["c0000"] == (Point(1, 0, loss), Point(2, 0, loss), Point(2, 1, both, ends=True))

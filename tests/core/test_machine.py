@@ -336,7 +336,7 @@ def test_a_node_is_asked_to_leave_once_and_set_aside_once() -> None:
     with pytest.raises(IllegalEvent, match="asked to leave before"):
         fold(draining, NodeDraining(10, "a", 5.0))
     quarantined = state([*HISTORY, UnitFailed(9, failed()), NodeQuarantined(10, "b", "why", 8, 60.0)])
-    with pytest.raises(IllegalEvent, match="set aside already"):
+    with pytest.raises(IllegalEvent, match="quarantined already"):
         fold(quarantined, NodeQuarantined(11, "b", "why", 8, 60.0))
 
 

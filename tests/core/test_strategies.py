@@ -9,7 +9,7 @@ import pytest
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.next_steps import NextStep, next_steps
 from cerebro_elastic.core.decisions.strategies import expected_seconds, infeasible, refusals
-from cerebro_elastic.core.history.profiles import Profiles, profiled, refined
+from cerebro_elastic.core.history.profiles import Profiles, add_profile, refine
 from cerebro_elastic.core.model.actions import Assign, EndConfig
 from cerebro_elastic.core.model.attempts import Failure, FailureKind, ProfileResult, Visit
 from cerebro_elastic.core.model.configs import Config, Parent, Status
@@ -36,7 +36,7 @@ def told(
 def known(*results: ProfileResult) -> Profiles:
     profiles: Profiles = {}
     for result in results:
-        profiles = profiled(profiles, result)
+        profiles = add_profile(profiles, result)
     return profiles
 
 
@@ -117,7 +117,7 @@ def test_what_failures_refuse(failures: list[Failure], refused: bool) -> None:
 def test_visits_refine_their_choice_alone() -> None:
     profiles = known(told(SINGLE, 4.0), told(DDP, 3.0))
     visit = Visit(UNIT, 0, "a", 9, None, REF, 1, 1, 2.0, 0.5, 0.0, strategy=SINGLE)
-    after = refined(profiles, visit)["c0"]
+    after = refine(profiles, visit)["c0"]
     assert [(e.strategy, e.seconds, e.units) for e in after] == [(SINGLE, 3.0, 1), (DDP, 3.0, 0)]
     for teaches_nothing in (
         replace(visit, skip=1),
@@ -125,7 +125,7 @@ def test_visits_refine_their_choice_alone() -> None:
         replace(visit, hardware="A100"),
         replace(visit, unit=Unit("c0", 0, 0, Phase.EVALUATE)),
     ):
-        assert refined(profiles, teaches_nothing)["c0"] == profiles["c0"]
+        assert refine(profiles, teaches_nothing)["c0"] == profiles["c0"]
 
 
 def test_who_goes_on_from_another_tries_only_what_was_refused_there() -> None:
@@ -150,12 +150,12 @@ def test_the_story_lists_each_choice_and_its_reason() -> None:
     config = Config("c0", {}, failures=(failure(FailureKind.OUT_OF_MEMORY, GANG),))
     profiles = known(told(SINGLE, refusal="too large"), told(DDP, refusal="no parameters"))
     assert infeasible(config, {"cpu"}, profiles, PLAN) == (
-        "no choice is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
+        "no strategy is feasible: single on cpu: too large; ddp x2 on cpu: no parameters; "
         "fsdp x2 over 2 nodes on cpu: boom"
     )
     alike = known(told(SINGLE, refusal="too large"), told(DDP, refusal="too large"))
     assert infeasible(config, {"cpu"}, alike, PLAN) == (
-        "no choice is feasible: single on cpu, ddp x2 on cpu: too large; fsdp x2 over 2 nodes on cpu: boom"
+        "no strategy is feasible: single on cpu, ddp x2 on cpu: too large; fsdp x2 over 2 nodes on cpu: boom"
     )
     assert infeasible(config, {"cpu", "A100"}, profiles, PLAN) is None, "the other nodes are not tried"
     assert infeasible(config, {"cpu"}, known(told(SINGLE, refusal="too large")), PLAN) is None
@@ -193,5 +193,5 @@ def test_for_whom_no_choice_is_left_has_failed() -> None:
     assert isinstance(end, EndConfig)
     assert end.status is Status.FAILED
     assert end.reason == (
-        "no choice is feasible: single on cpu: boom; ddp x2 on cpu, fsdp x2 over 2 nodes on cpu: no"
+        "no strategy is feasible: single on cpu: boom; ddp x2 on cpu, fsdp x2 over 2 nodes on cpu: no"
     )

@@ -31,7 +31,6 @@ from cerebro_elastic.training.unit_runner import UnitRunner
 from support.pages import PAGES, ROOT, blocks, commands, module_at, name_of, parsed, typed, write_files
 
 SWEEP = "docs/tutorial/first-sweep.md"
-TUTORIAL = [name_of(page) for page in sorted((ROOT / "docs/tutorial").glob("*.md"))]
 LIVE = (
     "run",
     "join",

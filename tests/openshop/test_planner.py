@@ -159,7 +159,7 @@ def test_fetching_pays_when_waiting_costs_more() -> None:
         ({"durations": [1.0, 2.0]}, r"shape \(2,\)"),
         ({"durations": [["a"]]}, "not an array of numbers"),
         ({"durations": []}, "shape"),
-        ({"durations": [[1.0, 1.0]], "availability": [[1, 0], [1, 0]]}, "nobody holds partition 1"),
+        ({"durations": [[1.0, 1.0]], "availability": [[1, 0], [1, 0]]}, "no node holds partition 1"),
         ({"durations": [[1.0, 1.0]], "availability": [[1, 0]]}, r"availability has the shape \(1, 2\)"),
         ({"durations": [[1.0]], "availability": [[0.5]]}, "true or false"),
         ({"durations": [[[1.0]]], "availability": [[1, 1]]}, "1 partitions, availability for 2"),

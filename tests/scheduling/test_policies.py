@@ -21,9 +21,9 @@ from cerebro_elastic.testing.policy_contract import check_policy, scheduling_con
     "make", [Auto, Exact, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
 )
 @settings(max_examples=25, deadline=None)
-@given(instance=scheduling_contexts())
-def test_contract(make: Callable[[], Policy], instance: SchedulingContext) -> None:
-    check_policy(make, instance)
+@given(context=scheduling_contexts())
+def test_contract(make: Callable[[], Policy], context: SchedulingContext) -> None:
+    check_policy(make, context)
 
 
 def moment(seed: tuple[int, ...] = (0,), **remaining: float) -> SchedulingContext:

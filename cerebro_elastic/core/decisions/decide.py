@@ -1,5 +1,8 @@
-"""What to do next: a pure function of the state. An action's effect is seen as an event before
-the next decision, so nothing here needs to remember what was asked for."""
+"""What shall the controller do next? ``decide`` is a pure function of the state.
+
+The controller sees an action's effect as an event before it decides again. So nothing here remembers what was
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from cerebro_elastic.core.decisions.strategies import counts, infeasible
 from cerebro_elastic.core.history.estimates import speed_factor
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order
 from cerebro_elastic.core.history.progress import next_units, units_done
-from cerebro_elastic.core.history.tallies import holdings, repeated
+from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
 from cerebro_elastic.core.model.actions import (
     Action,
     AssignHomes,
@@ -40,13 +43,13 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.words import counted
 
 WORTH_MOVING = 0.75
-"""Partitions move for speed alone if the busiest node's share gets at least a quarter shorter."""
+"""Partitions move for speed alone if that shortens the busiest node's share to this part of it or less."""
 
 
 def decide(state: State, policy: Policy, search: Search) -> list[Action]:
-    """The actions to try now, in order; none if there is nothing to do but wait.
+    """The actions to try now, in order; empty if the run only waits.
 
-    What makes the state consistent comes first; units are assigned only in a state that needs none of that.
+    Repairs come first. Units are assigned only in a state that needs no repair.
     """
     plan = state.plan
     if plan is None or state.outcome is not None:
@@ -73,72 +76,74 @@ def withdrawals(state: State) -> Iterator[Withdraw]:
 
 
 def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
-    """Configs that have a unit which was tried often enough, or for which another try is in vain, and those
-    for which no choice is feasible."""
+    """Configs to fail: a unit was tried often enough, or another try would be in vain, or no strategy is
+    feasible."""
     hardware = {node.hardware for node in used_nodes(state, plan)}
     for config in state.configs.values():
         if config.status is Status.LIVE and not state.running(config.id):
-            story = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
-            if story is not None:
-                yield EndConfig(config, Status.FAILED, story)
+            reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
+            if reason is not None:
+                yield EndConfig(config, Status.FAILED, reason)
 
 
 def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
-    """New homes, if a partition has one on a node that is not in use, if a node has come that should be
-    home to some, or if the nodes' speeds make it worth while."""
+    """New homes for partitions, if some are on a node that is not in use, if a new node should get some, or
+    if the nodes' speeds make it worthwhile."""
     nodes = _hosting(state, plan)
     if not nodes or waiting(state, plan):
         return
     speed_factors = {n.name: speed_factor(state, n.name) for n in nodes}
-    balanced = rebalance(state.homes, nodes, holdings(nodes), plan.partitions, speed_factors, plan.replicas)
+    balanced = rebalance(
+        state.homes, nodes, cached_partitions(nodes), plan.partitions, speed_factors, plan.replicas
+    )
     before, after = set(_count(state.homes)), set(_count(balanced))
     homeless = before - set(speed_factors) or len(state.homes) < plan.partitions
     newcomer = after - before and len(after) > len(before)
-    worth = (
+    worthwhile = (
         homeless
         or newcomer
         or _longest(balanced, speed_factors) <= WORTH_MOVING * _longest(state.homes, speed_factors)
     )
-    if worth and balanced != state.homes:
+    if worthwhile and balanced != state.homes:
         yield AssignHomes(balanced)
 
 
 def _hosting(state: State, plan: Plan) -> list[Node]:
-    """The nodes that partitions may be at home on. One that comes to others is given some when it is ready:
-    until then they would wait there."""
+    """The nodes that may be homes. A new node gets partitions only when it is ready, as their units would
+    wait for it until then."""
     nodes, homes = used_nodes(state, plan), _count(state.homes)
     return [node for node in nodes if not node.starting or node.name in homes] or nodes
 
 
 def _hopeless(config: Config, plan: Plan) -> str | None:
-    """Why the config is to be given up, if it is."""
+    """Why no further try at one of the config's next units can help; ``None`` if one may."""
     for unit in next_units(config, plan) if config.failures else ():
         tries = [f for f in config.failures if f.unit == unit and counts(f, plan)]
         where = f"epoch {unit.epoch + 1}, partition {unit.partition}"
         vain = next((f for f in tries if f.kind.of_config), None)
         if vain is not None:
-            return f"{where} failed on {vain.node} with {_told(vain)}"
-        alike = [f.node for f in tries if repeated(f, config)]
+            return f"{where} failed on {vain.node} with {_in_words(vain)}"
+        alike = [f.node for f in tries if failed_alike_elsewhere(f, config)]
         if alike:
-            return f"{where} failed alike on {', '.join(alike)}: {_told(tries[-1])}"
+            return f"{where} failed alike on {', '.join(alike)}: {_in_words(tries[-1])}"
         if len(tries) >= plan.tries:
             nodes = ", ".join(f.node for f in tries)
             times = counted(len(tries), "time")
-            return f"{where} failed {times} (on {nodes}), at last with {_told(tries[-1])}"
+            return f"{where} failed {times} (on {nodes}), at last with {_in_words(tries[-1])}"
     return None
 
 
-def _told(failure: Failure) -> str:
+def _in_words(failure: Failure) -> str:
     return f"{failure.kind.value}: {failure.story}"
 
 
 def _longest(homes: Homes, speed_factors: Mapping[str, float]) -> float:
-    """The busiest node's share: how long it takes for one visit of all its partitions."""
+    """The busiest node's share: how long it takes to visit each of its partitions once."""
     return max(count * speed_factors[name] for name, count in _count(homes).items())
 
 
 def _count(homes: Homes) -> Counter[str]:
-    """To how many partitions each node is a home."""
+    """The number of partitions at home on each node."""
     return Counter(name for names in homes.values() for name in names)
 
 
@@ -170,7 +175,7 @@ def observe(state: State, plan: Plan) -> SearchContext:
 
 
 def searches(state: State, plan: Plan, search: Search) -> Iterator[CreateConfig | EndConfig | ResumeConfig]:
-    """What the search wants to be done next."""
+    """The actions that the search asks for."""
     context = observe(state, plan)
     decisions = search.decide(context)
     for decision in decisions:

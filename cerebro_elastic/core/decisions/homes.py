@@ -1,8 +1,8 @@
-"""Which nodes are the homes of which partition: as the nodes' speeds ask, and with little moved.
+"""On which nodes is each partition at home?
 
-Each partition is at home on so many nodes (its replicas), on different hosts where it can be, since the nodes
-of one host share a cache and are lost together. A node's share is a number of partitions; which ones is free,
-but for what it has already.
+Each partition has as many home nodes as it has replicas, on different hosts where that is possible: the nodes
+of one host share a cache and fail together. A node's speed determines how many partitions it gets. Which ones
+is free, so the assignment moves as few as it can.
 """
 
 from __future__ import annotations
@@ -14,28 +14,34 @@ from typing import TypeAlias
 from cerebro_elastic.core.model.nodes import Node
 
 Homes: TypeAlias = Mapping[int, tuple[str, ...]]
-"""By partition: the nodes that it is at home on."""
+"""By partition: its home nodes."""
 
 
 def rebalance(
     homes: Homes,
     nodes: Sequence[Node],
-    held: Mapping[str, Collection[int]],
+    cached: Mapping[str, Collection[int]],
     partitions: int,
     speed_factors: Mapping[str, float],
     replicas: int = 1,
 ) -> dict[int, tuple[str, ...]]:
-    """New homes for partitions ``0 .. partitions - 1``, each on ``replicas`` different ``nodes`` (on all, if
-    there are fewer), such that the node that takes longest for all of its own is done as early as can be;
-    ``speed_factors`` has the nodes' seconds for one.
+    """New homes such that the node that takes longest for its partitions is done as early as possible.
 
-    A partition stays at home on a node as long as that is there and has room; else it goes to a node
-    that holds it already (``held``: by node, what its cache has), else to the one with most room, of these to
-    the one that has least in common with its other homes: what one node leaves behind is then shared by many.
+    A partition stays at home on a node that is in use and has room. Otherwise it goes to a node that has it
+    cached, else to the one with most room, and of these to the one that shares the fewest partitions with its
+    other homes: if a node leaves, many nodes then share its work.
+
+    Args:
+        homes: The homes so far.
+        nodes: The nodes in use.
+        cached: By node: the partitions in its cache.
+        partitions: Partitions are numbered ``0 .. partitions - 1``.
+        speed_factors: By node: its seconds for one partition, compared with other nodes.
+        replicas: On how many different nodes each partition is at home; on all, if there are fewer.
     """
     if not nodes:
         return {}
-    placing = _Placing(homes, nodes, held, partitions, min(replicas, len(nodes)))
+    placing = _Placing(homes, nodes, cached, partitions, min(replicas, len(nodes)))
     placing.keep(speed_factors)
     short = [j for j in range(partitions) if not placing.fill(j)]
     for j in short:
@@ -44,19 +50,19 @@ def rebalance(
 
 
 class _Placing:
-    """A placement in the making: what each node ``has`` so far, and for how many more it has ``room``."""
+    """Homes while they are assigned: what each node ``has`` so far, and for how many more it has ``room``."""
 
     def __init__(
         self,
         homes: Homes,
         nodes: Sequence[Node],
-        held: Mapping[str, Collection[int]],
+        cached: Mapping[str, Collection[int]],
         partitions: int,
         replicas: int,
     ) -> None:
         self.replicas = replicas
         self.hosts = {node.name: node.host for node in nodes}
-        self.held = {name: frozenset(held.get(name, ())) for name in self.hosts}
+        self.cached = {name: frozenset(cached.get(name, ())) for name in self.hosts}
         self.had: dict[str, list[int]] = {name: [] for name in self.hosts}
         for j in range(partitions):
             for name in [name for name in homes.get(j, ()) if name in self.had][:replicas]:
@@ -66,16 +72,16 @@ class _Placing:
         self.room: dict[str, int] = {}
 
     def keep(self, speed_factors: Mapping[str, float]) -> None:
-        """What is at home somewhere stays there, up to the node's share. Of too many, it gives away what it
-        does not hold yet, and what has other homes."""
+        """Partitions stay at home, up to the node's share. A node with too many gives away those that it has
+        not cached, and those with other homes."""
         self.room = _shares(self.had, len(self.at), self.replicas, speed_factors)
         for name, had in self.had.items():
-            best = sorted(had, key=lambda j, name=name: (j not in self.held[name], len(self.at[j]), j))  # type: ignore[misc]
+            best = sorted(had, key=lambda j, name=name: (j not in self.cached[name], len(self.at[j]), j))  # type: ignore[misc]
             for j in best[: self.room[name]]:
                 self._give(j, name)
 
     def fill(self, j: int) -> bool:
-        """Give the partition homes; whether as many as it shall have were to be had."""
+        """Give the partition homes on nodes with room; returns whether it got all that it needs."""
         while len(self.at[j]) < self.replicas:
             free = [name for name, room in self.room.items() if room and j not in self.has[name]]
             if not free:
@@ -84,8 +90,8 @@ class _Placing:
         return True
 
     def fill_by_moving(self, j: int) -> None:
-        """All nodes with room have the partition: one of them takes another one off a node that has not.
-        (There is one to take: it has all its homes, more than ``j`` has without the taker.)"""
+        """All nodes with room have partition ``j``: one of them takes another partition from a node without
+        ``j``, which then takes ``j``. (Such a partition exists: it has more homes than ``j``.)"""
         while len(self.at[j]) < self.replicas:
             moves = [
                 (self._fetches(k, taker) + self._fetches(j, giver), k, giver, taker)
@@ -108,15 +114,15 @@ class _Placing:
         self.room[name] -= 1
 
     def _fetches(self, j: int, name: str) -> bool:
-        return j not in self.held[name] and j not in self.had[name]
+        return j not in self.cached[name] and j not in self.had[name]
 
     def _preference(self, j: int) -> Callable[[str], tuple[bool, bool, int, int]]:
-        """Lowest is best; of equals the first."""
+        """A sort key for nodes: the lowest is the best home for ``j``."""
         near = {self.hosts[other] for other in self.at[j]}
 
         def key(name: str) -> tuple[bool, bool, int, int]:
             common = sum(len(self.has[name] & self.has[other]) for other in self.at[j])
-            return self.hosts[name] in near, j not in self.held[name], -self.room[name], common
+            return self.hosts[name] in near, j not in self.cached[name], -self.room[name], common
 
         return key
 
@@ -124,9 +130,9 @@ class _Placing:
 def _shares(
     kept: Mapping[str, Sequence[int]], partitions: int, replicas: int, speed_factors: Mapping[str, float]
 ) -> dict[str, int]:
-    """How many partitions each node gets: one after the other goes to who would be done with it first, which
-    for jobs of one length gives the shortest makespan; no node has one twice. Ties go to those that have
-    it."""
+    """How many partitions each node gets. Each goes to the node that would be done with it first, which gives
+    the shortest makespan for jobs of one length. No node gets more than all partitions. Ties go to nodes that
+    keep their number."""
     shares = dict.fromkeys(kept, 0)
 
     def bid(name: str, at: int) -> tuple[float, bool, int, str]:

@@ -1,27 +1,32 @@
-"""Which nodes get units: of those registered, not the ones that are leaving, stalled or set aside, and not
-more than the run uses."""
+"""Which nodes get units, and which are quarantined?
+
+Of the registered nodes those get units that are not leaving, stalled or quarantined; at most as many as the
+run uses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cerebro_elastic.core.history.tallies import suspicious
+from cerebro_elastic.core.history.tallies import failures_against
 from cerebro_elastic.core.model.actions import Quarantine
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Streak
 
 IN_A_ROW = 3
-"""Failures in a row, of more than one config, after which a node is set aside."""
+"""Failures in a row, of more than one config, after which a node is quarantined."""
 COOLDOWN = 60.0
+"""Seconds of the first quarantine; each further failure doubles them."""
 LONGEST_COOLDOWN = 3600.0
+"""Seconds of the longest quarantine."""
 
 
 def used_nodes(state: State, plan: Plan) -> list[Node]:
     """The nodes that get units: those longest registered, at most ``plan.max_nodes``.
 
-    A node that is draining or stalled gets none. One that is set aside gets none either, as long as there is
-    another; if there is not, better it than nobody, unless its trouble is its own (a full disk).
+    A draining or stalled node gets none. A quarantined node gets units only if no other node is left, and if
+    its trouble is not its own (as a full disk is).
     """
     nodes = sorted(state.nodes.values(), key=lambda node: node.registration)
     staying = [n for n in nodes if n.drain is None and n.stalled is None]
@@ -30,15 +35,15 @@ def used_nodes(state: State, plan: Plan) -> list[Node]:
 
 
 def waiting(state: State, plan: Plan) -> bool:
-    """Before its first unit a run waits for its least number of nodes; after it, never."""
+    """Whether the run still waits for ``plan.min_nodes``: before its first unit it may, afterwards never."""
     configs = state.configs.values()
     begun = state.underway() or state.profiles or any(c.head is not None or c.failures for c in configs)
     return not begun and sum(n.drain is None for n in state.nodes.values()) < plan.min_nodes
 
 
 def quarantines(state: State) -> Iterator[Quarantine]:
-    """Nodes on which units keep failing, each for longer than the last time. The failures of a busy node
-    are judged when it is idle."""
+    """Idle nodes on which units keep failing. Each quarantine lasts longer than the one before. A busy node
+    is considered when it is idle."""
     for name, streak in state.streaks.items():
         idle = name in state.nodes and name not in state.attempts and name not in state.quarantined
         if idle and streak.last > state.quarantined_for.get(name, 0) and _too_many(state, name, streak):
@@ -46,9 +51,9 @@ def quarantines(state: State) -> Iterator[Quarantine]:
 
 
 def _too_many(state: State, name: str, streak: Streak) -> bool:
-    """A node that was set aside before in this streak is on probation: one more failure suffices. As long as
-    one config alone fails on it, that is to blame, unless the trouble is the node's by its kind."""
-    against = suspicious(state, name)
+    """Whether the streak is long enough. After a quarantine in the same streak one more failure suffices. If
+    only one config fails on the node, the config is to blame, unless the kind of failure is the node's."""
+    against = failures_against(state, name)
     of_several = streak.kind.of_node or len({failure.unit.config for failure in against}) > 1
     return streak.kind.lasting or (len(against) >= IN_A_ROW and of_several) or name in state.quarantined_for
 
@@ -59,7 +64,7 @@ def _why(streak: Streak) -> str:
 
 
 def _cooldown(streak: Streak) -> float:
-    """It doubles with each failure after the first for which the node could be set aside."""
+    """Seconds: doubled with each failure after the first that could quarantine the node."""
     further = max(0, streak.failures - (1 if streak.kind.lasting else IN_A_ROW))
     return float(min(COOLDOWN * 2 ** min(further, 10), LONGEST_COOLDOWN))
 

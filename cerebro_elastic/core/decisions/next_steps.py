@@ -1,8 +1,8 @@
-"""What each config does next on each kind of node: a unit by one of the plan's choices, or a trial of one.
+"""What does each config do next on each kind of node: train with which strategy, or profile one?
 
-Of the choices for one number of nodes the fastest is used; each is tried before. On how many nodes a config
-is trained is chosen by a forecast (``gang_sizes``), in which what was not tried yet counts as if speed-up
-were linear: so gangs are tried when they may be of use, and not before.
+Of the strategies for one number of nodes the fastest is used, after each was profiled. A forecast chooses the
+number of nodes (``gang_sizes``). It assumes linear speed-up for strategies that were not profiled yet: so
+gangs are profiled when they may be useful, and not before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cerebro_elastic.core.decisions.gang_sizes import Job, Kind, gang_sizes
+from cerebro_elastic.core.decisions.gang_sizes import GangSeconds, NodeKind, gang_sizes
 from cerebro_elastic.core.decisions.strategies import chooses, refusals
 from cerebro_elastic.core.history.estimates import all_unit_seconds
 from cerebro_elastic.core.history.profiles import estimates_of
@@ -27,55 +27,61 @@ from cerebro_elastic.core.model.units import Phase, Strategy
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What a config does next on a kind of node: a unit by ``strategy``, which is expected to take so many
-    ``seconds`` if anybody knows, or a trial of it."""
+    """What a config does next on a kind of node."""
 
     strategy: Strategy
+    """How its unit is trained."""
     profile: bool = False
+    """Profile the strategy, instead of a whole unit."""
     seconds: float | None = None
+    """The expected seconds of a unit, if they are known."""
 
 
-NextSteps: TypeAlias = Mapping[Kind, NextStep]
-"""By kind of nodes, where there is one."""
-BySize: TypeAlias = Mapping[Kind, Mapping[int, NextStep]]
-"""By kind of nodes: what would be the turn on so many of them, fewest first."""
+NextSteps: TypeAlias = Mapping[NodeKind, NextStep]
+"""By kind of nodes that can do one."""
+StepsBySize: TypeAlias = Mapping[NodeKind, Mapping[int, NextStep]]
+"""By kind of nodes and size of the gang, smallest first."""
 
 
-def kind_of(node: Node) -> Kind:
-    """What the nodes of a gang have in common: their hardware, and the number of their ranks."""
+def kind_of(node: Node) -> NodeKind:
+    """What the nodes of a gang have in common."""
     return node.hardware, node.ranks
 
 
 def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[str, NextSteps]:
-    """By config, what is its turn on ``nodes``, were it and they idle; empty if none of them could."""
-    there = Counter(map(kind_of, nodes.values()))
+    """By config: its next step on each kind of ``nodes``, as if the config and they were idle."""
+    node_counts = Counter(map(kind_of, nodes.values()))
     if not chooses(plan):
         (only,) = plan.strategies
-        same = {kind: NextStep(only) for kind in there if _fits(only, kind, there)}
+        same = {kind: NextStep(only) for kind in node_counts if _fits(only, kind, node_counts)}
         return dict.fromkeys(state.configs, same)
-    by_size: dict[str, BySize] = {}
+    by_size: dict[str, StepsBySize] = {}
     for config in state.configs.values():
         if units := next_units(config, plan):
-            able = {
-                kind: steps_by_size(config, units[0].phase, kind, n, state, plan) for kind, n in there.items()
+            by_kind = {
+                kind: steps_by_size(config, units[0].phase, kind, n, state, plan)
+                for kind, n in node_counts.items()
             }
-            by_size[config.id] = {kind: found for kind, found in able.items() if found}
-    sizes = gang_sizes(_jobs(by_size, state, plan, nodes), there)
+            by_size[config.id] = {kind: steps for kind, steps in by_kind.items() if steps}
+    sizes = gang_sizes(_remaining_seconds(by_size, state, plan, nodes), node_counts)
     return {
-        config: {kind: found[sizes[config][kind]] for kind, found in by_size.get(config, {}).items()}
+        config: {kind: steps[sizes[config][kind]] for kind, steps in by_size.get(config, {}).items()}
         for config in state.configs
     }
 
 
 def steps_by_size(
-    config: Config, phase: Phase, kind: Kind, most: int, state: State, plan: Plan
+    config: Config, phase: Phase, kind: NodeKind, most: int, state: State, plan: Plan
 ) -> dict[int, NextStep]:
-    """What would be the config's turn on nodes of a ``kind``, of which there are ``most``, by how many of
-    them take part, fewest first: before a training unit a choice that was not tried yet, else the fastest."""
+    """The config's next step on a ``kind`` of which ``most`` nodes exist, by size of the gang, smallest
+    first.
+
+    Before a training unit: a strategy that was not profiled yet. Otherwise the fastest feasible one.
+    """
     hardware, _ = kind
     refused = refusals(config, hardware, state.profiles, plan)
     known = {e.strategy: e.seconds for e in estimates_of(config, state) if e.hardware == hardware}
-    found: dict[int, NextStep] = {}
+    steps: dict[int, NextStep] = {}
     for size in sorted({strategy.nodes for strategy in plan.strategies}):
         feasible = [
             c
@@ -84,45 +90,47 @@ def steps_by_size(
         ]
         untried = [strategy for strategy in feasible if strategy not in known]
         if untried and phase is Phase.TRAIN:
-            found[size] = NextStep(untried[0], profile=True)
+            steps[size] = NextStep(untried[0], profile=True)
         elif feasible:
             fastest = min(feasible, key=lambda strategy: known.get(strategy, math.inf))
-            found[size] = NextStep(fastest, seconds=known.get(fastest))
-    return found
+            steps[size] = NextStep(fastest, seconds=known.get(fastest))
+    return steps
 
 
-def _fits(strategy: Strategy, kind: Kind, there: Mapping[Kind, int]) -> bool:
-    """Whether there are as many nodes of the kind, with as many ranks, as the choice takes."""
-    return strategy.nodes <= there[kind] and strategy.ranks <= strategy.nodes * kind[1]
+def _fits(strategy: Strategy, kind: NodeKind, node_counts: Mapping[NodeKind, int]) -> bool:
+    """Whether enough nodes of the kind exist, with enough ranks for the strategy."""
+    return strategy.nodes <= node_counts[kind] and strategy.ranks <= strategy.nodes * kind[1]
 
 
-def _jobs(
-    by_size: Mapping[str, BySize], state: State, plan: Plan, nodes: Mapping[str, Node]
-) -> dict[str, Job]:
-    """What each config has left to do, dealt over the kinds of nodes as the partitions' homes are."""
+def _remaining_seconds(
+    by_size: Mapping[str, StepsBySize], state: State, plan: Plan, nodes: Mapping[str, Node]
+) -> dict[str, GangSeconds]:
+    """Each config's remaining work, spread over the kinds of nodes as the partitions' homes are."""
     at_home = Counter(kind_of(nodes[n]) for names in state.homes.values() for n in names if n in nodes)
-    usual = all_unit_seconds(state)
-    jobs: dict[str, Job] = {}
-    for config, able in by_size.items():
-        homes = {kind: at_home[kind] for kind in able}
-        shares = homes if any(homes.values()) else dict.fromkeys(able, 1)
-        each = units_left(state.configs[config], plan) / max(sum(shares.values()), 1)
-        jobs[config] = {
-            kind: {n: each * shares[kind] * seconds for n, seconds in _seconds(found, usual[config]).items()}
-            for kind, found in able.items()
+    unit_seconds = all_unit_seconds(state)
+    work: dict[str, GangSeconds] = {}
+    for config, by_kind in by_size.items():
+        homes = {kind: at_home[kind] for kind in by_kind}
+        shares = homes if any(homes.values()) else dict.fromkeys(by_kind, 1)
+        units_per_share = units_left(state.configs[config], plan) / max(sum(shares.values()), 1)
+        work[config] = {
+            kind: {
+                n: units_per_share * shares[kind] * seconds
+                for n, seconds in _seconds(steps, unit_seconds[config]).items()
+            }
+            for kind, steps in by_kind.items()
         }
-    return jobs
+    return work
 
 
-def _seconds(found: Mapping[int, NextStep], usual: float) -> dict[int, float]:
-    """Of a unit, by the number of nodes. As long as nobody knows what it takes on the fewest, those are what
-    is tried first."""
+def _seconds(steps: Mapping[int, NextStep], unit_seconds: float) -> dict[int, float]:
+    """The seconds of a unit by size of the gang. Until the smallest size was profiled, it is the only one."""
     seconds: dict[int, float] = {}
-    for size, step in found.items():
+    for size, step in steps.items():
         if step.seconds is not None:
             seconds[size] = step.seconds
         elif step.profile:
             if not seconds:
-                return {size: usual}
-            seconds[size] = min(n * each for n, each in seconds.items()) / size
-    return seconds or {min(found): usual}
+                return {size: unit_seconds}
+            seconds[size] = min(n * known for n, known in seconds.items()) / size
+    return seconds or {min(steps): unit_seconds}

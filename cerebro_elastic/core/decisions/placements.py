@@ -1,4 +1,4 @@
-"""What each config may do next: which units, led by which nodes, and by which choice."""
+"""What may each config do next: which units, led by which nodes, with which strategy?"""
 
 from __future__ import annotations
 
@@ -21,54 +21,60 @@ from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A unit, or the trial of one, that ``lead`` may take, by ``strategy``; ``failed`` are the nodes on which
-    it has failed. Its partition will be waited for, for ``fetch`` seconds."""
+    """A unit that a node may lead."""
 
     unit: Unit
+    """The unit, or a profile of it."""
     lead: Node
+    """The node, or the gang's lead."""
     strategy: Strategy
+    """How the unit is trained."""
     failed: frozenset[str] = frozenset()
+    """The nodes on which it has failed."""
     fetch: float = 0.0
+    """Seconds for which the node will wait for the partition."""
 
 
 Placements: TypeAlias = Mapping[str, Sequence[Placement]]
 """By config."""
 ByNode: TypeAlias = Mapping[str, NextStep]
-"""What is the config's turn on each node that is able to do it."""
+"""A config's next step on each node that can do it."""
 
 
 def placements(
     state: State, plan: Plan, nodes: Mapping[str, Node], next_steps: Mapping[str, NextSteps]
 ) -> Placements:
-    """What each live config could do next on ``nodes``, were it and they idle; ``next_steps`` are theirs."""
+    """What each live config may do next on ``nodes``, as if the config and they were idle."""
     kinds = {name: kind_of(node) for name, node in nodes.items()}
-    found: dict[str, list[Placement]] = {}
+    placements_by_config: dict[str, list[Placement]] = {}
     for name, by_kind in next_steps.items():
-        able = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
-        found[name] = list(_offers(state, plan, state.configs[name], nodes, able))
-    return found
+        steps = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
+        placements_by_config[name] = list(_offers(state, plan, state.configs[name], nodes, steps))
+    return placements_by_config
 
 
 def _offers(
-    state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], able: ByNode
+    state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], steps: ByNode
 ) -> Iterator[Placement]:
     for unit in next_units(config, plan):
-        for name in _takers(state, unit, able, _tried_in_vain(config, unit, able, plan)):
-            step = able[name]
+        for name in _takers(state, unit, steps, _tried_in_vain(config, unit, steps, plan)):
+            step = steps[name]
             yield Placement(
-                _offered(unit, step), nodes[name], step.strategy, _failed(config, unit, step, plan)
+                _unit_of(unit, step), nodes[name], step.strategy, _failed(config, unit, step, plan)
             )
 
 
 def elsewhere(
-    state: State, plan: Plan, node: Node, held: Collection[int], unit: Unit, next_steps: NextSteps
+    state: State, plan: Plan, node: Node, cached: Collection[int], unit: Unit, next_steps: NextSteps
 ) -> Placement | None:
-    """The unit as an offer to a node that its partition is not at home on, and that fetches it, if it is not
-    among those that it holds anyway (``held``); ``next_steps`` are the config's. ``None`` if the unit is not next,
-    if nobody knows what a fetch takes, or if the node cannot do it alone, has to try something out before, or
-    has failed at it."""
+    """The placement of a unit on a node on which its partition is not at home.
+
+    The node fetches the partition, unless that is ``cached``. ``None`` if the unit is not next, if the time
+    of a fetch is not known, or if the node cannot do the unit alone, has to profile first, or has failed at
+    it.
+    """
     config = state.configs[unit.config]
-    fetch = 0.0 if unit.partition in held else fetch_seconds(state.fetches)
+    fetch = 0.0 if unit.partition in cached else fetch_seconds(state.fetches)
     if fetch == inf or not is_next(config, unit, plan) or node.name in state.homes[unit.partition]:
         return None
     step = next_steps.get(kind_of(node))
@@ -79,13 +85,15 @@ def elsewhere(
 
 
 def at_hand(
-    units: Sequence[Unit], node: str, homes: Homes, held: Mapping[str, Collection[int]]
+    units: Sequence[Unit], node: str, homes: Homes, cached: Mapping[str, Collection[int]]
 ) -> list[Unit]:
-    """Of the ``units`` that a node may take now those that are for it: as long as it holds what some of them
-    need (``held``: by node in use), it leaves to others what they hold and it would have to fetch."""
+    """The ``units`` that the node should take, of those that it may take now.
+
+    If the node has the partitions of some units ``cached``, it leaves units to other nodes that have theirs.
+    """
 
     def has(name: str, unit: Unit) -> bool:
-        return unit.phase is Phase.EVALUATE or unit.partition in held.get(name, ())
+        return unit.phase is Phase.EVALUATE or unit.partition in cached.get(name, ())
 
     if not any(has(node, unit) for unit in units):
         return list(units)
@@ -97,32 +105,34 @@ def at_hand(
 
 
 def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
-    """Of the nodes that are ``able`` those that may lead the unit: the partition's homes, or any for an
-    evaluation, but after a failure those where it has not failed, as long as there is one. (A node's own
-    trouble is over when it gets units again.)"""
+    """The nodes that may lead the unit, of those that are ``able`` to.
+
+    They are the partition's homes, or any node for an evaluation. After a failure they are nodes where the
+    unit has not failed, if one is left. (A node's own trouble is over when it gets units again.)
+    """
     homes = state.homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
     at_home = [name for name in homes if name in able]
-    for some in (at_home, able):
-        if fresh := [name for name in some if name not in failed]:
-            return fresh
+    for candidates in (at_home, able):
+        if untried := [name for name in candidates if name not in failed]:
+            return untried
     return at_home or able
 
 
-def _tried_in_vain(config: Config, unit: Unit, able: ByNode, plan: Plan) -> frozenset[str]:
-    """The nodes on which it has failed what would be its turn there."""
+def _tried_in_vain(config: Config, unit: Unit, steps: ByNode, plan: Plan) -> frozenset[str]:
+    """The nodes on which the config has failed at its next step there."""
     if not config.failures:
         return frozenset()
-    return frozenset(name for name, step in able.items() if name in _failed(config, unit, step, plan))
+    return frozenset(name for name, step in steps.items() if name in _failed(config, unit, step, plan))
 
 
-def _offered(unit: Unit, step: NextStep) -> Unit:
+def _unit_of(unit: Unit, step: NextStep) -> Unit:
     return replace(unit, phase=Phase.PROFILE) if step.profile else unit
 
 
 def _failed(config: Config, unit: Unit, step: NextStep, plan: Plan) -> frozenset[str]:
-    """Where the unit has failed, or the trial of this choice."""
+    """The nodes on which the unit has failed, or its profile with this strategy."""
     if not config.failures:
         return frozenset()
-    offered = _offered(unit, step)
-    failures = [f for f in config.failures if f.unit == offered and counts(f, plan)]
+    unit = _unit_of(unit, step)
+    failures = [f for f in config.failures if f.unit == unit and counts(f, plan)]
     return frozenset(f.node for f in failures if not step.profile or f.strategy == step.strategy)

@@ -1,4 +1,4 @@
-"""What configs wait for that nobody trains now, where it is more than their turn: for people."""
+"""What does an idle config wait for, beyond its turn? An answer for people."""
 
 from __future__ import annotations
 
@@ -20,46 +20,48 @@ from cerebro_elastic.core.model.units import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a config waits for: that the ``nodes`` of its gang are idle together, or, if there are none that
-    could train it, for what it ``lacks``."""
+    """What a config waits for."""
 
     nodes: tuple[str, ...] = ()
+    """The nodes of its gang, which must be idle together."""
     lacks: str | None = None
+    """What no node offers, in words; ``None`` if nodes exist that can train it."""
 
 
 def waits(state: State, plan: Plan) -> dict[str, Wait]:
-    """By config, for live ones that are in no attempt, once the run has its least number of nodes."""
+    """By live config that is in no attempt, once the run has its least number of nodes."""
     if all(strategy.ranks == 1 for strategy in plan.strategies) or waiting(state, plan):
         return {}
     nodes = {node.name: node for node in used_nodes(state, plan)}
     idle = [name for name in nodes if name not in state.attempts]
-    found = {}
-    for name, some in placements(state, plan, nodes, next_steps(state, plan, nodes)).items():
+    waits_by_config = {}
+    for name, options in placements(state, plan, nodes, next_steps(state, plan, nodes)).items():
         config = state.configs[name]
         if config.status is not Status.LIVE or state.running(name):
             continue
-        if not some:
-            found[name] = Wait(lacks=_lack(config, nodes, state, plan))
-        elif all(placement.strategy.nodes > 1 for placement in some):
-            found[name] = Wait(tuple(node.name for node in nearest(some, nodes, idle)))
-    return found
+        if not options:
+            waits_by_config[name] = Wait(lacks=_lack(config, nodes, state, plan))
+        elif all(placement.strategy.nodes > 1 for placement in options):
+            waits_by_config[name] = Wait(tuple(node.name for node in nearest(options, nodes, idle)))
+    return waits_by_config
 
 
 def _lack(config: Config, nodes: Mapping[str, Node], state: State, plan: Plan) -> str:
-    """What the choice takes that asks for least, of those that are not refused on all nodes, and what there
-    is."""
+    """What the least demanding possible strategy takes, and which nodes exist."""
     kinds = {node.hardware for node in nodes.values()}
     refused = [refusals(config, kind, state.profiles, plan) for kind in kinds]
-    open_ones = [c for c in plan.strategies if not refused or any(c not in told for told in refused)]
-    least = min(open_ones or plan.strategies, key=lambda strategy: (strategy.nodes, strategy.ranks))
-    there = Counter(map(kind_of, nodes.values()))
-    told = ", ".join(f"{count} {_of(*kind)}" for kind, count in sorted(there.items())) or "none"
-    return f"{least} takes {_nodes(least)}; there are: {told}"
+    possible = [c for c in plan.strategies if not refused or any(c not in reasons for reasons in refused)]
+    least = min(possible or plan.strategies, key=lambda strategy: (strategy.nodes, strategy.ranks))
+    node_counts = Counter(map(kind_of, nodes.values()))
+    counts = (
+        ", ".join(f"{count} {_kind_label(*kind)}" for kind, count in sorted(node_counts.items())) or "none"
+    )
+    return f"{least} takes {_nodes(least)}; there are: {counts}"
 
 
 def _nodes(strategy: Strategy) -> str:
-    each = -(-strategy.ranks // strategy.nodes)
-    ranks = f"{each} rank{'' if each == 1 else 's'}"
+    ranks_per_node = -(-strategy.ranks // strategy.nodes)
+    ranks = f"{ranks_per_node} rank{'' if ranks_per_node == 1 else 's'}"
     return (
         f"a node of {ranks}"
         if strategy.nodes == 1
@@ -67,5 +69,5 @@ def _nodes(strategy: Strategy) -> str:
     )
 
 
-def _of(hardware: str, ranks: int) -> str:
+def _kind_label(hardware: str, ranks: int) -> str:
     return f"{hardware} of {ranks} rank{'' if ranks == 1 else 's'}"

@@ -1,9 +1,9 @@
-"""How long units take: learned from the visits, and told to whoever decides.
+"""How long do units take? The estimates that decisions use, learned from visits.
 
-The seconds of a unit are taken to be a product: what the config needs (``State.timings``) times how its
-node compares with the others (``State.speed_factors``). Both factors are learned from the same visits, each from
-what the other leaves unexplained, so that a slow node does not make a config look large, nor a large
-config its node slow. Only ratios between nodes are used: a scale common to all cancels out.
+A unit's seconds are modelled as a product: the config's seconds (``State.timings``) times the factor of its
+node (``State.speed_factors``). Both are learned from the same visits, each from what the other leaves
+unexplained, so that a slow node does not make a config look large, nor a large config its node slow. Only
+ratios between nodes matter: a scale common to all cancels out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from cerebro_elastic.core.model.state import SpeedFactor, State
 from cerebro_elastic.core.model.units import Phase
 
 KNOWN = 3
-"""Visits after which a node's pace is believed."""
+"""After so many visits a node's factor is used."""
 FORGOTTEN = 100
-"""Visits of others after which it no longer is: who was too slow to be home to a partition is tried again."""
+"""After so many visits of other nodes it is no longer used: a node that was too slow to be home to a
+partition gets another chance."""
 MEMORY = 8
-"""Visits over which a node's factor is the (geometric) mean: what one of them took may be chance."""
+"""A node's factor is the geometric mean over so many visits, as a single one may be chance."""
 OUTLIER = 4.0
-"""How many times the expected seconds, or what part of them, a visit counts at most: ranks that began anew, a
-machine that was busy with something else."""
+"""A visit counts as at most so many times the expected seconds, and at least that part of them: ranks may
+have restarted, or the machine may have been busy with something else."""
 _FACTORS = (1 / 32, 32.0)
 _SPARE = 1.25
 _SLACK = 0.5
@@ -33,13 +34,15 @@ _SLACK = 0.5
 def learn(
     timings: Mapping[str, float], speed_factors: Mapping[str, SpeedFactor], visit: Visit
 ) -> tuple[Mapping[str, float], Mapping[str, SpeedFactor]]:
-    """``timings`` and ``speed_factors`` after one more visit; only a whole training unit teaches something.
+    """``timings`` and ``speed_factors`` after one more visit. Only whole training units count.
 
-    For a config each visit counts half as much as the one after it, a node's factor is the mean of what its
-    last visits say. A node's first unit is slow for reasons that pass (imports, a cold cache) and teaches
-    nothing; a config's first visit tells nothing of the node, as there is nothing to compare it with. What
-    took much more or less than was expected counts as ``OUTLIER`` times that. A gang is as fast as its
-    slowest node, whichever that is: its visits teach what the config needs.
+    - For a config, each visit counts half as much as the one after it. For a node, the last visits count
+    alike.
+    - A node's first unit is slow for reasons that pass (imports, a cold cache) and is ignored.
+    - A config's first visit does not change the node's factor: nothing compares with it.
+    - Outliers count as ``OUTLIER`` times the expected seconds.
+    - A gang is as fast as its slowest node, whichever that is, so its visits change only the config's
+    estimate.
     """
     if visit.unit.phase is not Phase.TRAIN or visit.skip or not visit.whole:
         return timings, speed_factors
@@ -65,24 +68,25 @@ def learn(
     return timings, {**speed_factors, visit.node: SpeedFactor(factor, speed_factor.units + 1, at)}
 
 
-def waited(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
-    """``fetches`` after one more visit: what the last units waited whose training partition was fetched."""
+def add_fetch(fetches: tuple[float, ...], visit: Visit) -> tuple[float, ...]:
+    """``fetches`` after one more visit: the waits of the last units whose training partition was fetched."""
     if visit.unit.phase is not Phase.TRAIN or not visit.fetch_seconds:
         return fetches
     return (*fetches, visit.fetch_seconds)[-MEMORY:]
 
 
 def fetch_seconds(fetches: tuple[float, ...]) -> float:
-    """What it takes to fetch a partition (all have about one size); infinite as long as nobody knows. A wait
-    is shorter where the fetch had begun behind the unit before, and may be long by chance: so it is what
-    three of four took at most."""
+    """The expected seconds to fetch a partition (all have about one size); infinite before the first fetch.
+
+    It is the third quartile of the waits: some are shorter because the fetch began behind the unit before,
+    and some are long by chance.
+    """
     known = sorted(fetches)
     return known[3 * len(known) // 4] if known else math.inf
 
 
 def speed_factor(state: State, node: str) -> float:
-    """The node's factor; of one that is not known yet, or no longer, the (geometric) mean of those that are,
-    else 1."""
+    """The node's factor; if it is not known, or outdated, the geometric mean of the known ones, else 1."""
     oldest = _visits(state.speed_factors) - FORGOTTEN
     known = {name: p.factor for name, p in state.speed_factors.items() if p.units >= KNOWN and p.at >= oldest}
     if node in known or not known:
@@ -91,8 +95,8 @@ def speed_factor(state: State, node: str) -> float:
 
 
 def unit_seconds(state: State, config: str) -> float:
-    """The estimate for the config's units on a node of factor 1: from its visits, else from its trials; if it
-    has had none the mean of all configs', else that of all units so far, else 1."""
+    """The estimate for the config's units on a node of factor 1: from its visits, else from its profiles,
+    else the mean of all configs, else the mean of all units so far, else 1."""
     seconds = _measured(state, config)
     return _mean(state) if seconds is None else seconds
 
@@ -106,7 +110,7 @@ def all_unit_seconds(state: State) -> dict[str, float]:
 
 def fits(rest: float, save: float, left: float) -> bool:
     """Whether a unit that needs ``rest`` seconds for its batches and ``save`` for its checkpoint will
-    probably be committed within ``left`` seconds: a quarter more than that, and a bit."""
+    probably be committed within ``left`` seconds, with a margin of a quarter and half a second."""
     return _SPARE * (rest + save) + _SLACK <= left
 
 
@@ -123,7 +127,7 @@ def _mean(state: State) -> float:
 
 
 def _visits(speed_factors: Mapping[str, SpeedFactor]) -> int:
-    """From how many visits the paces were learned."""
+    """The number of visits from which the factors were learned."""
     return sum(speed_factor.units for speed_factor in speed_factors.values())
 
 

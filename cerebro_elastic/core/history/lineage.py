@@ -1,4 +1,4 @@
-"""How configs come to be, end and go on: pure functions that controller, ledger and replay share."""
+"""How does a config begin, end and go on? Pure functions that controller, store and replay share."""
 
 from __future__ import annotations
 
@@ -31,46 +31,47 @@ def born(config: Config) -> Config:
 
 
 def child(parent: Config, name: str, hparams: HParams, origin: Mapping[str, Any]) -> Config:
-    """A new config that goes on from where ``parent`` stands. What is evaluated of the present epoch it
-    evaluates anew: metrics are a config's own."""
+    """A new config that continues from where ``parent`` stands. It evaluates the present epoch anew, because
+    metrics are a config's own."""
     return born(Config(name, hparams, parent=edge_from(parent), origin=origin))
 
 
 def edge_from(parent: Config) -> Parent | None:
-    """The lineage edge of a config that goes on from where ``parent`` stands; none from the beginning."""
+    """The lineage edge of a config that continues from where ``parent`` stands; ``None`` if that is the
+    beginning."""
     if parent.head is None:
         return None
     inherited = parent.parent if is_newborn(parent) else None
     owner = inherited.owner if inherited else parent.id
-    made = inherited.hparams if inherited else parent.hparams
-    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.partial_unit, made)
+    hparams = inherited.hparams if inherited else parent.hparams
+    return Parent(parent.id, parent.head, parent.epoch, owner, parent.visited, parent.partial_unit, hparams)
 
 
 def is_newborn(config: Config) -> bool:
-    """Whether the config has done nothing yet from where its parent's checkpoint is."""
+    """Whether the config has a parent and has not made a visit of its own."""
     return config.parent is not None and config.head == config.parent.checkpoint
 
 
 def may_end(config: Config, event: ConfigEnded) -> bool:
-    """Whether there is something to end: a live config, or one that rests until the search resumes it, which
-    a person stops for good."""
+    """Whether the event can end the config: it is live, or the search has stopped it and may resume it, and a
+    person now stops it for good."""
     rests = config.status is Status.STOPPED and not config.by_hand
     return config.status is Status.LIVE or (rests and event.by_hand)
 
 
-def changed(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
-    """The config after it was ended or resumed (``revision`` is the store's to set)."""
+def with_status(config: Config, event: ConfigEnded | ConfigResumed) -> Config:
+    """The config after it was ended or resumed (the store sets its ``revision``)."""
     status = event.status if isinstance(event, ConfigEnded) else Status.LIVE
     return replace(config, status=status, reason=event.reason, by_hand=config.by_hand or event.by_hand)
 
 
 def in_order(configs: Iterable[Config]) -> list[Config]:
-    """The configs in the order in which they were created, which their names tell."""
+    """The configs in the order of their creation, which is that of their ids."""
     return sorted(configs, key=lambda config: (len(config.id), config.id))
 
 
 def fresh_names(taken: Iterable[str]) -> Iterator[str]:
-    """Names for configs to create, behind all those that are ``taken``."""
+    """Ids for new configs, after all those that are ``taken``."""
     numbers = (int(name[1:]) for name in taken if name[1:].isdigit())
     return (f"c{number:04d}" for number in count(1 + max(numbers, default=-1)))
 
@@ -82,11 +83,21 @@ def history(
     plan: Plan,
     until: CheckpointRef | None = None,
 ) -> list[tuple[Config, Visit]]:
-    """All visits that led to where the config stands, or to its checkpoint ``until``: its ancestors' first,
-    each with the config as it stood before it. ``visits`` are by config, in the order of their commits."""
+    """All visits that led to where the config stands: its ancestors' first.
+
+    Args:
+        name: The config's id.
+        configs: All configs by id.
+        visits: By config: its visits in the order of their commits.
+        plan: The run's plan.
+        until: Stop at the visit that wrote this checkpoint.
+
+    Returns:
+        Each visit, with its config as it stood before it.
+    """
     parent, at = configs[name].parent, born(configs[name])
-    inside = parent is not None and parent.owner
-    steps = history(parent.owner, configs, visits, plan, parent.checkpoint) if parent and inside else []
+    in_run = parent is not None and parent.owner
+    steps = history(parent.owner, configs, visits, plan, parent.checkpoint) if parent and in_run else []
     for visit in visits.get(name, ()):
         steps.append((at, visit))
         at = advance(at, visit, plan)

@@ -1,4 +1,4 @@
-"""How a config advances through its epochs: pure functions that worker, controller and replay share."""
+"""How does a config advance through its epochs? Pure functions that worker, controller and replay share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cerebro_elastic.core.model.units import PartialUnit, Phase, Unit
 
 
 def units_done(config: Config, plan: Plan) -> int:
-    """Whole training units behind the config, those of its parent before it included."""
+    """Whole training units behind the config, its parent's included."""
     return config.epoch * plan.partitions + len(config.visited)
 
 
 def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
-    """The units of which the config may do any one now: the partition that a visit left before its end,
-    else the epoch's unvisited partitions, then the epoch's evaluations, if they are units of their own."""
+    """The units of which the config may do any one now: the partition that it has trained in part, else the
+    epoch's unvisited partitions, else the epoch's evaluations, if they are units of their own."""
     if config.status is not Status.LIVE:
         return ()
     if config.partial_unit is not None:
@@ -30,23 +30,23 @@ def next_units(config: Config, plan: Plan) -> tuple[Unit, ...]:
 
 
 def is_next(config: Config, unit: Unit, plan: Plan) -> bool:
-    """Whether ``unit``, or the unit that it tries, is among ``next_units``."""
+    """Whether ``unit``, or the unit that it profiles, is among ``next_units``."""
     trains = replace(unit, phase=Phase.TRAIN) if unit.phase is Phase.PROFILE else unit
     return trains in next_units(config, plan)
 
 
 def skipped(config: Config) -> int:
-    """How many batches of its next unit the config has done already."""
+    """The batches of its next unit that the config has trained already."""
     return config.partial_unit.batches if config.partial_unit is not None else 0
 
 
 def position(config: Config) -> int:
-    """``k``: how many visits the config has made in its present epoch, those that were not whole included."""
+    """``k``: the number of the config's visits in its present epoch, partial ones included."""
     return len(config.visited) + len(config.evaluated) + config.parts
 
 
 def units_left(config: Config, plan: Plan) -> int:
-    """Units until the config has used up its budget of epochs; one that is begun is still one."""
+    """Units until the config has used up its epochs; one that is trained in part counts."""
     if config.status is not Status.LIVE:
         return 0
     per_epoch = plan.partitions + plan.evaluations
@@ -54,14 +54,14 @@ def units_left(config: Config, plan: Plan) -> int:
 
 
 def advance(config: Config, visit: Visit, plan: Plan) -> Config:
-    """The config after a committed visit (``revision`` is the store's to set)."""
+    """The config after a committed visit (the store sets its ``revision``)."""
     moved = _train(config, visit) if visit.unit.phase is Phase.TRAIN else _evaluate(config, visit)
     epoch_done = len(moved.visited) == plan.partitions and len(moved.evaluated) == plan.evaluations
     return _next_epoch(moved, visit.done, plan) if epoch_done else moved
 
 
 def _train(config: Config, visit: Visit) -> Config:
-    """A visit that is not whole says nothing of the epoch's metrics yet."""
+    """After a training visit. A partial one does not change the epoch's metrics."""
     if not visit.whole:
         partial_unit = PartialUnit(visit.unit.partition, visit.skip + visit.batches)
         return replace(config, head=visit.output, partial_unit=partial_unit, parts=config.parts + 1)
@@ -75,7 +75,7 @@ def _train(config: Config, visit: Visit) -> Config:
 
 
 def _evaluate(config: Config, visit: Visit) -> Config:
-    """Evaluations are means over samples, so partitions weigh in by their size."""
+    """After an evaluation. Metrics are means over samples, so partitions count by their size."""
     sums = {m: config.weighted.get(m, 0.0) + v * visit.samples for m, v in visit.metrics.items()}
     samples = config.samples + visit.samples
     means = {m: total / samples for m, total in sums.items()} if samples else {}

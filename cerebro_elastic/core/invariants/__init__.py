@@ -1,10 +1,10 @@
-"""The invariants of the design, section 3, each said in words and as a function over a trace.
+"""Did a run keep its promises? The invariants of the design (section 3) as functions over a trace.
 
-A trace is a run's events in the store's order. The functions keep their own accounts and share
-nothing with the machine, so that a wrong machine cannot hide its mistakes from them. Each yields
-a sentence per violation. Where the store had forgotten history (``StateRead``) the accounts begin anew
-from what was read. ``check`` runs them all: after every step in the tests, and over
-the recorded history in ``cerebro verify``.
+A trace is a run's events in the store's order. The functions keep their own accounts and share no code with
+the machine, so that a wrong machine cannot hide its mistakes from them. Each yields a sentence per violation.
+Where the state was read afresh (``StateRead``) the accounts begin anew from that state.
+
+``check`` runs them all: after every step in the tests, and over the recorded history in ``cerebro verify``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ __all__ = ["Violation", "check"]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that a trace breaks, and how."""
+    """A broken promise."""
 
     invariant: str
+    """The invariant's name: "completeness", "isolation", ..."""
     story: str
+    """What happened, in a sentence."""
 
 
 def check(
@@ -39,9 +41,14 @@ def check(
     acknowledged: Collection[Visit] = (),
     retrain: Callable[[Visit, HParams], str] | None = None,
 ) -> list[Violation]:
-    """All violations in ``trace``. ``readable`` says whether a checkpoint can be read whole,
-    ``acknowledged`` has the visits whose commit was confirmed to a worker, ``retrain`` gives the
-    digest of a visit done again."""
+    """All violations in a trace.
+
+    Args:
+        trace: The events in the store's order.
+        readable: Whether a checkpoint can be read whole.
+        acknowledged: The visits whose commit was confirmed to a worker.
+        retrain: Repeats a visit and returns the digest of its result.
+    """
     parts = stretches(trace)
     findings = {
         name: [s for part in parts for s in violated(*part)] for name, violated in _OF_A_STRETCH.items()

@@ -1,11 +1,11 @@
-"""Invariants of what becomes of a config: completeness, isolation, durability, purity."""
+"""Is each config's history right? Completeness, isolation, durability, purity."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.invariants.trace import Stretch, Trace, plan_of, told
+from cerebro_elastic.core.invariants.trace import Stretch, Trace, in_words, plan_of
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
@@ -32,55 +32,62 @@ class _Epoch:
     """How far a config has come in an epoch."""
 
     number: int = 0
+    """The epoch, from 0."""
     done: list[tuple[Phase, int]] = field(default_factory=list)
+    """The partitions that it has trained and evaluated, in order."""
     visits: int = 0
+    """The number of its visits."""
     partial_unit: PartialUnit | None = None
+    """The partition that it has trained in part."""
 
 
 def completeness(read: StateRead, events: Trace) -> Iterator[str]:
-    """In one epoch each live config visits each partition exactly once, and begins no epoch before
-    the last one is complete; when the run ends, every config has done all its epochs or was
-    ended. A partition that is visited in parts is visited in nothing else until it is whole, each part begins
-    at the batch where the last one ended, and they have as many batches as the partition in one go. A config
-    with a parent goes on from where that one was."""
+    """In one epoch each live config visits each partition exactly once.
+
+    - A config begins no epoch before the last one is complete.
+    - When the run ends, every config has done all its epochs or was ended.
+    - Once a config has visited a part of a partition, it visits nothing else before the rest. Each part
+      begins at the batch where the last one ended. All parts together have as many batches as a whole visit.
+    - A config with a parent continues from where the parent was.
+    """
     plan = plan_of(read.state, events)
     if plan is None:
         return
     whole = _units(plan)
-    at = {name: _began(config) for name, config in read.state.configs.items()}
+    progress = {name: _began(config) for name, config in read.state.configs.items()}
     ended = {name for name, config in read.state.configs.items() if config.status is not Status.LIVE}
     sizes: dict[tuple[str, int], Visit] = {}
     for event in [*_led_to(read), read, *events]:
         match event:
             case StateRead(state=state):
                 for config in state.configs.values():
-                    yield from _differs(at[config.id], config, whole)
+                    yield from _misplaced(progress[config.id], config, whole)
             case ConfigCreated(config=config):
-                at[config.id] = _began(config)
+                progress[config.id] = _began(config)
             case ConfigEnded(config=name):
                 ended.add(name)
             case ConfigResumed(config=name):
                 ended.discard(name)
             case UnitCommitted(visit=visit):
-                epoch = at.setdefault(visit.unit.config, _Epoch())
+                epoch = progress.setdefault(visit.unit.config, _Epoch())
                 if visit.unit.epoch == epoch.number + 1 and set(epoch.done) == whole:
-                    epoch = at[visit.unit.config] = _Epoch(visit.unit.epoch)
-                yield from _visit(epoch, visit)
-                yield from _size(sizes, visit)
+                    epoch = progress[visit.unit.config] = _Epoch(visit.unit.epoch)
+                yield from _violations_of_visit(epoch, visit)
+                yield from _wrong_size(sizes, visit)
                 if visit.done and set(epoch.done) == whole:
                     ended.add(visit.unit.config)
             case RunEnded():
-                for name, epoch in at.items():
+                for name, epoch in progress.items():
                     complete = epoch.number + (set(epoch.done) == whole)
                     if complete < plan.epochs and name not in ended:
                         yield f"config {name} has completed {complete} epochs of {plan.epochs}"
 
 
 def isolation(read: StateRead, events: Trace) -> Iterator[str]:
-    """At most one attempt of a config can ever commit at a time; its checkpoints form one chain, which begins
-    with nothing or with the checkpoint at which its parent stood."""
-    head = {name: ref for name, config in read.state.configs.items() if (ref := _heritage(config))}
-    open_: dict[int, Attempt] = {a.token: a for a in read.state.underway()}
+    """At most one attempt of a config is open at a time. Its checkpoints form one chain, which begins with
+    nothing or with the checkpoint of its parent."""
+    head = {name: ref for name, config in read.state.configs.items() if (ref := _inherited(config))}
+    attempts: dict[int, Attempt] = {a.token: a for a in read.state.underway()}
     for event in [*_led_to(read), read, *events]:
         match event:
             case StateRead(state=state):
@@ -93,28 +100,28 @@ def isolation(read: StateRead, events: Trace) -> Iterator[str]:
                     yield f"config {config.id} began with {edge.checkpoint}, its parent was at {stood}"
                 head[config.id] = edge.checkpoint
             case UnitAssigned(attempt=attempt):
-                for other in open_.values():
+                for other in attempts.values():
                     if other.unit.config == attempt.unit.config:
                         yield (
-                            f"{told(attempt.unit)} was assigned to {attempt.node} at revision "
-                            f"{event.revision} while {told(other.unit)} was open on {other.node}"
+                            f"{in_words(attempt.unit)} was assigned to {attempt.node} at revision "
+                            f"{event.revision} while {in_words(other.unit)} was open on {other.node}"
                         )
-                open_[event.revision] = attempt
+                attempts[event.revision] = attempt
             case UnitCommitted(visit=visit):
-                open_.pop(visit.attempt, None)
+                attempts.pop(visit.attempt, None)
                 expected = head.get(visit.unit.config)
                 if visit.input != expected:
-                    yield f"{told(visit.unit)} began from {visit.input}, the config's head was {expected}"
+                    yield f"{in_words(visit.unit)} began from {visit.input}, the config's head was {expected}"
                 head[visit.unit.config] = visit.output
             case UnitFailed(failure=failure):
-                open_.pop(failure.attempt, None)
+                attempts.pop(failure.attempt, None)
             case ProfileDone(profile=profile):
-                open_.pop(profile.attempt, None)
+                attempts.pop(profile.attempt, None)
             case UnitWithdrawn(token=token):
-                open_.pop(token, None)
+                attempts.pop(token, None)
             case RecordMended(withdrawn=tokens):
                 for token in tokens:
-                    open_.pop(token, None)
+                    attempts.pop(token, None)
 
 
 def durability(
@@ -122,15 +129,15 @@ def durability(
     readable: Callable[[CheckpointRef], bool],
     acknowledged: Collection[Visit] = (),
 ) -> Iterator[str]:
-    """A visit is committed only after its checkpoint is readable by others; an acknowledged visit is
-    never lost. (Older checkpoints of a config may have been collected: its last one must be there, and that
-    with which it shall begin.)"""
+    """A visit is committed only after its checkpoint is readable by others, and an acknowledged visit is
+    never lost. Older checkpoints may have been collected, so only a config's last one is checked, or the one
+    with which it will begin."""
     heads: dict[str, CheckpointRef] = {}
     visits: list[Visit] = []
     for read, events in parts:
         created = [event.config for event in events if isinstance(event, ConfigCreated)]
-        partial_unit = [*read.state.configs.values(), *created]
-        heads = {config.id: ref for config in partial_unit if (ref := _heritage(config))}
+        configs = [*read.state.configs.values(), *created]
+        heads = {config.id: ref for config in configs if (ref := _inherited(config))}
         known = [e.visit for e in [*_led_to(read), *events] if isinstance(e, UnitCommitted)]
         heads |= {visit.unit.config: visit.output for visit in known}
         visits += known
@@ -139,12 +146,12 @@ def durability(
             yield f"the last visit of config {name} was committed with {head.url}, which cannot be read whole"
     for visit in acknowledged:
         if visit not in visits:
-            yield f"{told(visit.unit)} was acknowledged to {visit.node} and is lost"
+            yield f"{in_words(visit.unit)} was acknowledged to {visit.node} and is lost"
 
 
 def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | None = None) -> Iterator[str]:
-    """A unit's result depends on (input state, config, epoch, partition, run seed) alone: whoever
-    does it again by the same choice gets the same digest."""
+    """A unit's result depends only on (input state, config, epoch, partition, run seed): a repetition with
+    the same strategy gives the same digest."""
     hparams: dict[str, HParams] = {}
     seen: dict[tuple[object, ...], str] = {}
     for read, events in parts:
@@ -154,39 +161,39 @@ def purity(parts: Sequence[Stretch], retrain: Callable[[Visit, HParams], str] | 
                 case ConfigCreated(config=config):
                     hparams[config.id] = config.hparams
                 case UnitCommitted(visit=visit):
-                    yield from _pure(visit, seen)
+                    yield from _impure(visit, seen)
                     if retrain is not None:
                         again = retrain(visit, hparams[visit.unit.config])
                         if again != visit.output.digest:
-                            yield f"{told(visit.unit)} gave {visit.output.digest}, done again {again}"
+                            yield f"{in_words(visit.unit)} gave {visit.output.digest}, done again {again}"
 
 
 def _units(plan: Plan) -> set[tuple[Phase, int]]:
-    """All that makes an epoch."""
+    """All units of an epoch, as (phase, partition)."""
     trains = {(Phase.TRAIN, j) for j in range(plan.partitions)}
     return trains | {(Phase.EVALUATE, j) for j in range(plan.evaluations)}
 
 
 def _began(config: Config) -> _Epoch:
-    """Where the config was when it was created."""
+    """The config's progress when it was created."""
     edge = config.parent
     if edge is None:
         return _Epoch()
     return _Epoch(edge.epoch, [(Phase.TRAIN, j) for j in edge.visited], len(edge.visited), edge.partial_unit)
 
 
-def _heritage(config: Config) -> CheckpointRef | None:
+def _inherited(config: Config) -> CheckpointRef | None:
     """The checkpoint with which the config began, if it is another's."""
     return config.parent.checkpoint if config.parent else None
 
 
 def _led_to(read: StateRead) -> list[Event]:
-    """The visits before a state that was read, as if they had been seen."""
+    """The visits before a state that was read, as events."""
     return [UnitCommitted(0, visit) for visit in read.visits]
 
 
-def _differs(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> Iterator[str]:
-    """Whether a config is elsewhere than its visits have brought it."""
+def _misplaced(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> Iterator[str]:
+    """A violation if the config is not where its visits have brought it."""
     if set(epoch.done) == whole:
         epoch = _Epoch(epoch.number + 1)
     done = [(Phase.TRAIN, j) for j in config.visited] + [(Phase.EVALUATE, j) for j in config.evaluated]
@@ -194,49 +201,49 @@ def _differs(epoch: _Epoch, config: Config, whole: set[tuple[Phase, int]]) -> It
         yield f"config {config.id} is not where its visits have brought it: {config}, {epoch}"
 
 
-def _visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
-    """What is wrong with one more visit in ``epoch``, to which it is added."""
+def _violations_of_visit(epoch: _Epoch, visit: Visit) -> Iterator[str]:
+    """The violations of one more visit, which is added to ``epoch``."""
     unit, what = visit.unit, (visit.unit.phase, visit.unit.partition)
     if unit.epoch != epoch.number:
-        yield f"{told(unit)} was visited when epoch {epoch.number} was not complete, or was already"
+        yield f"{in_words(unit)} was visited when epoch {epoch.number} was not complete, or was already"
         return
     if what in epoch.done:
-        yield f"{told(unit)} was visited twice, at last by attempt {visit.attempt}"
+        yield f"{in_words(unit)} was visited twice, at last by attempt {visit.attempt}"
     if visit.k != epoch.visits:
-        yield f"{told(unit)} says it is visit {visit.k} of its epoch, it is {epoch.visits}"
+        yield f"{in_words(unit)} says it is visit {visit.k} of its epoch, it is {epoch.visits}"
     partial_unit = epoch.partial_unit
     if partial_unit is not None and what != (Phase.TRAIN, partial_unit.partition):
-        yield f"{told(unit)} was visited while partition {partial_unit.partition} was begun"
+        yield f"{in_words(unit)} was visited while partition {partial_unit.partition} was begun"
     done = partial_unit.batches if partial_unit is not None else 0
     if visit.skip != done:
-        yield f"{told(unit)} went on after {visit.skip} batches, {done} were done"
+        yield f"{in_words(unit)} went on after {visit.skip} batches, {done} were done"
     epoch.visits += 1
     epoch.partial_unit = None if visit.whole else PartialUnit(unit.partition, visit.skip + visit.batches)
     if visit.whole:
         epoch.done.append(what)
     elif visit.batches < 1 or unit.phase is not Phase.TRAIN or visit.done:
         trained = counted(visit.batches, "batch", "batches")
-        yield f"{told(unit)} was left after {trained}, which it cannot have been"
+        yield f"{in_words(unit)} was left after {trained}, which it cannot have been"
 
 
-def _size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
-    """A partition has as many batches in parts as in the epochs in which it was visited in one go. (A user's
-    own loop may leave a pass early, but is never split.)"""
+def _wrong_size(first: dict[tuple[str, int], Visit], visit: Visit) -> Iterator[str]:
+    """A violation if a partition has more or fewer batches in parts than in a whole visit. (A user's own loop
+    may leave a pass early, but is never split.)"""
     if visit.whole and visit.unit.phase is Phase.TRAIN:
         other = first.setdefault((visit.unit.config, visit.unit.partition), visit)
         size, before = visit.skip + visit.batches, other.skip + other.batches
         if size != before and (visit.skip or other.skip):
             yield (
-                f"{told(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: it has "
-                "as many batches in parts as in one go"
+                f"{in_words(visit.unit)} had {size} batches, in epoch {other.unit.epoch} it had {before}: it "
+                "has as many batches in parts as in one go"
             )
 
 
-def _pure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:
+def _impure(visit: Visit, seen: dict[tuple[object, ...], str]) -> Iterator[str]:
     source = visit.input.digest if visit.input else None
     upto = None if visit.whole else visit.batches
     key = (source, visit.unit, visit.strategy, visit.hardware, visit.skip, upto)
     if seen.setdefault(key, visit.output.digest) != visit.output.digest:
-        yield f"{told(visit.unit)} gave two different results from the same input"
+        yield f"{in_words(visit.unit)} gave two different results from the same input"
     if visit.unit.phase is Phase.EVALUATE and visit.output != visit.input:
-        yield f"{told(visit.unit)} is an evaluation and changed its config's state"
+        yield f"{in_words(visit.unit)} is an evaluation and changed its config's state"

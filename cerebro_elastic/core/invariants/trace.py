@@ -1,4 +1,4 @@
-"""What the invariants have in common: the trace in stretches, and who is there."""
+"""What do all invariants need? A trace in stretches, and which nodes are present."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cerebro_elastic.core.model.units import Phase, Unit
 
 Trace: TypeAlias = Sequence[Event]
 Stretch: TypeAlias = tuple[StateRead, Trace]
-"""Part of a trace, and the state as read with which it begins."""
+"""A state that was read, and the events that follow it."""
 
 
 def stretches(trace: Trace) -> list[Stretch]:
@@ -41,12 +41,12 @@ def stretches(trace: Trace) -> list[Stretch]:
 
 
 def plan_of(start: State, events: Trace) -> Plan | None:
-    """The run's plan, if the stretch knows it."""
+    """The run's plan, if the stretch has it."""
     return start.plan or next((event.plan for event in events if isinstance(event, RunOpened)), None)
 
 
-class Roll:
-    """The nodes as the events tell: registered since when, of what kind, leaving, set aside."""
+class NodeRoster:
+    """The nodes as the events report them: registrations, kinds, who leaves, who is quarantined."""
 
     def __init__(self, start: State) -> None:
         self.hardware = {name: node.hardware for name, node in start.nodes.items()}
@@ -56,6 +56,7 @@ class Roll:
         self.quarantined = set(start.quarantined)
 
     def read(self, event: Event) -> None:
+        """Take in the next event."""
         match event:
             case NodeJoined(node=node):
                 self.since[node.name] = node.registration
@@ -83,17 +84,17 @@ class Roll:
         self.stalled.discard(name)
 
     def stands(self, attempt: Attempt) -> bool:
-        """Whether all the registrations stand under which it was assigned."""
+        """Whether the registrations of all nodes of the attempt exist."""
         return all(self.since.get(member.node) == member.registration for member in attempt.members)
 
     def used(self, most: int) -> set[tuple[str, int]]:
-        """Names and registrations of those that get units, if there are any that nothing speaks against."""
+        """Names and registrations of the nodes that get units: at most ``most``, those longest registered."""
         out = self.leaving | self.quarantined | self.stalled
         free = [(name, at) for name, at in self.since.items() if name not in out]
         return set(sorted(free, key=lambda item: item[1])[:most])
 
 
-def told(unit: Unit) -> str:
-    """The unit in words."""
-    what = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "trial on partition"}
-    return f"{unit.config} epoch {unit.epoch} {what[unit.phase]} {unit.partition}"
+def in_words(unit: Unit) -> str:
+    """The unit, for a message."""
+    target = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "profile on partition"}
+    return f"{unit.config} epoch {unit.epoch} {target[unit.phase]} {unit.partition}"

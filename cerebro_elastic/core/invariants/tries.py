@@ -1,4 +1,4 @@
-"""The invariant of what fails: boundedness, of a unit's tries and of a node's failures."""
+"""Do failures end? Boundedness: of a unit's tries, and of a node's failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cerebro_elastic.core.invariants.trace import Roll, Trace, plan_of, told
+from cerebro_elastic.core.invariants.trace import NodeRoster, Trace, in_words, plan_of
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
@@ -26,47 +26,51 @@ _IN_A_ROW = 3
 
 
 def boundedness(read: StateRead, events: Trace) -> Iterator[str]:
-    """A unit that keeps failing is tried a bounded number of times, on different nodes where there
-    are any, then its config is FAILED with the error's story. What every node would fail at is not tried
-    again; what a node's own trouble makes fail does not count. A node on which units keep failing, or
-    that has trouble of its own, is set aside before it gets another. A choice that was refused, by its trial
-    or for want of memory, is not taken again on this kind of node."""
+    """Failures are bounded.
+
+    - A unit that keeps failing is tried a bounded number of times, on different nodes if possible. Then its
+      config is FAILED with an explanation.
+    - What every node would fail at is not tried again. A failure by a node's own trouble does not count.
+    - A node on which units keep failing, or that has trouble of its own, is quarantined before its next unit.
+    - A strategy that was refused, by its profile or for lack of memory, is not used again on that kind of
+      node.
+    """
     start, plan = read.state, plan_of(read.state, events)
     if plan is None:
         return
-    roll = Roll(start)
-    units, rows = _Units(start, roll, plan), _Rows(start)
+    roster = NodeRoster(start)
+    units, streaks = _UnitTries(start, roster, plan), _FailureStreaks(start)
     for event in events:
-        roll.read(event)
-        units.narrow(roll)
+        roster.read(event)
+        units.narrow(roster)
         match event:
             case UnitAssigned(attempt=attempt):
-                yield from units.assigned(attempt, roll)
-                yield from rows.assigned(attempt, roll)
+                yield from units.assigned(attempt, roster)
+                yield from streaks.assigned(attempt, roster)
             case UnitCommitted(visit=visit):
                 for name in visit.nodes:
-                    rows.end(name, visit.attempt)
+                    streaks.committed(name, visit.attempt)
             case ProfileDone(profile=profile) if profile.refusal is not None:
                 units.refused.add((profile.unit.config, profile.strategy, profile.hardware))
             case UnitFailed(failure=failure):
-                units.failed(failure, roll)
-                rows.lengthen(failure, roll)
+                units.failed(failure, roster)
+                streaks.add(failure, roster)
             case NodeQuarantined(node=name, failure=token):
-                rows.answer(name, token)
+                streaks.quarantined(name, token)
             case ConfigEnded(config=name, status=Status.FAILED, reason=reason) if not reason:
-                yield f"config {name} failed without a story"
+                yield f"config {name} failed without a reason"
 
 
-class _Units:
-    """The tries of each unit; and the nodes that have been in use ever since the last of them, which whoever
-    decides must have known."""
+class _UnitTries:
+    """The tries of each unit; and the nodes that have been in use ever since the last of them, which the
+    controller must have known."""
 
-    def __init__(self, start: State, roll: Roll, plan: Plan) -> None:
+    def __init__(self, start: State, roster: NodeRoster, plan: Plan) -> None:
         self._plan = plan
         self._tries: dict[_Try, list[str]] = {}
-        self._vain: set[_Try] = set()
-        self._alike = _Alike()
-        self._there: dict[_Try, set[tuple[str, int]]] = {}
+        self._in_vain: set[_Try] = set()
+        self._repeated_errors = _RepeatedErrors()
+        self._in_use_since: dict[_Try, set[tuple[str, int]]] = {}
         self.refused = {
             (name, known.strategy, known.hardware)
             for name, estimates in start.profiles.items()
@@ -75,57 +79,61 @@ class _Units:
         }
         for config in start.configs.values():
             for failure in config.failures:
-                self.failed(failure, roll)
+                self.failed(failure, roster)
 
-    def narrow(self, roll: Roll) -> None:
-        used = roll.used(self._plan.max_nodes)
-        for what in self._there:
-            self._there[what] &= used
+    def narrow(self, roster: NodeRoster) -> None:
+        used = roster.used(self._plan.max_nodes)
+        for subject in self._in_use_since:
+            self._in_use_since[subject] &= used
 
-    def failed(self, failure: Failure, roll: Roll) -> None:
+    def failed(self, failure: Failure, roster: NodeRoster) -> None:
         if len(self._plan.strategies) > 1 and failure.kind is FailureKind.OUT_OF_MEMORY:
             self.refused.add((failure.unit.config, failure.strategy, failure.hardware))
         elif not failure.kind.of_node:
-            what = _what(failure)
-            self._tries.setdefault(what, []).append(failure.node)
-            self._there[what] = roll.used(self._plan.max_nodes)
+            subject = _subject(failure)
+            self._tries.setdefault(subject, []).append(failure.node)
+            self._in_use_since[subject] = roster.used(self._plan.max_nodes)
         if failure.kind.of_config or (
-            failure.unit.phase is not Phase.PROFILE and self._alike.repeats(failure)
+            failure.unit.phase is not Phase.PROFILE and self._repeated_errors.repeats(failure)
         ):
-            self._vain.add(_what(failure))
+            self._in_vain.add(_subject(failure))
 
-    def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
-        unit, strategy, what = attempt.unit, attempt.strategy, _what(attempt)
-        tried = self._tries.get(what, [])
-        there = {name for name, _ in self._there.get(what, ()) if roll.hardware[name] == attempt.hardware}
-        others, again = sorted(there - set(tried)), sorted({*attempt.nodes} & {*tried})
-        if again and len(others) >= strategy.nodes:
-            yield f"{told(unit)} was tried again on {again}, not on {others}"
+    def assigned(self, attempt: Attempt, roster: NodeRoster) -> Iterator[str]:
+        unit, strategy, subject = attempt.unit, attempt.strategy, _subject(attempt)
+        tried = self._tries.get(subject, [])
+        present = {
+            name
+            for name, _ in self._in_use_since.get(subject, ())
+            if roster.hardware[name] == attempt.hardware
+        }
+        untried, tried_again = sorted(present - set(tried)), sorted({*attempt.nodes} & {*tried})
+        if tried_again and len(untried) >= strategy.nodes:
+            yield f"{in_words(unit)} was tried again on {tried_again}, not on {untried}"
         if (unit.config, strategy, attempt.hardware) in self.refused:
-            yield f"{told(unit)} was assigned by {strategy}, which was refused on {attempt.hardware}"
+            yield f"{in_words(unit)} was assigned by {strategy}, which was refused on {attempt.hardware}"
         if len(tried) >= self._plan.tries:
-            yield f"{told(unit)} was assigned after {len(tried)} failures"
-        if what in self._vain:
-            yield f"{told(unit)} was assigned although another try was in vain"
+            yield f"{in_words(unit)} was assigned after {len(tried)} failures"
+        if subject in self._in_vain:
+            yield f"{in_words(unit)} was assigned although another try was in vain"
 
 
 _Try: TypeAlias = tuple[Unit, Strategy | None, str]
 
 
-def _what(of: Attempt | Failure) -> _Try:
-    """What is tried so many times: a unit, by whatever choice and wherever; or the trial of one choice on one
-    kind of node."""
+def _subject(of: Attempt | Failure) -> _Try:
+    """What has a budget of tries: a unit, with any strategy on any node; or the profile of one strategy on
+    one kind of node."""
     return (of.unit, of.strategy, of.hardware) if of.unit.phase is Phase.PROFILE else (of.unit, None, "")
 
 
-class _Alike:
-    """On which nodes a unit failed at which place."""
+class _RepeatedErrors:
+    """The nodes on which a unit failed with the same error."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[Unit, str], set[str]] = {}
 
     def repeats(self, failure: Failure) -> bool:
-        """Note the failure; whether it was the same on another node."""
+        """Add the failure; returns whether another node had the same one."""
         if not failure.place:
             return False
         nodes = self._nodes.setdefault((failure.unit, failure.place), set())
@@ -137,36 +145,40 @@ class _Alike:
 
 
 @dataclass
-class _Row:
-    """A node's failures in a row. It is ``due`` to be set aside if the last is ``lasting`` trouble, if they
-    are many and not of one config alone, or if it was set aside in this row before. ``own``: the last is the
-    node's own trouble. ``open``: it was not aside when it failed last, and was not set aside since. (If it
-    was, whoever decides may not know yet that it is forgiven.) ``answered`` is the failure for which it was.
-    A node may save one attempt behind the next: the order is that of their tokens."""
+class _FailureStreak:
+    """A node's failures since its last commit, in the order of their tokens. (A node may save one attempt
+    behind the next, so events may come in another order.)"""
 
     failures: list[Failure]
     own: bool
+    """The last one is the node's own trouble."""
     lasting: bool
+    """The last one is trouble that the next unit would meet, too."""
     answered: int
+    """The token of the failure for which the node was last quarantined in this streak; 0 for none."""
     open: bool
+    """The node was not quarantined at its last failure, nor since. (If it was, the controller may not know
+    yet that the quarantine is over.)"""
 
-    def due(self, alike: _Alike) -> bool:
-        against = [failure for failure in self.failures if not alike.repeated(failure)]
-        of_several = self.own or len({failure.unit.config for failure in against}) > 1
-        many = len(against) >= _IN_A_ROW and of_several
+    def due(self, repeated_errors: _RepeatedErrors) -> bool:
+        """Whether the node must be quarantined before its next unit: its trouble lasts, or it failed many
+        times with several configs, or it failed again after a quarantine."""
+        counting = [failure for failure in self.failures if not repeated_errors.repeated(failure)]
+        of_several = self.own or len({failure.unit.config for failure in counting}) > 1
+        many = len(counting) >= _IN_A_ROW and of_several
         return self.open and (self.lasting or self.answered > 0 or many)
 
 
-class _Rows:
+class _FailureStreaks:
     def __init__(self, start: State) -> None:
         quarantined_for = start.quarantined_for
         failures = [failure for config in start.configs.values() for failure in config.failures]
         self._committed = dict(start.committed)
-        self._alike = _Alike()
+        self._repeated_errors = _RepeatedErrors()
         for failure in failures:
-            self._alike.repeats(failure)
-        self._rows = {
-            name: _Row(
+            self._repeated_errors.repeats(failure)
+        self._streaks = {
+            name: _FailureStreak(
                 failures=[f for f in failures if f.node == name and self._counts(f)],
                 own=streak.kind.of_node,
                 lasting=streak.kind.lasting,
@@ -176,38 +188,38 @@ class _Rows:
             for name, streak in start.streaks.items()
         }
 
-    def lengthen(self, failure: Failure, roll: Roll) -> None:
-        self._alike.repeats(failure)
+    def add(self, failure: Failure, roster: NodeRoster) -> None:
+        self._repeated_errors.repeats(failure)
         if self._counts(failure):
-            row = self._rows.setdefault(
-                failure.node, _Row([], own=False, lasting=False, answered=0, open=True)
+            streak = self._streaks.setdefault(
+                failure.node, _FailureStreak([], own=False, lasting=False, answered=0, open=True)
             )
-            if failure.attempt > max((f.attempt for f in row.failures), default=0):
-                row.own, row.lasting = failure.kind.of_node, failure.kind.lasting
-                row.open = failure.node not in roll.quarantined
-            row.failures.append(failure)
+            if failure.attempt > max((f.attempt for f in streak.failures), default=0):
+                streak.own, streak.lasting = failure.kind.of_node, failure.kind.lasting
+                streak.open = failure.node not in roster.quarantined
+            streak.failures.append(failure)
 
-    def answer(self, node: str, failure: int) -> None:
-        if node in self._rows:
-            self._rows[node].open, self._rows[node].answered = False, failure
+    def quarantined(self, node: str, failure: int) -> None:
+        if node in self._streaks:
+            self._streaks[node].open, self._streaks[node].answered = False, failure
 
-    def end(self, node: str, token: int) -> None:
-        """It has committed this attempt: what counts is what failed later."""
+    def committed(self, node: str, token: int) -> None:
+        """The node has committed this attempt: only later failures count."""
         self._committed[node] = max(token, self._committed.get(node, 0))
-        row = self._rows.get(node)
-        if row is not None:
-            row.failures = [later for later in row.failures if later.attempt > token]
-            row.answered = row.answered if row.answered > token else 0
-            if not row.failures:
-                del self._rows[node]
+        streak = self._streaks.get(node)
+        if streak is not None:
+            streak.failures = [later for later in streak.failures if later.attempt > token]
+            streak.answered = streak.answered if streak.answered > token else 0
+            if not streak.failures:
+                del self._streaks[node]
 
     def _counts(self, failure: Failure) -> bool:
         return not failure.kind.of_config and failure.attempt > self._committed.get(failure.node, 0)
 
-    def assigned(self, attempt: Attempt, roll: Roll) -> Iterator[str]:
-        for name in set(attempt.nodes) & set(self._rows):
-            row, quarantined = self._rows[name], name in roll.quarantined
-            if row.due(self._alike) and not quarantined:
-                yield f"{name} got {told(attempt.unit)} after {len(row.failures)} failures in a row"
-            if row.own and quarantined:
-                yield f"{name} got {told(attempt.unit)} while it was set aside for its own trouble"
+    def assigned(self, attempt: Attempt, roster: NodeRoster) -> Iterator[str]:
+        for name in set(attempt.nodes) & set(self._streaks):
+            streak, quarantined = self._streaks[name], name in roster.quarantined
+            if streak.due(self._repeated_errors) and not quarantined:
+                yield f"{name} got {in_words(attempt.unit)} after {len(streak.failures)} failures in a row"
+            if streak.own and quarantined:
+                yield f"{name} got {in_words(attempt.unit)} while it was quarantined for its own trouble"

@@ -1,4 +1,5 @@
-"""What does the history say so far? A run's state, and the values that are derived from visits and failures."""
+"""What does the history say so far? A run's state, and the values that are derived from visits and
+failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The joint problem (thesis, section 4.3): how many devices each unit gets, together with their order.
+"""The joint problem (thesis, section 4.3): how many devices each unit takes, and when each unit starts.
 
 Each config visits each node once. On node ``n``, which has ``devices[n]`` devices, it may take ``g`` of them
 and then needs ``seconds[i, n, g - 1]``; devices that it does not take are free for other configs. Two bounds
@@ -6,8 +6,8 @@ pull against each other: a config's length gets shorter with more devices, the d
 unless speed-up is linear.
 
 If it is linear, all devices for every unit are best, and the problem is an open shop. Else a dispatch by
-widths that keep every config and every node within the shortest horizon (``joint_start``) is annealed
-(``joint_search``). Devices of a node are alike: which of them a unit gets follows from the starts."""
+widths that keep every config and every node within the shortest horizon (``start``) is annealed
+(``search``). Devices of a node are alike: which of them a unit gets follows from the starts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ from cerebro_elastic.openshop.instances import Instance, instance
 from cerebro_elastic.openshop.joint_problem.exact import Unit, exact_joint
 from cerebro_elastic.openshop.joint_problem.search import LEAST, SCHEDULES, annealed
 from cerebro_elastic.openshop.joint_problem.start import dispatched
+from cerebro_elastic.openshop.left_shift import left_shifted
 from cerebro_elastic.openshop.planner import schedule
 
 POLICIES = ("auto", "exact")
+"""The policies of ``joint``."""
 MOST_DEVICES = 10_000
-"""Of a node."""
+"""The most devices of a node."""
 DECISIONS_PER_SECOND = 8_000_000
 """Units that the annealing starts in one of ``joint``'s seconds, if nodes have up to four devices: what a
 slow machine makes in it."""
@@ -46,23 +48,40 @@ slow machine makes in it."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSchedule:
-    """``width`` (devices), ``start`` and ``end`` (seconds) of each unit, all ``[C, N]``; the makespan, and a
-    lower bound."""
+    """When each unit is done, and on how many devices."""
 
     width: NDArray[np.int64]
+    """``[C, N]``: the devices that the unit takes."""
     start: Array
+    """``[C, N]``: when the unit starts, in seconds."""
     end: Array
+    """``[C, N]``: when the unit ends, in seconds."""
     makespan: float
+    """When the last unit ends, in seconds."""
     bound: float
+    """A lower bound on the makespan, in seconds."""
 
 
 def joint(
     seconds: ArrayLike, devices: ArrayLike, seed: int = 0, budget: float = 1.0, policy: str = "auto"
 ) -> JointSchedule:
-    """Widths and order for ``seconds`` (``[C, N, G]``, infinite where so many devices will not do) on nodes
-    of so many ``devices`` (``[N]``). ``policy`` is one of ``POLICIES``: ``auto`` is the heuristic, with a
-    ``budget`` of seconds that is turned into a number of decisions; ``exact`` is CP-SAT (``joint_exact``)
-    for ``budget`` seconds, from what the heuristic found in at most one. Raises ``ScheduleError``."""
+    """Schedule units that may take several devices of their node.
+
+    Args:
+        seconds: ``[C, N, G]``: a unit's seconds by config, node and number of devices; infinite where it
+        cannot
+            be trained on so many.
+        devices: ``[N]``: how many devices each node has.
+        seed: For all that is random.
+        budget: How long better schedules may be looked for, in seconds. ``auto`` turns it into a number of
+            steps, so that the schedule depends on the arguments alone.
+        policy: ``auto`` is the heuristic; ``exact`` is CP-SAT (see ``exact``) for ``budget`` seconds, from
+        what
+            the heuristic finds in at most one second.
+
+    Raises:
+        ScheduleError: An argument is wrong.
+    """
     one_of(policy, POLICIES, "policy")
     seed, budget = whole(seed, "seed", 0, LARGEST_SEED), number(budget, "budget", LONGEST_SEARCH)
     times, counts = _checked(seconds, devices)
@@ -71,14 +90,13 @@ def joint(
             f"the policy exact is for up to {UNITS} units; these are {times[:, :, 0].size}: take auto"
         )
     start = min(budget, 1.0) if policy == "exact" else budget
-    found = _found(times, counts, seed, start)
-    if policy == "auto" or found.makespan <= found.bound * (1 + 1e-9):
-        return found
-    return _improved(found, times, counts, seed, budget)
+    heuristic = _heuristic(times, counts, seed, start)
+    if policy == "auto" or heuristic.makespan <= heuristic.bound * (1 + 1e-9):
+        return heuristic
+    return _improved(heuristic, times, counts, seed, budget)
 
 
-def _found(seconds: Array, devices: NDArray[np.int64], seed: int, budget: float) -> JointSchedule:
-    """By the heuristic."""
+def _heuristic(seconds: Array, devices: NDArray[np.int64], seed: int, budget: float) -> JointSchedule:
     bound = joint_bound(seconds, devices)
     shortest = instance(seconds.min(axis=2))
     linear = lower_bound(shortest) <= bound * (1 + 1e-9)
@@ -87,16 +105,16 @@ def _found(seconds: Array, devices: NDArray[np.int64], seed: int, budget: float)
         _one_by_one(seconds, shortest, budget if linear else 0.0),
     )
     best, units = min(
-        ((_left_shifted(seconds, devices, units, bound), units) for units in starts),
+        ((_timed(seconds, devices, units, bound), units) for units in starts),
         key=lambda pair: pair[0].makespan,
     )
-    # A dozen array operations have a row for each schedule, one has rows for all devices, too.
+    # Of a step's array operations a dozen have one row for each schedule, and one a row for each device.
     cost = (12 + devices.max()) / (12 + 4)
     steps = int(budget * DECISIONS_PER_SECOND / (SCHEDULES * len(units) * cost))
     if best.makespan <= bound * (1 + 1e-9) or steps < LEAST:
         return best
-    changed = _left_shifted(seconds, devices, annealed(seconds, devices, units, bound, seed, steps), bound)
-    return min(best, changed, key=lambda found: found.makespan)
+    changed = _timed(seconds, devices, annealed(seconds, devices, units, bound, seed, steps), bound)
+    return min(best, changed, key=lambda schedule: schedule.makespan)
 
 
 def _one_by_one(seconds: Array, shortest: Instance, budget: float) -> list[Unit]:
@@ -110,32 +128,30 @@ def _one_by_one(seconds: Array, shortest: Instance, budget: float) -> list[Unit]
 
 
 def _improved(
-    found: JointSchedule, seconds: Array, devices: NDArray[np.int64], seed: int, budget: float
+    known: JointSchedule, seconds: Array, devices: NDArray[np.int64], seed: int, budget: float
 ) -> JointSchedule:
-    """By CP-SAT; at least as good."""
-    known = [(int(i), int(n), int(g), float(found.start[i, n])) for (i, n), g in np.ndenumerate(found.width)]
-    units, proven = exact_joint(seconds, devices, known, found.makespan, seed, budget)
-    bound = min(max(found.bound, proven), found.makespan)
-    shifted = _left_shifted(seconds, devices, units, bound)
-    return shifted if shifted.makespan < found.makespan else replace(found, bound=bound)
+    """The schedule that CP-SAT finds; at least as good as ``known``."""
+    start = [(int(i), int(n), int(g), float(known.start[i, n])) for (i, n), g in np.ndenumerate(known.width)]
+    units, proven = exact_joint(seconds, devices, start, known.makespan, seed, budget)
+    bound = min(max(known.bound, proven), known.makespan)
+    improved = _timed(seconds, devices, units, bound)
+    return improved if improved.makespan < known.makespan else replace(known, bound=bound)
 
 
-def _left_shifted(
-    seconds: Array, devices: NDArray[np.int64], units: Sequence[Unit], bound: float
-) -> JointSchedule:
+def _timed(seconds: Array, devices: NDArray[np.int64], units: Sequence[Unit], bound: float) -> JointSchedule:
     """The units in their order, each as early as its config and its node's devices allow."""
     width = np.zeros(seconds.shape[:2], np.int64)
     start, end = np.zeros((2, *seconds.shape[:2]))
-    configs, free = [0.0] * len(seconds), [[0.0] * count for count in devices]
-    for i, n, g, _ in units:
-        width[i, n], start[i, n] = g, max(configs[i], free[n][g - 1])
-        end[i, n] = configs[i] = start[i, n] + seconds[i, n, g - 1]
-        free[n] = sorted([*free[n][g:], *[configs[i]] * g])
+    order = [(i, n, g, float(seconds[i, n, g - 1])) for i, n, g, _ in units]
+    starts = left_shifted(order, [0.0] * len(seconds), [[0.0] * count for count in devices])
+    for (i, n, g, length), begin in zip(order, starts, strict=True):
+        width[i, n], start[i, n], end[i, n] = g, begin, begin + length
     return JointSchedule(width, start, end, float(end.max()), bound)
 
 
 def joint_bound(seconds: Array, devices: NDArray[np.int64]) -> float:
-    """No config is shorter than on its best widths, no node faster than at its least device-seconds."""
+    """A lower bound: no config is shorter than on its best widths, no node faster than by its least
+    device-seconds."""
     widths = np.arange(1, seconds.shape[2] + 1)
     length = seconds.min(axis=2).sum(axis=1).max()
     load = ((seconds * widths).min(axis=2).sum(axis=0) / devices).max()

@@ -7,8 +7,8 @@ width or another place in the order. A longer schedule is accepted the more seld
 (Kirkpatrick et al. 1983). Now and then the worse half gives way to copies of the better half: that takes most
 effort to where it pays.
 
-Times are whole numbers of ticks, and their last bits name the place in the order of the unit that ends then:
-so each start tells whom it waited for, which is the critical path."""
+Times are whole numbers of ticks. Their last bits are the place in the order of the unit that ends then: so
+each start shows which unit it waited for, which gives the critical path."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class _Search:
         self._ticks = np.round(length / self._tick).astype(np.int64) << bits
         self._bits, self._nodes = bits, nodes
         self._columns, self._places = np.arange(SCHEDULES), np.arange(units)[:, None]
-        # What a decoding begins with: by config and column; by node, device and column, the first to be free
-        # in front. Devices that the node does not have are never free, nor are those behind the last.
+        # With what a decoding begins: by config and column; by node, device and column, the first to be
+        # free in front. Devices that the node does not have are never free, nor are those behind the last.
         self._configs = np.full(configs * SCHEDULES, self._nobody)
         most = int(devices.max())
         free = np.full((nodes, most + widths, SCHEDULES), 1 << 62)
@@ -89,7 +89,7 @@ class _Search:
         """See ``annealed``."""
         plan = self._plan
         length, waited = self._decoded(plan)
-        best, found = length[0], plan[:, 0]
+        best, best_plan = length[0], plan[:, 0]
         enough = (int(bound * (1 + 1e-9) / self._tick) + 1) << self._bits
         hot = max(HOT * min(steps / (THOROUGH * self._units), 1.0), COLD)
         temperature = hot * float(self._ticks.mean())
@@ -102,7 +102,7 @@ class _Search:
             plan, length = np.where(accepted, tried, plan), np.where(accepted, ends, length)
             waited = np.where(accepted, blockers, waited)
             if (least := ends.min()) < best:
-                best, found = least, tried[:, ends.argmin()]
+                best, best_plan = least, tried[:, ends.argmin()]
             temperature *= (COLD / hot) ** (1 / steps)
             if step % SELECTION == 0:
                 order = np.argsort(length, kind="stable")
@@ -110,7 +110,9 @@ class _Search:
                 plan, length, waited = plan[:, order], length[order], waited[:, order]
         return [
             (int(unit) // self._nodes, int(unit) % self._nodes, int(wide) + 1, float(place))
-            for place, (unit, wide) in enumerate(zip(self._unit[found], self._wide[found], strict=True))
+            for place, (unit, wide) in enumerate(
+                zip(self._unit[best_plan], self._wide[best_plan], strict=True)
+            )
         ]
 
     def _decoded(self, plan: Ints) -> tuple[Ints, Ints]:
@@ -152,7 +154,7 @@ class _Search:
         return chosen
 
     def _changed(self, plan: Ints, place: Ints, rng: np.random.Generator) -> Ints:
-        """The plans with what is at ``place`` at another place, or of another width."""
+        """The plans with the unit at ``place`` at another place, or of another width."""
         old = plan[place, self._columns]
         unit = self._unit[old]
         widest = self._options[unit] - 1

@@ -1,6 +1,7 @@
-"""A first schedule of the joint problem: widths for the shortest horizon, and a dispatch by them as
-in ``shop``: whenever devices are free, the longest remaining config takes its width on the most
-loaded node."""
+"""A first schedule of the joint problem: widths for the shortest horizon, and a dispatch by them.
+
+Whenever devices are free, the longest remaining config takes its width on the most loaded node, as in
+``openshop.dispatch``."""
 
 from __future__ import annotations
 
@@ -73,10 +74,10 @@ def _widening(seconds: Array, widths: Widths, area: Array) -> tuple[int, int] | 
 
 
 def _dispatch(seconds: Array, devices: Widths, widths: Widths) -> list[Unit]:
-    """Each unit by its width, or by more devices if nobody else wants them now."""
+    """Each unit by its width, or by more devices if no other config wants them now."""
     chosen = _chosen(seconds, widths)
     area = chosen * widths / devices
-    rest, load = chosen.sum(axis=1).tolist(), area.sum(axis=0).tolist()
+    remaining, load = chosen.sum(axis=1).tolist(), area.sum(axis=0).tolist()
     configs, nodes = chosen.shape
     left = [set(range(nodes)) for _ in range(configs)]
     idle, free, now = set(range(configs)), devices.tolist(), 0.0
@@ -84,15 +85,15 @@ def _dispatch(seconds: Array, devices: Widths, widths: Widths) -> list[Unit]:
     units: list[Unit] = []
     events: list[tuple[float, int, int, int]] = []
     while True:
-        for i in sorted(idle, key=lambda i: (-rest[i], i)):
+        for i in sorted(idle, key=lambda i: (-remaining[i], i)):
             for n in sorted(left[i], key=lambda n: (-load[n], n)):
-                others = any(n in left[k] for k in idle if k != i)
-                g = _taken(times[i][n], wanted[i][n], free[n], others)
+                contested = any(n in left[k] for k in idle if k != i)
+                g = _taken(times[i][n], wanted[i][n], free[n], contested)
                 if not g:
                     continue
                 idle.discard(i)
                 left[i].discard(n)
-                rest[i] -= float(chosen[i, n])
+                remaining[i] -= float(chosen[i, n])
                 load[n] -= float(area[i, n])
                 free[n] -= g
                 units.append((i, n, g, now))
@@ -108,8 +109,8 @@ def _dispatch(seconds: Array, devices: Widths, widths: Widths) -> list[Unit]:
                 idle.add(i)
 
 
-def _taken(seconds: list[float], wanted: int, free: int, others: bool) -> int:
+def _taken(seconds: list[float], wanted: int, free: int, contested: bool) -> int:
     """How many of the ``free`` devices the unit takes; 0: it waits."""
     if free < wanted:
         return 0
-    return wanted if others else seconds.index(min(seconds[:free])) + 1
+    return wanted if contested else seconds.index(min(seconds[:free])) + 1

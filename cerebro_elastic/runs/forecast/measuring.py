@@ -22,7 +22,7 @@ from cerebro_elastic.runs.from_recipe import start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.runs.subprocess_call import call, serve
 from cerebro_elastic.scratch import Scratch
-from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.version import __version__
 
 
@@ -36,7 +36,7 @@ class RecipeMeasurement:
     """Rows to validate on."""
     bytes: int
     """Bytes of the training partitions."""
-    profiles: tuple[Measure, ...] = ()
+    profiles: tuple[StrategyCost, ...] = ()
     """Seconds, bytes or the refusal of a config's units, by strategy."""
 
 
@@ -113,17 +113,17 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
 
 def _profiles(
     spec: Spec, configs: Sequence[Config], cache: Path, scratch: str, beside: int
-) -> Iterator[Measure]:
-    from cerebro_elastic.worker.local_profile import LocalProfile
+) -> Iterator[StrategyCost]:
+    from cerebro_elastic.worker.local_profiler import LocalProfiler
 
-    with LocalProfile(spec, cache, scratch, beside) as local_profile:
+    with LocalProfiler(spec, cache, scratch, beside) as profiler:
         for strategy in spec.plan.strategies:
             for config in configs:
-                alone = local_profile(config, strategy)
+                alone = profiler(config, strategy)
                 yield alone
                 if alone.refusal is not None:
                     break
-                if (side_by_side := local_profile.side_by_side(config, strategy)) is not None:
+                if (side_by_side := profiler.side_by_side(config, strategy)) is not None:
                     yield side_by_side
 
 

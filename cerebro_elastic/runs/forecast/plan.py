@@ -37,7 +37,7 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import resolve_warm_start
 from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.simulation.times import EVALUATION
-from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.words import counted
 
 NODES = (1, 2, 4, 8)
@@ -77,7 +77,7 @@ class RunForecast:
         most: dict[Strategy, int] = {}
         for profile in self.measurement.profiles:
             if profile.refusal is None:
-                most[profile.strategy] = max(most.get(profile.strategy, 0), profile.bytes)
+                most[profile.strategy] = max(most.get(profile.strategy, 0), profile.peak_bytes)
         return most
 
 
@@ -166,7 +166,7 @@ def forecast_run(
     options = [option for option in options if option.candidate not in dominated]
     chosen = best(options)
     state, visits = gather(simulations[chosen.candidate].events)
-    sizes_known = all(p.state is not None for p in _profiles_of(measurement, chosen.candidate))
+    sizes_known = all(p.state_bytes is not None for p in _profiles_of(measurement, chosen.candidate))
     return RunForecast(
         measurement=measurement,
         options=sorted(options, key=lambda option: option.seconds),
@@ -204,14 +204,14 @@ def _sample(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[i * (len(names) - 1) // last] for i in range(most))
 
 
-def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> list[Measure]:
+def _profiles_of(measurement: RecipeMeasurement, candidate: PlanCandidate) -> list[StrategyCost]:
     """The profiles of the candidate's strategy: those of units side by side, where units share this machine's
     cores as they would in a run."""
     profiles = [profile for profile in measurement.profiles if profile.strategy == candidate.strategy]
-    side_by_side = [profile for profile in profiles if profile.beside > 1]
+    side_by_side = [profile for profile in profiles if profile.concurrent_units > 1]
     if candidate.groups > 1 and side_by_side:
         return side_by_side
-    return [profile for profile in profiles if profile.beside == 1]
+    return [profile for profile in profiles if profile.concurrent_units == 1]
 
 
 def _simulate(
@@ -236,23 +236,23 @@ def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandid
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
     profiles, ranks = _profiles_of(measurement, candidate), candidate.strategy.ranks
     batches = _batches(recipe, _rows(measurement, candidate))
-    units = {p.config: (p.fixed + p.batch * batches) * ranks for p in profiles}
+    units = {p.config: (p.fixed_seconds + p.batch_seconds * batches) * ranks for p in profiles}
     # The last unit of an epoch validates.
     valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measurement.valid)
-    validation = {p.config: EVALUATION * p.batch * valid * ranks for p in profiles}
+    validation = {p.config: EVALUATION * p.batch_seconds * valid * ranks for p in profiles}
     names = islice(fresh_names(()), recipe.limits.configs)
     return Times(
         usual=fmean(units.values()),
         configs=units,
         validation=dict.fromkeys(names, fmean(validation.values())) | validation,
-        hop=fmean(p.hop or 0.0 for p in profiles),
-        saving=fmean(p.saving for p in profiles),
+        hop=fmean(p.hop_seconds or 0.0 for p in profiles),
+        saving=fmean(p.save_seconds for p in profiles),
         dispatch=DISPATCH,
     )
 
 
 def _sizes(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> UnitSizes:
-    states = {p.config: p.state or 0 for p in _profiles_of(measurement, candidate)}
+    states = {p.config: p.state_bytes or 0 for p in _profiles_of(measurement, candidate)}
     rows = _rows(measurement, candidate)
     return UnitSizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 

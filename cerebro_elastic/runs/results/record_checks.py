@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from cerebro_elastic.core.invariants import Violation
-from cerebro_elastic.core.invariants.trace import told
+from cerebro_elastic.core.invariants.trace import in_words
 from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
@@ -147,8 +147,8 @@ def check_data(
         if (visit.samples, visit.batches) != (samples, batches):
             yield Violation(
                 "data",
-                f"{told(unit)} says that it had {visit.samples} samples in {visit.batches} batches; of the "
-                f"partition's {rows} rows these are {samples} in {batches}",
+                f"{in_words(unit)} says that it had {visit.samples} samples in {visit.batches} batches; of "
+                f"the partition's {rows} rows these are {samples} in {batches}",
             )
 
 
@@ -162,12 +162,12 @@ def check_rows(events: Sequence[Event]) -> Iterator[Violation | Note]:
         try:
             digest = content(locate(visit.log)).sha256
         except (CerebroError, OSError) as error:
-            yield Violation("rows", f"{told(visit.unit)}: its rows cannot be read: {error}")
+            yield Violation("rows", f"{in_words(visit.unit)}: its rows cannot be read: {error}")
             continue
         if digest != visit.log_digest:
             yield Violation(
                 "rows",
-                f"{told(visit.unit)}: {visit.log} has sha256 {digest}, it was committed with "
+                f"{in_words(visit.unit)}: {visit.log} has sha256 {digest}, it was committed with "
                 f"{visit.log_digest}",
             )
     if unknown:
@@ -188,7 +188,7 @@ def check_origins(
     for visit in chain.from_iterable(visits.values()):
         name = visit.output.url.removeprefix(prefix)
         if not visit.output.url.startswith(prefix) and visit.unit.phase is not Phase.EVALUATE:
-            yield Violation("checkpoints", f"{visit.output.url} of {told(visit.unit)} is not in {prefix}")
+            yield Violation("checkpoints", f"{visit.output.url} of {in_words(visit.unit)} is not in {prefix}")
         if visit.unit.phase is Phase.EVALUATE or name not in origins:
             continue
         origin = origins[name]
@@ -202,7 +202,7 @@ def check_origins(
         expected = origin_of(replace(basis, code=origin.basis.code), hparams, visit, origin.record)
         if origin.basis.code not in known:
             yield Violation("checkpoints", f"{visit.output.url} was made by code that is not on record")
-        what = f"what {visit.output.url} says of {told(visit.unit)} and what is on record"
+        what = f"what {visit.output.url} says of {in_words(visit.unit)} and what is on record"
         yield from _differ("checkpoints", what, origin, expected)
     if silent:
         what = counted(silent, "checkpoint")

@@ -24,7 +24,7 @@ from cerebro_elastic.runs.results.result import RunResult, check_here, result_of
 from cerebro_elastic.scratch import Scratch
 
 if TYPE_CHECKING:
-    from cerebro_elastic.worker.visit_replayer import Redone, VisitReplayer
+    from cerebro_elastic.worker.visit_replayer import ReplayResult, VisitReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def _in_one_go(
 
 
 def _differences(
-    visit: Visit, replayed: Redone, head: CheckpointRef | None, *, may_be_nan: bool
+    visit: Visit, replayed: ReplayResult, head: CheckpointRef | None, *, may_be_nan: bool
 ) -> Iterator[Difference]:
     """All that a visit says of itself, except times and places."""
     values: dict[str, tuple[Any, Any]] = {

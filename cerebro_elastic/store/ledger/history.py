@@ -8,14 +8,11 @@ processes have written is no part of it (``foreign``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import reduce
 
-from cerebro_elastic.core.history.estimates import learn, waited
-from cerebro_elastic.core.history.profiles import Profiles, profiled, refined
-from cerebro_elastic.core.history.tallies import retell, streaks_of, with_visit
+from cerebro_elastic.core.history.derived import derive
 from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt, kind_of
 from cerebro_elastic.core.model.configs import Config, Parent
@@ -32,7 +29,7 @@ from cerebro_elastic.core.model.events import (
     RunEnded,
 )
 from cerebro_elastic.core.model.nodes import Node
-from cerebro_elastic.core.model.state import SpeedFactor, State
+from cerebro_elastic.core.model.state import State
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,
@@ -104,35 +101,24 @@ def state_of(snapshot: Snapshot, keys: Keys) -> State:
     quarantined, quarantined_for = (
         [_set_aside(item) for item in kinds.get(k, {}).values()] for k in ("quarantined", "quarantined_for")
     )
-    committed = _committed(visits)
     profiles = [value_in(item, ProfileResult) for item in kinds.get("profiles", {}).values()]
-    timings, speed_factors = _learned(visits)
-    plan = spec_in(spec, keys).plan if spec else None
-    curves, usage = retell(configs.values(), visits, plan)
     asked = kinds.get("control", {}).get("last")
-    return State(
-        plan=plan,
+    state = State(
+        plan=spec_in(spec, keys).plan if spec else None,
         configs=configs,
-        nodes=_with_visits(nodes, visits),
+        nodes={node.name: node for node in sorted(nodes, key=lambda node: node.registration)},
         homes=dict(value_in(homes, HomesAssigned).homes) if homes else {},
         order=value_in(order, Ordered).order if order else (),
         attempts=attempts,
         saving=saving,
-        committed=committed,
-        streaks=streaks_of(configs.values(), committed),
-        quarantined={a.node: a.why for a in quarantined},
-        quarantined_for={j.node: j.failure for j in quarantined_for if j.failure > committed.get(j.node, 0)},
-        timings=timings,
-        speed_factors=speed_factors,
-        fetches=reduce(waited, visits, State().fetches),
-        curves=curves,
-        usage=usage,
+        quarantined={event.node: event.why for event in quarantined},
+        quarantined_for={event.node: event.failure for event in quarantined_for},
         asked=asked.mod_revision if asked else 0,
-        profiles=_known(profiles, visits),
         leader=leader_in(leader) if leader and leader.lease else None,
         outcome=outcome_of(outcome) if outcome else None,
         revision=snapshot.revision,
     )
+    return derive(state, visits, profiles)
 
 
 def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterable[Visit | Attempt]) -> None:
@@ -144,14 +130,6 @@ def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterabl
             f"etcd's {counted(len(gone), 'key')} {', '.join(map(excerpt, gone[:3]))} must be there and are "
             "not: another program took them away, or a person. Whoever leads the run puts them back"
         )
-
-
-def _with_visits(nodes: Iterable[Node], visits: Iterable[Visit]) -> Mapping[str, Node]:
-    """The nodes by name, in the order of their registrations."""
-    by_name: Mapping[str, Node] = {n.name: n for n in sorted(nodes, key=lambda n: n.registration)}
-    for visit in visits:
-        by_name = with_visit(by_name, visit)
-    return by_name
 
 
 def node_of(item: KeyValue) -> Node:
@@ -232,28 +210,3 @@ def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
 
 def _place(visit: Visit) -> str:
     return f"{visit.unit.config}/{visit.unit.epoch:05d}/{visit.k:05d}"
-
-
-def _committed(visits: Iterable[Visit]) -> Mapping[str, int]:
-    """The token of each node's last attempt that became a visit."""
-    last: dict[str, int] = {}
-    for visit in visits:
-        last |= {name: max(visit.attempt, last.get(name, 0)) for name in visit.nodes}
-    return last
-
-
-def _known(profiles: Iterable[ProfileResult], visits: Iterable[Visit]) -> Profiles:
-    """What trials and visits tell of the choices. A config is in one attempt at a time, and tokens grow."""
-    known: Profiles = {}
-    both: list[ProfileResult | Visit] = [*profiles, *visits]
-    for told in sorted(both, key=lambda told: told.attempt):
-        known = profiled(known, told) if isinstance(told, ProfileResult) else refined(known, told)
-    return known
-
-
-def _learned(visits: Iterable[Visit]) -> tuple[Mapping[str, float], Mapping[str, SpeedFactor]]:
-    timings: Mapping[str, float] = {}
-    speed_factors: Mapping[str, SpeedFactor] = {}
-    for visit in visits:
-        timings, speed_factors = learn(timings, speed_factors, visit)
-    return timings, speed_factors

@@ -1,4 +1,4 @@
-"""What is written to a node's registration: by the node's agent and ranks, and by who asks it to leave.
+"""What is written to a node's registration: by its agent, its ranks, and an operator that drains it.
 
 Every verb changes the registration that it has read (its guard), under the lease that this has, and is sent
 again when its answer was lost.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cerebro_elastic.core.history.tallies import when_ready
+from cerebro_elastic.core.history.tallies import ready_node
 from cerebro_elastic.core.model.events import NodeDraining, NodeJoined, NodeReady, NodeRecovered, NodeStalled
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import NameTaken, TxnUnknown
@@ -67,7 +67,7 @@ class NodeLedger:
             node = self._registered(item)
             if node is None or node.boot != boot or not node.starting:
                 return
-            ready = Put(key, value_of(when_ready(node, cached)), item.lease)
+            ready = Put(key, value_of(ready_node(node, cached)), item.lease)
             guard = [at_revision(key, item.mod_revision)]
             with suppress(TxnUnknown):
                 transact(self.record, guard, [ready], NodeReady(0, name, tuple(cached)))

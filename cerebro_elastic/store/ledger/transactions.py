@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cerebro_elastic.core.history.lineage import changed
+from cerebro_elastic.core.history.lineage import with_status
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.configs import Config
@@ -53,7 +53,7 @@ def config_creation(keys: Keys, config: Config, parent: int) -> Transaction:
 def config_change(keys: Keys, config: Config, event: ConfigEnded | ConfigResumed) -> Transaction:
     """End or resume ``config``. Guard: it is at the revision that the caller has read."""
     key = keys.config(config.id)
-    after = replace(changed(config, event), revision=0)
+    after = replace(with_status(config, event), revision=0)
     return [at_revision(key, config.revision)], [Put(key, value_of(after))], event
 
 
