@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from cerebro_elastic.parallel.rank_pool import Ranks
-from cerebro_elastic.worker.memory import held
+from cerebro_elastic.worker.memory import bytes_in_use
 from support.hops import unit
 
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 def sizes(ranks: Ranks) -> float:
     """Megabytes of both ranks."""
-    return sum(ranks.alone(rank, held, CPU) for rank in range(2)) / 1e6
+    return sum(ranks.alone(rank, bytes_in_use, CPU) for rank in range(2)) / 1e6
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """A checkpoint's manifest: what its other files hold, and where its state comes from.
 
-The digest of a checkpoint covers the first alone: who does a unit again, elsewhere and later, has to get the
-same.
+The digest of a checkpoint covers the files alone: a unit that is done again, elsewhere and later, has to end
+with the same digest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def text(contents: Mapping[str, Content], origin: Origin | None) -> bytes:
 
 
 def ref(url: str, contents: Mapping[str, Content]) -> CheckpointRef:
-    """What names the checkpoint of these files."""
+    """The reference to the checkpoint of these files."""
     digest = hashlib.sha256(compact(_of(contents))).hexdigest()
     return CheckpointRef(url, digest, sum(what.bytes for what in contents.values()))
 
@@ -40,12 +40,12 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Cont
     manifest = _parsed(written)
     if compact(manifest) == written:
         manifest.pop(_ORIGIN, None)
-        found = hashlib.sha256(compact(manifest)).hexdigest()
+        actual = hashlib.sha256(compact(manifest)).hexdigest()
     else:
-        found = hashlib.sha256(written).hexdigest()
-    if found != ref.digest:
+        actual = hashlib.sha256(written).hexdigest()
+    if actual != ref.digest:
         raise DamagedCheckpoint(
-            f"{place} is damaged or of another checkpoint: expected sha256 {ref.digest}, found {found}; "
+            f"{place} is damaged or of another checkpoint: expected sha256 {ref.digest}, found {actual}; "
             f"{ADVICE}"
         )
     if manifest["version"] != VERSION:
@@ -57,16 +57,16 @@ def contents(written: bytes, place: Place, ref: CheckpointRef) -> dict[str, Cont
 
 
 def origin(written: bytes, place: Place) -> Origin | None:
-    """Where the manifest ``written`` at ``place`` says that the state comes from, if it says it."""
-    told = _parsed(written).get(_ORIGIN)
+    """The origin of the state, if the manifest ``written`` at ``place`` has it."""
+    document = _parsed(written).get(_ORIGIN)
     try:
-        return None if told is None else decode(json.dumps(told), Origin)
+        return None if document is None else decode(json.dumps(document), Origin)
     except UnreadableValue as exc:
         raise DamagedCheckpoint(f"{place} is damaged: {exc}; {ADVICE}") from exc
 
 
 def compact(value: Any) -> bytes:
-    """As JSON without spaces."""
+    """``value`` as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 

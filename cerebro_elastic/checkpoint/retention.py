@@ -18,34 +18,36 @@ from cerebro_elastic.core.model.units import CheckpointRef, Phase
 def collectable(
     visits: Sequence[Visit], plan: Plan, metric: str, mode: Literal["min", "max"]
 ) -> tuple[CheckpointRef, ...]:
-    """The checkpoints of one config's visit log, oldest first, without those to be kept."""
-    kept = reduce(Shelf.put, visits, Shelf(plan, metric, mode)).kept
+    """The checkpoints of one config's visit log that can be deleted, oldest first."""
+    kept = reduce(KeptCheckpoints.put, visits, KeptCheckpoints(plan, metric, mode)).kept
     chain = {visit.output.url: visit.output for visit in visits if visit.unit.phase is Phase.TRAIN}
     return tuple(ref for url, ref in chain.items() if url not in kept)
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """What is kept of one config after the visits that were ``put``, in their order, from its first on: the
-    last checkpoint, the one before it, and the best epoch's.
+class KeptCheckpoints:
+    """The checkpoints of one config that are kept: the last, the one before it, and the best epoch's.
 
-    The last one has been written, but nobody has read it yet. The visit that takes it as input loads it and
-    checks it by digest, and only that visit's commit lets the one before it go: until then the last one
-    can be made again from it, should it be found damaged (``worker/repair.py``).
-
-    The best epoch has the least or, by ``mode``, greatest ``metric``, the earliest of equals; one
-    without the metric, or with NaN, is never best. ``at`` is the config after these visits.
+    The last one has been written, but not yet read. The visit that takes it as input loads it and checks its
+    digest, and only that visit's commit allows the one before it to be deleted: until then the last one can
+    be made again from it, should it be damaged (``worker/repair.py``).
     """
 
     plan: Plan
+    """The run's plan."""
     metric: str
+    """The metric that says which epoch is best. An epoch without it, or with NaN, never is."""
     mode: Literal["min", "max"]
+    """Whether the least or the greatest value is best; of equals the earliest."""
     at: Config = field(default_factory=lambda: Config("", {}))
+    """The config after the visits that were ``put``, in their order, from its first on."""
     last: tuple[CheckpointRef, ...] = ()
+    """The last checkpoint, and the one before it; oldest first."""
     best: tuple[CheckpointRef, float] | None = None
+    """The best epoch's last checkpoint, and its metric."""
 
     def put(self, visit: Visit) -> Self:
-        """The shelf after one more visit."""
+        """The checkpoints to keep after one more visit."""
         after = advance(self.at, visit, self.plan)
         ends = after.epoch > self.at.epoch
         trained = visit.unit.phase is Phase.TRAIN

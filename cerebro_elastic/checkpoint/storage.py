@@ -6,8 +6,8 @@ checkpoint. A ``CheckpointRef``'s digest is the sha256 of that, which is a funct
 states, equal digests. Beside it the manifest may say where the state comes from (``core/model/origin.py``).
 
 If ranks held parts of the state's tensors, each has written its own: ``part-<k>.safetensors`` has the rows of
-rank k, and ``tree.json`` tells which tensors they make up and of how many parts. It is the same state all
-the same: read by whoever wants all of it, and by a rank of as many that wants its own part.
+rank k, and ``tree.json`` lists the tensors and the number of parts. Such a state can be read whole, or in
+part by one of as many ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cerebro_elastic import files
 from cerebro_elastic.checkpoint import manifest, tensors, tree
-from cerebro_elastic.checkpoint.tensors import Part, Spec
+from cerebro_elastic.checkpoint.tensors import Part, TensorSpec
 from cerebro_elastic.core.model.origin import Origin
 from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
@@ -50,39 +50,52 @@ TREE = "tree.json"
 
 
 def save(state: Mapping[str, Any], url: str, origin: Origin | None = None) -> CheckpointRef:
-    """Write ``state`` under ``url``, a fresh name. It is readable by others when this returns; a power cut
-    in the middle leaves no checkpoint, or the whole one. The manifest names its ``origin``.
+    """Write ``state`` under ``url``, a fresh name.
 
-    ``state`` must not change meanwhile. Raises ``CheckpointError`` if it holds what cannot be
-    stored (see ``tree``) or if ``url`` is taken; ``StorageError`` or ``DiskFull`` if writing fails.
+    Others can read it when this returns; a power cut in the middle leaves no checkpoint, or the whole one.
+
+    Args:
+        state: What to save; it must not change meanwhile.
+        url: A folder on any fsspec URL.
+        origin: Where the state comes from, for the manifest.
+
+    Raises:
+        CheckpointError: ``state`` holds what cannot be stored (see ``tree``), or ``url`` is taken.
+        StorageError: Writing failed.
+        DiskFull: The storage has no space left.
     """
     return stage(state).save(url, origin)
 
 
 def stage(state: Mapping[str, Any]) -> Staged:
-    """All of ``state`` that a save needs, on the host, so that it can be saved behind what is done next: what
-    is no tensor is taken as it is now, and so is what lies on another device. Tensors on the host are not
-    copied, but watched. Raises as ``save``."""
+    """Take what a save of ``state`` needs, so that it can be saved beside the next unit.
+
+    Values that are no tensors, and tensors on another device, are copied. Tensors on the host are not: the
+    save checks that they have not been written to. Raises as ``save``.
+    """
     values, flat = _flat(state)
     return Staged(_files(values, flat), flat, {name: _version(tensor) for name, tensor in flat.items()})
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A state that is ready to be saved, once: its files, and its tensors with the number of times that each
-    had been written to."""
+    """A state that is ready to be saved, once."""
 
     data: Mapping[str, Sequence[Chunk]]
+    """The content of each file but the manifest, by name."""
     tensors: Mapping[str, Tensor]
+    """The state's tensors by name."""
     versions: Mapping[str, int]
+    """How often each tensor had been written to when it was staged."""
 
     @property
     def bytes(self) -> int:
+        """The size of the tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def save(self, url: str, origin: Origin | None = None) -> CheckpointRef:
-        """As ``save``. Raises ``CheckpointError`` if somebody has written to a tensor since it was staged:
-        the file would hold neither the one state nor the other."""
+        """As ``save``. Raises ``CheckpointError`` if a tensor was written to since it was staged: the file
+        would hold neither the one state nor the other."""
         with _writing(url) as folder:
             _check_free(folder)
             contents = _write(folder, self.data)
@@ -101,8 +114,11 @@ def is_divided(state: Mapping[str, Any]) -> bool:
 
 
 def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Content]:
-    """As ``save``, what one rank writes of a state whose tensors are divided over ranks, as ``DTensor``s: its
-    part, and if it is the first all the rest of its state, too. It is no checkpoint before ``complete``."""
+    """Write one rank's part of a state whose tensors are divided over ranks, as ``DTensor``s.
+
+    The first rank also writes the rest of its state. It is no checkpoint before ``complete``. Returns what
+    the files hold; raises as ``save``.
+    """
     data = _part_data(state, part)
     with _writing(url) as folder:
         _check_free(folder)
@@ -110,15 +126,15 @@ def save_part(state: Mapping[str, Any], url: str, part: Part) -> dict[str, Conte
 
 
 def complete(contents: Mapping[str, Content], url: str, origin: Origin | None = None) -> CheckpointRef:
-    """Write the manifest: the files with these ``contents`` are the checkpoint."""
+    """Write the manifest of the files with these ``contents``: now they are a checkpoint."""
     with _writing(url) as folder:
         return _completed(folder, contents, url, origin)
 
 
 def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None = None) -> None:
-    """Put the damaged checkpoint ``ref`` back in its place, ``state`` being what it held.
+    """Write the damaged checkpoint ``ref`` again in its place, from its ``state``.
 
-    Raises ``CheckpointError`` and writes nothing if it held another; else as ``save``.
+    Raises ``CheckpointError`` and writes nothing if it held another state; else as ``save``.
     """
     data = _data(state)
     _check_same(manifest.ref(ref.url, {name: digest(file) for name, file in data.items()}), ref)
@@ -126,29 +142,35 @@ def restore(state: Mapping[str, Any], ref: CheckpointRef, origin: Origin | None 
         _completed(folder, _write(folder, data), ref.url, origin)
 
 
-def put_back(made: CheckpointRef, ref: CheckpointRef, origin: Origin | None = None) -> None:
-    """Move ``made``, which was written beside the damaged checkpoint ``ref``, to its place.
+def put_back(copy: CheckpointRef, ref: CheckpointRef, origin: Origin | None = None) -> None:
+    """Move ``copy``, which was written beside the damaged checkpoint ``ref``, to its place.
 
-    Raises ``CheckpointError`` and moves nothing if ``made`` holds another state than ``ref`` did.
+    Raises ``CheckpointError`` and moves nothing if ``copy`` holds another state than ``ref`` did.
     """
-    _check_same(made, ref)
-    with _reading(made) as source, _writing(ref.url) as folder:
-        contents = _contents(source, made)
+    _check_same(copy, ref)
+    with _reading(copy) as source, _writing(ref.url) as folder:
+        contents = _contents(source, copy)
         for name, expected in contents.items():
             _check(source / name, expected, write(folder / name, _Copy(source / name)))
         settle(folder)
         _completed(folder, contents, ref.url, origin)
-    remove(made)
+    remove(copy)
 
 
 def load(ref: CheckpointRef, part: Part | None = None) -> Any:
-    """The saved state, each file read once and checked on the way; tensors are fresh, on the CPU.
+    """Load a checkpoint, reading each file once and checking it on the way.
 
-    For a rank that wants its ``part`` only, tensors that were saved in as many parts have its rows; all
-    others, and those saved in another number of parts, are whole.
+    Args:
+        ref: The checkpoint.
+        part: The rank's part: of tensors that were saved in as many parts, only its rows are loaded. All
+            other tensors are loaded whole.
 
-    Raises ``DamagedCheckpoint`` if a file is missing, cut short or damaged, ``StorageError`` if that
-    cannot be known.
+    Returns:
+        The state, with fresh tensors on the CPU.
+
+    Raises:
+        DamagedCheckpoint: A file is missing, cut short or damaged.
+        StorageError: The storage has a fault, so that this cannot be known.
     """
     with _reading(ref) as folder:
         contents = _contents(folder, ref)
@@ -164,21 +186,21 @@ def load(ref: CheckpointRef, part: Part | None = None) -> Any:
 
 
 def verify(ref: CheckpointRef) -> None:
-    """Raise ``DamagedCheckpoint`` unless every file is there with the size and digest it was saved with."""
+    """Raise ``DamagedCheckpoint`` unless every file exists, with the size and digest it was saved with."""
     with _reading(ref) as folder:
         for name, expected in _contents(folder, ref).items():
             _check(folder / name, expected, content(folder / name))
 
 
 def origin(ref: CheckpointRef) -> Origin | None:
-    """What the manifest of ``ref`` says of where it comes from, if it says anything. Raises as ``load``."""
+    """Where the state of ``ref`` comes from, if its manifest has that. Raises as ``load``."""
     with _reading(ref) as folder:
         return manifest.origin(read(folder / MANIFEST), folder / MANIFEST)
 
 
 def origins(url: str) -> Iterator[tuple[str, Origin | None]]:
-    """Of all checkpoints below the folder ``url`` whose manifests can be read, also those that no record
-    names: where each is, from that folder on, and where it comes from."""
+    """All checkpoints below the folder ``url`` whose manifests can be read, also those that no record names:
+    their path in that folder, and where they come from."""
     with translated(CheckpointError, f"cannot read the checkpoints in {url}"):
         root = locate(url)
         for path in sorted(sizes(root)):
@@ -210,7 +232,7 @@ def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
 
 
 def _version(tensor: Tensor) -> int:
-    """How often it was written to, whoever shares its memory; unknown (0) of what inference mode has made."""
+    """How often its memory was written to; 0 (unknown) for a tensor that inference mode has made."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -233,16 +255,16 @@ def _part_data(state: Mapping[str, Any], part: Part) -> dict[str, Sequence[Chunk
     if part.index > 0:
         return data
     rest = {name: tensor for name, tensor in flat.items() if name not in divided}
-    others = tensors.specs(rest)
-    told = {
-        "tensors": _listed(others),
+    rest_layout = tensors.specs(rest)
+    document = {
+        "tensors": _listed(rest_layout),
         "parts": {"count": part.count, "tensors": _listed(full)},
         "state": values,
     }
-    return data | {TENSORS: _file(others, rest), TREE: [manifest.compact(told)]}
+    return data | {TENSORS: _file(rest_layout, rest), TREE: [manifest.compact(document)]}
 
 
-def _file(layout: Sequence[Spec], flat: Mapping[str, Tensor]) -> Sequence[Chunk]:
+def _file(layout: Sequence[TensorSpec], flat: Mapping[str, Tensor]) -> Sequence[Chunk]:
     return [tensors.header(layout), *tensors.memory(layout, flat)]
 
 
@@ -250,12 +272,12 @@ def _part_name(index: int) -> str:
     return f"part-{index}.safetensors"
 
 
-def _listed(layout: Iterable[Spec]) -> list[Any]:
+def _listed(layout: Iterable[TensorSpec]) -> list[Any]:
     return [(spec.name, str(spec.dtype).removeprefix("torch."), spec.shape) for spec in layout]
 
 
-def _specs(listed: Iterable[Any]) -> list[Spec]:
-    return [Spec(name, getattr(torch, dtype), tuple(shape)) for name, dtype, shape in listed]
+def _specs(listed: Iterable[Any]) -> list[TensorSpec]:
+    return [TensorSpec(name, getattr(torch, dtype), tuple(shape)) for name, dtype, shape in listed]
 
 
 @contextmanager
@@ -286,7 +308,7 @@ def _completed(
     return manifest.ref(url, contents)
 
 
-def _read(file: Place, expected: Content, layout: Sequence[Spec], flat: Mapping[str, Tensor]) -> None:
+def _read(file: Place, expected: Content, layout: Sequence[TensorSpec], flat: Mapping[str, Tensor]) -> None:
     """Fill the tensors ``flat`` of ``layout`` from a file."""
     targets = [memoryview(bytearray(len(tensors.header(layout)))), *tensors.memory(layout, flat)]
     _check(file, expected, read_into(file, targets))
@@ -303,10 +325,10 @@ def _divided(
         _read(folder / _part_name(part.index), contents[_part_name(part.index)], layout, flat)
         return flat
     flat = tensors.empty(full)
-    for each in (Part(index, parts["count"]) for index in range(parts["count"])):
-        layout = [spec.of(each) for spec in full]
-        rows = {spec.name: flat[spec.name][each.rows(spec.shape[0])] for spec in full}
-        name = _part_name(each.index)
+    for saved in (Part(index, parts["count"]) for index in range(parts["count"])):
+        layout = [spec.of(saved) for spec in full]
+        rows = {spec.name: flat[spec.name][saved.rows(spec.shape[0])] for spec in full}
+        name = _part_name(saved.index)
         _read(folder / name, contents[name], layout, rows)
     return flat
 
@@ -337,15 +359,15 @@ class _Copy:
         return chunks(self._place)
 
 
-def _check_same(made: CheckpointRef, ref: CheckpointRef) -> None:
-    if (made.digest, made.bytes) != (ref.digest, ref.bytes):
+def _check_same(copy: CheckpointRef, ref: CheckpointRef) -> None:
+    if (copy.digest, copy.bytes) != (ref.digest, ref.bytes):
         raise CheckpointError(
             f"{ref.url} cannot be put back: it held a state of digest {ref.digest} ({ref.bytes} bytes), this "
-            f"one has {made.digest} ({made.bytes} bytes)"
+            f"one has {copy.digest} ({copy.bytes} bytes)"
         )
 
 
-def _check(place: Place, expected: Content, found: Content) -> None:
-    if found != expected:
-        what = "cut short" if found.bytes < expected.bytes else "damaged"
-        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {found}; {manifest.ADVICE}")
+def _check(place: Place, expected: Content, actual: Content) -> None:
+    if actual != expected:
+        what = "cut short" if actual.bytes < expected.bytes else "damaged"
+        raise DamagedCheckpoint(f"{place} is {what}: expected {expected}, found {actual}; {manifest.ADVICE}")

@@ -40,43 +40,49 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part ``index`` of ``count``, of tensors that are divided by rows as ``torch.chunk`` does it."""
+    """A part of tensors that are divided by rows, as by ``torch.chunk``."""
 
     index: int
+    """Its number, from 0."""
     count: int
+    """How many parts there are."""
 
     def rows(self, total: int) -> slice:
-        """The part's rows of so many; the last parts may have fewer, or none."""
-        each = -(-total // self.count)
-        start = min(self.index * each, total)
-        return slice(start, min(start + each, total))
+        """The part's rows of ``total``; the last parts may have fewer than the others, or none."""
+        size = -(-total // self.count)
+        start = min(self.index * size, total)
+        return slice(start, min(start + size, total))
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """A stored tensor's name, dtype and shape."""
+class TensorSpec:
+    """A stored tensor."""
 
     name: str
+    """Its path in the state, such as ``model/0.weight``."""
     dtype: torch.dtype
+    """Its dtype."""
     shape: tuple[int, ...]
+    """Its shape."""
 
-    def of(self, part: Part) -> Spec:
+    def of(self, part: Part) -> TensorSpec:
         """The same of one part of the tensor."""
         rows = part.rows(self.shape[0])
         return replace(self, shape=(rows.stop - rows.start, *self.shape[1:]))
 
     @property
     def bytes(self) -> int:
+        """Its size in the file."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def specs(tensors: Mapping[str, Tensor]) -> list[Spec]:
-    """In file order: wide elements first, as the library has it, so that each tensor is aligned."""
-    found = (Spec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items())
-    return sorted(found, key=lambda spec: (-spec.dtype.itemsize, spec.name))
+def specs(tensors: Mapping[str, Tensor]) -> list[TensorSpec]:
+    """The tensors in file order: wide elements first, as the library has it, so that each is aligned."""
+    unsorted = (TensorSpec(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items())
+    return sorted(unsorted, key=lambda spec: (-spec.dtype.itemsize, spec.name))
 
 
-def header(layout: Iterable[Spec]) -> bytes:
+def header(layout: Iterable[TensorSpec]) -> bytes:
     """The file's bytes before the first tensor."""
     entries, start = {}, 0
     for spec in layout:
@@ -92,12 +98,12 @@ def header(layout: Iterable[Spec]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def empty(layout: Iterable[Spec]) -> dict[str, Tensor]:
+def empty(layout: Iterable[TensorSpec]) -> dict[str, Tensor]:
     """Fresh tensors to read into. Each has memory of its own: none keeps the others alive."""
     return {spec.name: torch.empty(spec.shape, dtype=spec.dtype) for spec in layout}
 
 
-def memory(layout: Iterable[Spec], tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
+def memory(layout: Iterable[TensorSpec], tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
     """The tensors' own bytes in file order: writable views, nothing is copied."""
     for spec in layout:
         if spec.bytes:

@@ -1,13 +1,17 @@
 """State trees as JSON and a flat dict of tensors; nothing is ever pickled or unpickled.
 
-What a state may hold: dict, OrderedDict (with its attributes, such as a state dict's ``_metadata``),
-defaultdict (of a plain type; with any other factory it comes back as dict), Counter (``MultiStepLR`` has
-one), list, tuple, deque, set, frozenset, str, bytes, bool, int, float, complex, ``None``, strided and sparse
-tensors, numpy arrays and scalars, ``torch.dtype``, ``torch.device``, ``torch.Size``; and ``DTensor``s that
-are divided by rows, of which a rank has its own. The round trip keeps types and bits, the order of dicts, and
-tensors' dense memory layouts (``channels_last`` stays so). Tensors that are the same memory with the same
-shape (tied weights) are stored once and stay tied; other sharing between objects is not kept. Tensors come
-back on the CPU.
+A state may hold:
+
+- dict, OrderedDict (with its attributes, such as a state dict's ``_metadata``), defaultdict (of a plain type;
+  with any other factory it comes back as dict), Counter (``MultiStepLR`` has one), list, tuple, deque, set,
+  frozenset;
+- str, bytes, bool, int, float, complex, ``None``, ``torch.dtype``, ``torch.device``, ``torch.Size``;
+- strided and sparse tensors, numpy arrays and scalars;
+- ``DTensor``s that are divided by rows, of which each rank has its part.
+
+The round trip keeps types and bits, the order of dicts, and tensors' dense memory layouts (``channels_last``
+stays so). Tensors that are the same memory with the same shape (tied weights) are stored once and stay tied;
+other sharing between objects is not kept. Tensors come back on the CPU.
 
 In JSON, an object with one key that begins with ``$`` is a tagged value, any other object a dict.
 """
@@ -33,7 +37,7 @@ Path: TypeAlias = tuple[Any, ...]
 
 _KEYS = {str, int, float, bool, type(None), tuple, bytes, frozenset}
 _FACTORIES: dict[str, type] = {kind.__name__: kind for kind in (list, dict, set, int, float, str)}
-"""What a defaultdict may make, and have again."""
+"""The factories that a stored defaultdict keeps."""
 _NATIVE_INT = 1 << 63  # beyond it JSON readers of other languages, and Python's digit limit, give way
 
 
@@ -174,7 +178,7 @@ class _Encoder:
         return self._tied[id(tensor)]
 
     def _add_array(self, array: np.ndarray[Any, Any], path: Path) -> Json:
-        try:  # a copy: nobody would see who writes to the array while it is saved
+        try:  # a copy: a write to the array while it is saved would not be noticed
             tensor = torch.from_numpy(np.array(array, order="C", copy=True).reshape(array.shape))
         except (TypeError, ValueError) as exc:
             raise CheckpointError(

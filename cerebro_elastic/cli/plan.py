@@ -174,13 +174,13 @@ def _json(found: Forecasts, price: float | None) -> dict[str, Any]:
             {
                 "config": profile.config,
                 "choice": profile.strategy.label,
-                "beside": profile.beside,
-                "batch": profile.batch,
-                "fixed": profile.fixed,
-                "hop": profile.hop,
-                "saving": profile.saving,
-                "bytes": profile.bytes,
-                "state": profile.state,
+                "beside": profile.concurrent_units,
+                "batch": profile.batch_seconds,
+                "fixed": profile.fixed_seconds,
+                "hop": profile.hop_seconds,
+                "saving": profile.save_seconds,
+                "bytes": profile.peak_bytes,
+                "state": profile.state_bytes,
                 "refusal": profile.refusal,
             }
             for profile in found.measured.profiles

@@ -18,7 +18,7 @@ from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
 
 LAYOUTS = ("tuple", "dict")
 
-Part: TypeAlias = Callable[[int], slice]
+BatchPart: TypeAlias = Callable[[int], slice]
 """Of a batch with so many rows, those to take."""
 
 
@@ -68,7 +68,7 @@ def batch_count(rows: int, batch_size: int) -> int:
 
 
 def whole(rows: int) -> slice:
-    """The ``Part`` that is all of a batch."""
+    """The ``BatchPart`` that is all of a batch."""
     return slice(0, rows)
 
 
@@ -79,7 +79,7 @@ def batches(
     *,
     seed: int = 0,
     skip: int = 0,
-    part: Part = whole,
+    part: BatchPart = whole,
 ) -> Generator[Any, None, None]:
     """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
     Of each, ``part`` is made.
@@ -123,7 +123,7 @@ def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> 
                 raise batch
             yield batch
     finally:
-        iterator._shutdown_workers()  # else they live as long as somebody holds the traceback of an error
+        iterator._shutdown_workers()  # else they live as long as the traceback of an error
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -134,7 +134,7 @@ class _BatchMaker:
     """Makes a partition's batches by number."""
 
     def __init__(
-        self, partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, part: Part
+        self, partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, part: BatchPart
     ) -> None:
         self._partition = partition
         self._order = order

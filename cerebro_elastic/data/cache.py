@@ -31,7 +31,8 @@ _LOOK_SECONDS = 0.05
 class PartitionCache:
     """The cache under the folder ``root``, shared by all processes of the host.
 
-    ``hits`` counts the fetches of this process that found their partition in the cache, ``misses`` the others.
+    ``hits`` counts the fetches of this process that found their partition in the cache, ``misses`` the
+    others.
     """
 
     def __init__(self, root: Path) -> None:

@@ -52,16 +52,26 @@ def prepare(
     labels: tuple[str, ...] = (),
     selection: Selection = Selection(),  # noqa: B008  # frozen
 ) -> Manifest:
-    """Write ``source`` as a dataset to the URL ``destination``; the same input gives the same bytes.
-
-    Rows are shuffled once with ``seed`` and dealt to ``partitions`` training partitions whose sizes
-    differ by at most one. Validation data are the fraction ``valid`` of the shuffled rows, or a
-    source of their own, whose order is kept; what a source function returns as ``valid`` goes
-    before a fraction. ``test`` is held out in the same way, for after the run. ``selection`` says which
-    columns are used. ``labels`` are the columns that may not hold NaN or infinite values (default: all).
+    """Write ``source`` as a dataset; the same input gives the same bytes.
 
     A destination that holds this very dataset is reused, one that holds another is refused.
-    Raises ``DataError`` for input that cannot be used, ``DiskFull`` if there is no space.
+
+    Args:
+        source: The rows.
+        destination: The dataset's URL.
+        partitions: Number of training partitions, to which the shuffled rows are dealt; their sizes differ by
+            at most one.
+        seed: The seed of the shuffle.
+        valid: Validation data: a fraction of the shuffled rows, or a source of their own in its order.
+            Validation data that a source function returns override a fraction.
+        valid_partitions: Number of validation partitions.
+        test: Test data, for after the run; as ``valid``.
+        labels: The columns that may not hold NaN or infinite values; by default all.
+        selection: Which columns are used, and how.
+
+    Raises:
+        DataError: The input cannot be used.
+        DiskFull: There is no space.
     """
     given, *held_out_data = read_splits(source, valid, test)
     vocabulary = selection.vocabulary(given, "the training data")
@@ -78,13 +88,13 @@ def prepare(
         for (split, what), data in zip(_HELD_OUT.items(), held_out_data, strict=True)
     }
     numbers: dict[Split, int] = {"train": partitions, "valid": valid_partitions}
-    deals = deal_rows(train, held_out, numbers, seed)
+    dealt = deal_rows(train, held_out, numbers, seed)
     features = selection.feature_names(given)
     described = Manifest(columns_of(train), (), (), seed, vocabulary=vocabulary, features=features)
-    return _store(destination, described, deals)
+    return _store(destination, described, dealt)
 
 
-def _store(url: str, described: Manifest, deals: list[PartitionRows]) -> Manifest:
+def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifest:
     """Write the dataset, of which all but the partitions is ``described``. Raises ``DataError`` if the URL
     holds another."""
     with translated(DataError, f"cannot write the dataset {url}"):
@@ -92,8 +102,8 @@ def _store(url: str, described: Manifest, deals: list[PartitionRows]) -> Manifes
         exists = is_prepared(root)
         keep: Keep = _only_hash if exists else write
         splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
-        for deal in deals:
-            splits[deal.split].append(_keep_partition(root, deal, keep))
+        for partition in dealt:
+            splits[partition.split].append(_keep_partition(root, partition, keep))
         train, valid, test = map(tuple, splits.values())
         manifest = replace(described, train=train, valid=valid, test=test)
         if not exists:
@@ -110,13 +120,13 @@ def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:
     return digest(data)
 
 
-def _keep_partition(root: Place, deal: PartitionRows, keep: Keep) -> PartitionFiles:
+def _keep_partition(root: Place, partition: PartitionRows, keep: Keep) -> PartitionFiles:
     files = []
-    for name, column in deal.columns.items():
-        path = column_path(deal.split, deal.index, name)
-        kept = keep(root / path, _Npy(column, deal.rows))
+    for name, column in partition.columns.items():
+        path = column_path(partition.split, partition.index, name)
+        kept = keep(root / path, _Npy(column, partition.rows))
         files.append(ColumnFile(path, kept.bytes, kept.sha256))
-    return PartitionFiles(len(deal.rows), tuple(files))
+    return PartitionFiles(len(partition.rows), tuple(files))
 
 
 @dataclass(frozen=True)

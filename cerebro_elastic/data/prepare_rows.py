@@ -1,8 +1,8 @@
-"""``prepare`` with a user's row function, at any scale: over processes, over machines, and after a kill.
+"""``prepare`` with a user's row function, over processes and machines; it goes on after a kill.
 
-The rows are shuffled and dealt as in ``prepare``. Each partition's rows are made in chunks of a fixed number;
-when all chunks are there, they are joined to partitions, and the manifest is written last. Until then what is
-done lies in the folder ``.preparing`` beside the dataset, under a digest of the source, the function's module
+The rows are shuffled and dealt as in ``prepare``. Each partition's rows are made in chunks of a fixed number.
+When all chunks are made, they are joined to partitions, and the manifest is written last. Until then the
+chunks lie in the folder ``.preparing`` of the dataset, under a digest of the source, the function's module
 and the settings: another try goes on where this one was killed, one with another function begins anew.
 """
 
@@ -43,28 +43,31 @@ from cerebro_elastic.files import Place, exists, locate, read, remove, translate
 from cerebro_elastic.registry import import_object
 
 REPORT = "report.json"
+"""Beside the manifest: how many rows were bad, and some of them."""
 _WORK = ".preparing"
 _ROWS = 1024
+"""Rows of a chunk."""
 _SAMPLE = 20
+"""Bad rows that the report shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Rows ``start`` to ``stop`` of a deal."""
+    """Rows ``start`` to ``stop`` of a partition: the work of one job."""
 
-    deal: PartitionRows
+    partition: PartitionRows
     number: int
     start: int
     stop: int
 
     @property
     def name(self) -> str:
-        return f"{self.deal.split}-{self.deal.index:05d}-{self.number:06d}"
+        return f"{self.partition.split}-{self.partition.index:05d}-{self.number:06d}"
 
     def rows(self) -> Rows:
-        numbers = self.deal.rows[self.start : self.stop]
-        columns = {name: column[numbers] for name, column in self.deal.columns.items()}
-        return Rows(self.deal.split, tuple(map(int, numbers)), columns)
+        numbers = self.partition.rows[self.start : self.stop]
+        columns = {name: column[numbers] for name, column in self.partition.columns.items()}
+        return Rows(self.partition.split, tuple(map(int, numbers)), columns)
 
 
 @dataclass(slots=True)
@@ -155,28 +158,40 @@ def prepare_rows(
     share: MachineShare = MachineShare(),  # noqa: B008  # frozen
     show: Callable[[RowProgress], None] = lambda _progress: None,
 ) -> Manifest:
-    """Write the dataset that ``function`` (``module:name``, looked for in ``root``) makes of the rows of
-    ``source`` (see ``row_function.py``). The same source, function, seed and settings give the same bytes.
+    """Write the dataset that a row function makes of the rows of ``source`` (see ``row_function.py``).
 
-    ``workers`` processes work on it here, by default one per core; ``share`` says which part is this
-    machine's. ``bad`` rows at most may fail (below 1: a share of all); they are left out, counted, and
-    sampled in ``report.json``. The other arguments are those of ``prepare``.
+    The same source, function, seed and settings give the same bytes. The arguments that are not described
+    here are those of ``prepare``.
 
-    Raises ``DataError`` for input that cannot be used and for too many bad rows, ``TaskError`` if there is no
-    such function.
+    Args:
+        source: The rows.
+        function: The row function as ``module:name``.
+        destination: The dataset's URL.
+        root: The folder in which the function's module is looked for.
+        partitions: Number of training partitions.
+        seed: The seed of the shuffle, and of the function's random numbers.
+        workers: Processes on this machine; by default one per core.
+        bad: How many rows may fail; below 1, the share of them that may. They are left out, counted, and
+            sampled in ``report.json``.
+        share: This machine's share of the work.
+        show: Called with the progress after each chunk.
+
+    Raises:
+        DataError: The input cannot be used, or too many rows are bad.
+        TaskError: There is no such function.
     """
     train, *held_out = read_splits(source, valid, test)
     for columns in (train, *(data for data in held_out if not isinstance(data, float))):
         check_lengths(columns, "the source's data")
-    deals = deal_rows(train, {"valid": held_out[0], "test": held_out[1]}, {"train": partitions}, seed)
-    digest = _digest(deals, import_object(function, root), seed, labels)
+    dealt = deal_rows(train, {"valid": held_out[0], "test": held_out[1]}, {"train": partitions}, seed)
+    digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
         if is_prepared(place):
             return _same(destination, place, digest)
     workers = workers or len(os.sched_getaffinity(0))
-    chunks = [chunk for deal in deals for chunk in _chunks(deal)]
-    records = ChunkRecords(bad, RowProgress(sum(len(deal.rows) for deal in deals)), show)
+    chunks = [chunk for partition in dealt for chunk in _chunks(partition)]
+    records = ChunkRecords(bad, RowProgress(sum(len(partition.rows) for partition in dealt)), show)
     makes = [
         Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), tuple(labels), seed))  # type: ignore[misc]
         for c in chunks
@@ -186,9 +201,9 @@ def prepare_rows(
             for name, record, now in do_all(makes, locate(folder), share, pool, workers):
                 records.add(name, record, now)
             kinds = records.columns()
-            joins = [_join(destination, folder, deal, kinds, records.chunks) for deal in deals]
+            joins = [_join(destination, folder, partition, kinds, records.chunks) for partition in dealt]
             parts = {name: record for name, record, _ in do_all(joins, locate(folder), share, pool, workers)}
-            manifest = _manifest(kinds, parts, deals, seed)
+            manifest = _manifest(kinds, parts, dealt, seed)
             write(place / REPORT, [_report(digest, manifest, records)])
             write(place / NAME, [manifest.to_json()])
             if share.index == 0:
@@ -204,29 +219,35 @@ def prepare_rows(
     return manifest
 
 
-def _chunks(deal: PartitionRows) -> Iterator[_Chunk]:
-    for number, begin in enumerate(range(0, len(deal.rows), _ROWS)):
-        yield _Chunk(deal, number, begin, min(begin + _ROWS, len(deal.rows)))
+def _chunks(partition: PartitionRows) -> Iterator[_Chunk]:
+    for number, begin in enumerate(range(0, len(partition.rows), _ROWS)):
+        yield _Chunk(partition, number, begin, min(begin + _ROWS, len(partition.rows)))
 
 
 def _join(
-    url: str, folder: str, deal: PartitionRows, columns: Sequence[Column], records: Mapping[str, JobRecord]
+    url: str,
+    folder: str,
+    partition: PartitionRows,
+    columns: Sequence[Column],
+    records: Mapping[str, JobRecord],
 ) -> Job:
-    chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(deal)]
+    chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(partition)]
     if not any(good for _, good in chunks):
-        raise DataError(f"no row of {deal.split} partition {deal.index} is good: use fewer partitions")
-    arguments = (url, folder, deal.split, deal.index, columns, chunks)
-    return Job(f"{deal.split}-{deal.index:05d}", join_chunks, lambda: arguments)
+        raise DataError(
+            f"no row of {partition.split} partition {partition.index} is good: use fewer partitions"
+        )
+    arguments = (url, folder, partition.split, partition.index, columns, chunks)
+    return Job(f"{partition.split}-{partition.index:05d}", join_chunks, lambda: arguments)
 
 
 def _manifest(
-    columns: Sequence[Column], parts: Mapping[str, JobRecord], deals: Sequence[PartitionRows], seed: int
+    columns: Sequence[Column], parts: Mapping[str, JobRecord], dealt: Sequence[PartitionRows], seed: int
 ) -> Manifest:
     splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
-    for deal in deals:
-        part = parts[f"{deal.split}-{deal.index:05d}"]
+    for partition in dealt:
+        part = parts[f"{partition.split}-{partition.index:05d}"]
         files = tuple(ColumnFile(**file) for file in part["files"])
-        splits[deal.split].append(PartitionFiles(part["rows"], files))
+        splits[partition.split].append(PartitionFiles(part["rows"], files))
     train, valid, test = map(tuple, splits.values())
     return Manifest(tuple(columns), train, valid, seed, test)
 
@@ -242,7 +263,7 @@ def _report(digest: str, manifest: Manifest, records: ChunkRecords) -> bytes:
 
 
 def _same(url: str, place: Place, digest: str) -> Manifest:
-    """The dataset that is there already, if it was made of the same."""
+    """The dataset that exists already. Raises ``DataError`` if it was made of something else."""
     report = json.loads(read(place / REPORT)) if exists(place / REPORT) else {}
     if report.get("digest") != digest:
         raise DataError(
@@ -252,23 +273,23 @@ def _same(url: str, place: Place, digest: str) -> Manifest:
     return read_manifest(url)
 
 
-def _digest(deals: Sequence[PartitionRows], function: Any, seed: int, labels: Sequence[str]) -> str:
-    """Of all that the dataset is made of; of the function, its module."""
+def _digest(dealt: Sequence[PartitionRows], function: Any, seed: int, labels: Sequence[str]) -> str:
+    """The digest of all that the dataset is made of; the function stands for its module's code."""
     digest = hashlib.sha256(repr((_ROWS, seed, tuple(labels), function.__qualname__)).encode())
     digest.update(Path(inspect.getfile(function)).read_bytes())
-    for columns in {id(deal.columns): deal.columns for deal in deals}.values():
+    for columns in {id(partition.columns): partition.columns for partition in dealt}.values():
         for name, column in columns.items():
             digest.update(repr((name, column.dtype, column.shape)).encode())
             digest.update(repr(column.tolist()).encode() if column.dtype == object else column.tobytes())
-    for deal in deals:
-        digest.update(repr((deal.split, deal.index)).encode() + deal.rows.tobytes())
+    for partition in dealt:
+        digest.update(repr((partition.split, partition.index)).encode() + partition.rows.tobytes())
     return digest.hexdigest()
 
 
 @contextmanager
 def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecutor]:
     """Processes that have imported ``function``, ended at once if the block fails."""
-    others = set(multiprocessing.active_children())
+    before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
@@ -279,7 +300,7 @@ def _pool(workers: int, function: str, root: Path) -> Iterator[ProcessPoolExecut
         yield pool
         pool.shutdown()
     except BaseException as exc:  # Ctrl-C, too
-        for process in set(multiprocessing.active_children()) - others:
+        for process in set(multiprocessing.active_children()) - before:
             process.terminate()
         pool.shutdown(cancel_futures=True)
         if isinstance(exc, BrokenProcessPool):

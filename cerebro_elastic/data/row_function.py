@@ -125,6 +125,6 @@ def check_alike(kind: Sequence[Column], row: int, other: Sequence[Column], other
             for columns in (kind, other)
         ]
         raise DataError(
-            f"the row function makes {kinds[0]} of row {row}, and {kinds[1]} of row {other_row}: it must make "
-            "columns of the same names, types and shapes of all rows"
+            f"the row function makes {kinds[0]} of row {row}, and {kinds[1]} of row {other_row}: it must "
+            "make columns of the same names, types and shapes of all rows"
         )

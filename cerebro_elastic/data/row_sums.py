@@ -1,9 +1,9 @@
-"""A sum for each row: what is taken out of a file is compared with what the file held when it was checked.
+"""A sum for each row: rows that are read from a file are compared with what it held when it was checked.
 
 The sum of a row is ``c[0] * w[0] + c[1] * w[1] + ...`` modulo 2**64, of its bytes as 64-bit words ``w`` and
-fixed, odd, random ``c``. Whatever changes one word is found, always. Of damage in several words of one row a
-random one is missed with a chance of 2**-64; the worst is an even number of flips that hit nothing but the
-highest bits of words, which a sum modulo 2**64 cannot see. It is for accidents: it keeps no secret.
+fixed, odd, random ``c``. Damage in one word is always found. Random damage in several words of one row is
+missed with a chance of 2**-64; the worst case is an even number of flips of the highest bits of words alone,
+which a sum modulo 2**64 cannot see. The sums are made against accidents, not against attacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FOLD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_sums(rows: NDArray[Any]) -> Sums:
-    """The sum of each of ``rows``, which lie in memory one after the other."""
+    """The sum of each of ``rows``, a contiguous array."""
     words = _words(rows.reshape(len(rows), -1))
     sums = _sum(words[:, :_SEGMENT])
     for start in range(_SEGMENT, words.shape[1], _SEGMENT):
@@ -43,7 +43,7 @@ def _sum(words: Sums) -> Sums:
 
 
 def _words(rows: NDArray[Any]) -> Sums:
-    """Each row as whole words; what is missing to the last one is zero."""
+    """Each row as whole words, the last one filled up with zeros."""
     size = rows.shape[1] * rows.itemsize
     if size % _WORD.itemsize:
         padded = np.zeros((len(rows), size + -size % _WORD.itemsize), np.uint8)
@@ -54,14 +54,19 @@ def _words(rows: NDArray[Any]) -> Sums:
 
 @cache
 def _factors() -> Sums:
-    """The same in every release (tests hold stored sums): caches outlive releases."""
+    """The factors ``c``: the same in every release, for caches outlive releases (tests hold stored sums)."""
     factors: Sums = np.random.PCG64(np.random.SeedSequence(0)).random_raw(_SEGMENT) | np.uint64(1)
     return factors
 
 
 class RowSums:
-    """The sums of ``rows`` rows of ``row_bytes`` each, in a file that goes by in chunks and has ``start``
-    bytes before them."""
+    """The sums of the rows of a file that is read in chunks.
+
+    Args:
+        start: Bytes of the file before the first row.
+        rows: Number of rows.
+        row_bytes: Bytes of a row.
+    """
 
     def __init__(self, start: int, rows: int, row_bytes: int) -> None:
         self._skip = start
@@ -71,14 +76,14 @@ class RowSums:
         self._done = 0
 
     def passing(self, data: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks of ``data``, each summed when it is asked for."""
+        """The chunks of ``data``, unchanged; each is summed on its way."""
         for chunk in data:
             self._take(memoryview(chunk).cast("B"))
             yield chunk
 
     @property
     def sums(self) -> Sums:
-        """Of all rows, when the whole file has gone by."""
+        """The sums of all rows, once the whole file has been read."""
         return self._sums
 
     def _take(self, chunk: memoryview) -> None:

@@ -75,7 +75,7 @@ class Selection:
         if self.features is not None:
             return {name: _known(kept, name, "features") for name in self.features}
         features = {name: column for name, column in kept.items() if name != self.label}
-        # An index that pandas has written tells rows apart, and is nothing to learn from.
+        # An index that pandas has written numbers the rows: a model can learn nothing from it.
         if index := [name for name in features if name in _INDEX]:
             raise DataError(
                 f"column {index[0]!r} seems to be an index that pandas has written: name the `features`, or "

@@ -59,11 +59,16 @@ def _held_out(key: str, named: float | Source) -> HeldOut:
 def deal_rows(
     train: Columns, held_out: Mapping[Split, HeldOut], partitions: Mapping[Split, int], seed: int
 ) -> list[PartitionRows]:
-    """Shuffle the rows of ``train``, hold out a share for each split in ``held_out`` that is one, and deal each
-    split to its number of partitions, whose sizes differ by at most one. Data of their own keep their order.
+    """Shuffle the rows of ``train``, hold some out for the other splits, and deal each split to partitions.
+
+    Args:
+        train: The source's columns.
+        held_out: By split, the share of the rows to hold out, or data of its own, which keep their order.
+        partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
+        seed: The seed of the shuffle.
     """
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
-    total, deals = len(order), []
+    total, dealt = len(order), []
     for split, data in held_out.items():
         if isinstance(data, float):
             count = _count(split, data, total)
@@ -74,8 +79,8 @@ def deal_rows(
         else:
             rows, columns = np.arange(rows_in(data)), data
         if len(rows):
-            deals += _dealt(split, columns, rows, partitions.get(split, 1))
-    return _dealt("train", train, order, partitions["train"]) + deals
+            dealt += _deal(split, columns, rows, partitions.get(split, 1))
+    return _deal("train", train, order, partitions["train"]) + dealt
 
 
 def _count(split: Split, share: float, rows: int) -> int:
@@ -87,7 +92,7 @@ def _count(split: Split, share: float, rows: int) -> int:
     return count
 
 
-def _dealt(split: Split, columns: Columns, rows: Index, partitions: int) -> list[PartitionRows]:
+def _deal(split: Split, columns: Columns, rows: Index, partitions: int) -> list[PartitionRows]:
     check_split(len(rows), partitions, _NAMES[split])
     return [
         PartitionRows(split, index, columns, part)

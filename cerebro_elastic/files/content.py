@@ -18,10 +18,12 @@ Chunk: TypeAlias = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file holds: its size in bytes and its sha256, in hex."""
+    """What a file holds."""
 
     bytes: int
+    """Its size."""
     sha256: str
+    """Its sha256, in hex."""
 
     def __str__(self) -> str:
         return f"{self.bytes} bytes with sha256 {self.sha256}"
@@ -89,8 +91,8 @@ def pour(data: Iterable[Chunk], file: BinaryIO) -> Content:
 
 
 def fill(targets: Iterable[memoryview], file: RawIOBase) -> Content | None:
-    """Fill ``targets`` from an open file, front to back; what the whole file holds, or ``None`` if it ends
-    before they are full."""
+    """Fill ``targets`` from an open file, front to back. Returns what the whole file holds, or ``None`` if it
+    ends before they are full."""
     with Sha256() as sha256:
         for target in targets:
             for piece in pieces(target):
@@ -103,8 +105,8 @@ def fill(targets: Iterable[memoryview], file: RawIOBase) -> Content | None:
 
 
 def _fill(target: memoryview, file: RawIOBase) -> bool:
-    """Read exactly ``target`` from ``file``; whether there was enough."""
+    """Fill ``target`` from ``file``; returns whether that had enough bytes."""
     filled = 0
-    while filled < len(target) and (got := file.readinto(target[filled:])):
-        filled += got
+    while filled < len(target) and (count := file.readinto(target[filled:])):
+        filled += count
     return filled == len(target)

@@ -1,6 +1,6 @@
 """What goes wrong with files: facts about a file stay as they are, faults of the storage become our errors.
 
-A *fact* about a file (it is missing, it is there already, its name cannot be) leaves this package as the
+A *fact* about a file (it is missing, it exists already, its name is impossible) leaves this package as the
 Python exception that it is, and the caller says what it means. A *fault* is the storage's and has nothing to
 do with the file: it becomes ``StorageError`` or ``DiskFull`` here, once for all callers.
 

@@ -182,7 +182,7 @@ def settle(folder: Place) -> None:
 
 
 def remove(place: Place) -> None:
-    """Delete the file, or the folder with all that is in it; nothing happens if it is not there."""
+    """Delete the file, or the folder with all that is in it; nothing happens if it does not exist."""
 
     def delete(fs: FileSystem) -> None:
         with suppress(FileNotFoundError):
@@ -198,7 +198,7 @@ def _upload(fs: FileSystem, path: str, data: Iterable[Chunk]) -> Content:
         file.close()
     except BaseException:
         with suppress(AttributeError):
-            file.closed = True  # else its end would put what there is under the name
+            file.closed = True  # else closing it would complete the upload
         with suppress(Exception):
             file.discard()
         raise

@@ -1,4 +1,4 @@
-"""Who may read what is written: a run's folder is its user's alone, and whatever is made in a folder is as
+"""Permissions of what is written: a run's folder is private to its user, and what is made in a folder is as
 private as that folder, under any umask. So one `chmod` of a folder shares what comes into it from then on."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder for this user alone; one that is there stays as it is."""
+    """Make a folder that is private to this user; one that exists stays as it is."""
     make_folder(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
 
@@ -23,7 +23,7 @@ def make_folder(path: str | Path) -> None:
 
 
 def as_its_folder(path: str, flags: int) -> int:
-    """An ``opener`` for ``open``."""
+    """An ``opener`` for ``open``: the file gets the permissions of its folder."""
     return os.open(path, flags, _mode(path) & 0o666)
 
 
@@ -34,5 +34,5 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _mode(path: str | Path) -> int:
-    """What the folder of ``path`` allows."""
+    """The permissions of the folder of ``path``."""
     return os.stat(os.path.dirname(path) or ".").st_mode & 0o777

@@ -23,7 +23,7 @@ from cerebro_elastic.files.faults import StorageFault, fault_of, presentable, re
 PATIENCE = 60.0
 """Seconds after which an operation that fails is not tried again."""
 HURRY = 5.0
-"""The same where somebody waits for the answer."""
+"""The same in a block ``in_a_hurry``."""
 _patience: ContextVar[float] = ContextVar("patience", default=PATIENCE)
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def current_file_system(fs: FileSystem) -> FileSystem:
 
 
 def _with_fresh_credentials(fs: FileSystem) -> FileSystem:
-    """The file system with credentials read afresh, for everybody who asks for it from now on."""
+    """The file system with credentials read afresh, for all later calls in this process."""
     if current_file_system(fs) is fs:  # and has not been renewed by another thread
         type(fs).clear_instance_cache()
     return current_file_system(fs)

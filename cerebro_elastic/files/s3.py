@@ -79,8 +79,9 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 _PART = 16 << 20
+"""Bytes of a part."""
 _GROWS = 1000
-"""After so many parts they grow: there may be 10 000 of them, of 5 MB at least."""
+"""After so many parts they grow: S3 allows 10 000 of them, of 5 MB at least."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 ``torchrun --nnodes=1:4 --rdzv-backend=etcd-v3 --rdzv-endpoint=HOST:PORT --rdzv-id=JOB script.py``
 
 torch's backends ``etcd`` and ``etcd-v2`` speak etcd's v2 API, which etcd 3.6 no longer has (pytorch issues
-158326 and 170707). This has nothing to do with runs of units: a join or a loss restarts all workers.
+158326 and 170707). Runs of units do not use this: here a join or a loss restarts all workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from torch._C._distributed_c10d import Store as TorchStore
 from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
@@ -28,33 +27,37 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, Compacted, LeaseLost, TxnUnknown
-from cerebro_elastic.rendezvous.pickled import PlainState
+from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
+from cerebro_elastic.rendezvous.checked_state import CheckedStateBackend
 from cerebro_elastic.store.client.base import Compare, KeyValue, Put, Store, at_revision
 from cerebro_elastic.store.client.etcd import EtcdStore
 
 NAME = "etcd-v3"
 ROOT = "/torch/elastic/"
 LIFETIME = 7200.0
-"""Seconds that a job's keys outlive the last change that its writer made, as in torch's own backends."""
+"""Seconds that a job's keys outlive the last change by their writer, as in torch's own backends."""
 
 
 def create(params: RendezvousParameters) -> DynamicRendezvousHandler:
-    """The handler for torchrun's options. TLS, login, driver and patience come from the environment
-    (``StoreSettings.from_env``); ``--rdzv-conf`` may hold what torch's dynamic rendezvous knows."""
-    with _told(RendezvousConnectionError):
+    """The handler for torchrun's options.
+
+    TLS, login, driver and patience come from the environment (``StoreSettings.from_env``). ``--rdzv-conf``
+    may hold the options of torch's dynamic rendezvous.
+    """
+    with _as_torch_error(RendezvousConnectionError):
         store = EtcdStore(StoreSettings.from_env({**os.environ, "CEREBRO_ETCD_ENDPOINTS": params.endpoint}))
         store.version()
     atexit.register(store.close)
-    # By default torch shares a TCPStore of rank 0's agent with the workers, and goes on to give its address
-    # when that agent is dead. Without that, each round's rank 0 makes one anew.
+    # By default torch shares a TCPStore of rank 0's agent with the workers, and gives its address even after
+    # that agent is dead. Without sharing, rank 0 makes a new one in each round.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    lasting = Lasting(store)
-    backend = EtcdBackend(lasting, params.run_id)
-    return create_handler(EtcdTorchStore(lasting), PlainState(backend, backend.key), params)
+    writes = LeasedWrites(store)
+    backend = EtcdBackend(writes, params.run_id)
+    return create_handler(EtcdTorchStore(writes), CheckedStateBackend(backend, backend.key), params)
 
 
-class Lasting:
-    """Writes that last ``lifetime`` seconds from the writer's last one, by one lease."""
+class LeasedWrites:
+    """Writes under one lease, which ends ``lifetime`` seconds after the last of them."""
 
     def __init__(self, store: Store, lifetime: float = LIFETIME) -> None:
         self.store = store
@@ -62,8 +65,11 @@ class Lasting:
         self._lease = 0
 
     def put(self, compares: Sequence[Compare], *items: tuple[str, bytes]) -> int:
-        """Write ``items`` (key, value) if ``compares`` hold; the revision of the change, 0 if they do not.
-        Raises what ``Store.txn`` raises."""
+        """Write ``items`` (key, value) if ``compares`` hold; raises what ``Store.txn`` raises.
+
+        Returns:
+            The revision of the change; 0 if ``compares`` do not hold.
+        """
         try:
             self.store.keep(self._lease)
         except LeaseLost:
@@ -75,8 +81,8 @@ class Lasting:
 class EtcdBackend(RendezvousBackend):
     """The state of one job's rendezvous; its fencing token is the revision of the last change."""
 
-    def __init__(self, lasting: Lasting, run_id: str) -> None:
-        self._lasting = lasting
+    def __init__(self, writes: LeasedWrites, run_id: str) -> None:
+        self._writes = writes
         self.key = f"{ROOT}rendezvous/{run_id}"
 
     @property
@@ -84,22 +90,25 @@ class EtcdBackend(RendezvousBackend):
         return NAME
 
     def get_state(self) -> tuple[bytes, int] | None:
-        with _told(RendezvousConnectionError):
-            item = self._lasting.store.get(self.key)
+        with _as_torch_error(RendezvousConnectionError):
+            item = self._writes.store.get(self.key)
         return (item.value, item.mod_revision) if item else None
 
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, int, bool] | None:
-        """Write ``state`` if ``token`` is that of the present one, or ``None`` and there is none. Then, and
-        else, the state that is there, its token, and whether it is the one given."""
+        """Write ``state`` if ``token`` is that of the present state, or ``None`` if none is present.
+
+        Returns:
+            The state that is present now, its token, and whether it is the one given.
+        """
         revision = 0 if token is None else token
         if isinstance(revision, int):
-            with _told(RendezvousConnectionError):
+            with _as_torch_error(RendezvousConnectionError):
                 try:
-                    written = self._lasting.put([at_revision(self.key, revision)], (self.key, state))
+                    written = self._writes.put([at_revision(self.key, revision)], (self.key, state))
                     if written:
                         return state, written, True
                 except TxnUnknown:
-                    item = self._lasting.store.get(self.key)
+                    item = self._writes.store.get(self.key)
                     if item is not None and item.value == state:
                         return state, item.mod_revision, True
         present = self.get_state()
@@ -107,24 +116,27 @@ class EtcdBackend(RendezvousBackend):
 
 
 class EtcdTorchStore(TorchStore):
-    """torch's key-value store, by which a job's agents agree on ranks, addresses and barriers. It raises
-    ``DistStoreError`` for what does not appear in time, ``DistNetworkError`` for an etcd out of reach."""
+    """torch's key-value store: a job's agents agree by it on ranks, addresses and barriers.
 
-    def __init__(self, lasting: Lasting, prefix: str = f"{ROOT}store/") -> None:
+    It raises ``DistStoreError`` if a key does not appear in time, ``DistNetworkError`` if etcd is out of
+    reach.
+    """
+
+    def __init__(self, writes: LeasedWrites, prefix: str = f"{ROOT}store/") -> None:
         super().__init__()  # pybind11 wants it
-        self._lasting = lasting
-        self._store = lasting.store
+        self._writes = writes
+        self._store = writes.store
         self._prefix = prefix
 
     def set(self, key: str, value: str | bytes) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
-        with _told(DistNetworkError):
+        with _as_torch_error(DistNetworkError):
             while True:
                 try:
-                    self._lasting.put([], (self._prefix + key, data))
+                    self._writes.put([], (self._prefix + key, data))
                     return
                 except TxnUnknown:
-                    continue  # done twice is done
+                    continue  # to write it twice does no harm
 
     def get(self, key: str) -> bytes:
         (item,) = self._await([key], self._timeout)
@@ -141,27 +153,27 @@ class EtcdTorchStore(TorchStore):
         self._await(keys, timeout or self._timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
-        with _told(DistNetworkError):
+        with _as_torch_error(DistNetworkError):
             return all(self._store.get(self._prefix + key) is not None for key in keys)
 
     def add(self, key: str, number: int) -> int:
-        """Count up ``key``, from 0 if it is absent; the new number."""
+        """Add ``number`` to ``key``, which is 0 if it is absent; returns the sum."""
         name = self._prefix + key
-        # Tells whether this very addition was done, where its answer was lost. It bears the number.
+        # Holds the sum, and so shows whether this very addition was done, if its answer was lost.
         receipt = f"{name}/{uuid.uuid4().hex}"
-        with _told(DistNetworkError):
+        with _as_torch_error(DistNetworkError):
             while True:
                 item = self._store.get(name)
                 total = b"%d" % ((int(item.value) if item else 0) + number)
                 guard = [at_revision(name, item.mod_revision if item else 0), at_revision(receipt, 0)]
                 try:
-                    if self._lasting.put(guard, (name, total), (receipt, total)):
+                    if self._writes.put(guard, (name, total), (receipt, total)):
                         return int(total)
                 except TxnUnknown:
                     pass
-                done = self._store.get(receipt)
-                if done is not None:
-                    return int(done.value)
+                written = self._store.get(receipt)
+                if written is not None:
+                    return int(written.value)
 
     @property
     def _timeout(self) -> timedelta:
@@ -170,15 +182,15 @@ class EtcdTorchStore(TorchStore):
 
     def _await(self, keys: Sequence[str], timeout: timedelta) -> list[KeyValue]:
         deadline = time.monotonic() + timeout.total_seconds()
-        with _told(DistNetworkError):
+        with _as_torch_error(DistNetworkError):
             return [self._await_one(self._prefix + key, deadline) for key in keys]
 
     def _await_one(self, name: str, deadline: float) -> KeyValue:
         while True:
             snapshot = self._store.range(name)
-            found = next((item for item in snapshot.items if item.key == name), None)
-            if found is not None:
-                return found
+            present = next((item for item in snapshot.items if item.key == name), None)
+            if present is not None:
+                return present
             left = deadline - time.monotonic()
             if left <= 0:
                 raise DistStoreError(f"{name} did not appear in time: see the logs of the other agents")
@@ -187,8 +199,8 @@ class EtcdTorchStore(TorchStore):
 
 
 @contextmanager
-def _told(kind: type[Exception]) -> Iterator[None]:
-    """Our errors as torch's."""
+def _as_torch_error(kind: type[Exception]) -> Iterator[None]:
+    """Raise our errors as torch's ``kind``."""
     try:
         yield
     except CerebroError as exc:

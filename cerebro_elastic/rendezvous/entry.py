@@ -1,5 +1,5 @@
 """The entry points of group ``torchrun.handlers``. torch loads it whenever its rendezvous package is
-imported, in every process: nothing is imported here before a node is really made."""
+imported, in every process: this module imports nothing before a handler is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def creator() -> RendezvousHandlerCreator:
-    """What torch registers under ``cerebro``."""
+    """The creator that torch registers under ``cerebro``."""
     return _create
 
 
@@ -24,7 +24,7 @@ def _create(params: RendezvousParameters) -> NodeRendezvous:
 
 
 def dynamic_creator() -> RendezvousHandlerCreator:
-    """What torch registers under ``etcd-v3``."""
+    """The creator that torch registers under ``etcd-v3``."""
     return _create_dynamic
 
 

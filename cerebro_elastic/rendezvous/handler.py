@@ -2,9 +2,9 @@
 
 ``torchrun --rdzv-backend=cerebro --rdzv-endpoint=HOST:PORT --rdzv-id=RUN -m cerebro_elastic.worker``
 
-Every node gets a worker group of its own (group rank 0 of 1), so that a join or a loss restarts
-nothing elsewhere. The rendezvous only registers the node under a lease and tells its ranks, through
-the environment, which run, node and store they belong to.
+Every node has a worker group of its own (group rank 0 of 1), so that a join or a loss restarts nothing
+elsewhere. The rendezvous registers the node under a lease, and passes run, node and store to its ranks by the
+environment.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import uuid
 from dataclasses import replace
 
 import torch
-from torch._C._distributed_c10d import HashStore
-from torch._C._distributed_c10d import Store as TorchStore
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -34,8 +32,10 @@ from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import end_marked, watch_parent
-from cerebro_elastic.rendezvous.admission import check_admission
-from cerebro_elastic.rendezvous.pulses import Ranks
+from cerebro_elastic.rendezvous._torch_internals import HashStore
+from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
+from cerebro_elastic.rendezvous.compatibility import check_compatible
+from cerebro_elastic.rendezvous.heartbeats import RankMonitor
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -46,7 +46,7 @@ from cerebro_elastic.version import __version__
 
 LEASE_SECONDS = 5.0
 _BOOT = "CEREBRO_BOOT"
-"""Of all processes that descend from this agent's ranks."""
+"""Marks all processes that descend from this agent's ranks."""
 
 _RANK_ENV = {
     # Without these glibc maps and unmaps every large tensor, 15 to 30 % of a CPU step (design, section 8).
@@ -56,8 +56,11 @@ _RANK_ENV = {
 
 
 class NodeRendezvous(RendezvousHandler):
-    """One node. ``--rdzv-conf`` may give ``node`` (its name, by default the host's with a random
-    suffix), ``ranks`` (what ``--nproc-per-node`` says, by default 1) and ``lease`` (seconds)."""
+    """The rendezvous of one node.
+
+    ``--rdzv-conf`` may give ``node`` (its name, by default the host's with a random suffix), ``ranks`` (as
+    ``--nproc-per-node``, by default 1) and ``lease`` (seconds).
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class NodeRendezvous(RendezvousHandler):
         self._settings = settings
         self._registration: Registration | None = None
         self._dumps = Scratch("dumps")
-        self._ranks = Ranks(self._dumps.path, ranks, SystemClock())
+        self._ranks = RankMonitor(self._dumps.path, ranks, SystemClock())
         self._torch_store: TorchStore | None = None
         self._log = logs.EventLog(run=run, node=name)
 
@@ -97,7 +100,7 @@ class NodeRendezvous(RendezvousHandler):
         try:
             settings = StoreSettings.from_env(env)
             patience = seconds_from(env, "CEREBRO_PATIENCE")
-            seconds_from(env, "CEREBRO_GRACE")  # for the ranks, which cannot tell as well
+            seconds_from(env, "CEREBRO_GRACE")  # for the ranks, whose errors are harder to see
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
         address = params.local_addr or "127.0.0.1" if settings.loopback else socket.gethostname()
@@ -118,14 +121,14 @@ class NodeRendezvous(RendezvousHandler):
         return self._run
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Register; called once, and again whenever torchrun starts dead ranks anew."""
+        """Register. torchrun calls it once, and whenever it restarts dead ranks."""
         try:
             self._register()
         except CerebroError as exc:
             raise RendezvousConnectionError(str(exc)) from exc
         self._prepare_ranks()
-        # torch wants a fresh store for each round; the old one goes when nobody refers to it.
-        # Of this one agent's group nobody else needs it: it has no port. Ranks use the address alone.
+        # torch wants a fresh store for each round. Nobody but this agent needs it, so it has no port. The
+        # ranks use the address alone.
         self._torch_store = HashStore()
         where = RendezvousStoreInfo(master_addr=self._node.address, master_port=0)
         return RendezvousInfo(self._torch_store, 0, 1, where)
@@ -134,10 +137,10 @@ class NodeRendezvous(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """Nothing: a run ends for all nodes by its outcome in the store."""
+        """No effect: a run ends for all nodes by its outcome in the store."""
 
     def num_nodes_waiting(self) -> int:
-        """Always 0: others' coming and going restarts nothing here."""
+        """Always 0: joins and losses of other nodes restart nothing here."""
         return 0
 
     def shutdown(self) -> bool:
@@ -148,8 +151,8 @@ class NodeRendezvous(RendezvousHandler):
 
     def _register(self) -> None:
         if self._registration is not None:
-            end_marked(_BOOT, self._node.boot)  # what the dead ranks have left
-            self._registration.renew(self._ranks.take_death(), self._patience)
+            end_marked(_BOOT, self._node.boot)  # processes of the dead ranks
+            self._registration.renew(self._ranks.take_rank_failure(), self._patience)
             self._ranks.begin()
             return
         record = Record(
@@ -162,7 +165,7 @@ class NodeRendezvous(RendezvousHandler):
             )
         spec = record.spec()
         if spec is not None:
-            check_admission(spec)
+            check_compatible(spec)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
         hardware = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
         node = replace(self._node, devices=devices, hardware=hardware)
@@ -179,7 +182,7 @@ class NodeRendezvous(RendezvousHandler):
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _prepare_ranks(self) -> None:
-        """What ranks inherit, and whom this agent must not outlive."""
+        """Set what ranks inherit, and end with the parent process, if one is named."""
         for name, value in _RANK_ENV.items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())

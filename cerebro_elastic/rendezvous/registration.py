@@ -12,8 +12,8 @@ from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
 from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.rendezvous.dumps import Death
-from cerebro_elastic.rendezvous.pulses import Ranks
+from cerebro_elastic.rendezvous.heartbeats import RankMonitor
+from cerebro_elastic.rendezvous.rank_failure import RankFailure
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
@@ -24,15 +24,25 @@ _POLL = 0.2
 
 
 class Registration:
-    """Registers ``node`` under a lease of ``ttl`` seconds, and anew when that lease has ended: an agent
-    that was cut off comes back as a new registration, and what its rank did meanwhile is judged at
-    its commit. A store that is away is no lost lease: only the store says that one has ended.
+    """Registers a node under a lease, and keeps the lease.
 
-    The lease says that the node works: each time before it is renewed the ``ranks`` are looked at. While one
-    shows no sign of life the run is told so; if that cannot be ended either, the node leaves the run.
+    When the lease has ended the node is registered anew: an agent that was cut off comes back as a new
+    registration, and the commits of its rank are refused. A store out of reach does not end the lease.
 
-    Raises ``NameTaken`` if another node of its name stays alive. ``unable`` is called, in a thread of its
-    own, if that comes out later.
+    Before each renewal the heartbeats of the ranks are checked. While one has none the stall is reported to
+    the run. If its process cannot be killed, the node leaves the run.
+
+    Args:
+        record: The run in the store.
+        node: The node.
+        ttl: Seconds that the lease lasts without renewal.
+        log: The node's log.
+        ranks: Watches the node's ranks.
+        clock: Real time by default.
+        unable: Takes the error if another node of the same name appears later; called in a thread of its own.
+
+    Raises:
+        NameTaken: Another node of the same name stays alive.
     """
 
     def __init__(
@@ -42,7 +52,7 @@ class Registration:
         ttl: float,
         log: EventLog,
         *,
-        ranks: Ranks | None = None,
+        ranks: RankMonitor | None = None,
         clock: Clock | None = None,
         unable: Callable[[NameTaken], None] = lambda _error: None,
     ) -> None:
@@ -60,19 +70,24 @@ class Registration:
         self._lease = 0
         self.node = node
         self._take_name()
-        self._thread = threading.Thread(target=self._stay, name="registration", daemon=True)
+        self._thread = threading.Thread(target=self._keep_registered, name="registration", daemon=True)
         self._thread.start()
 
-    def renew(self, death: Death, patience: float) -> None:
-        """The ranks died and will be started again: give their attempt up with this failure, register anew.
-        If besides they saved what was trained before, that is lost with the registration and nobody's fault:
-        who was in training is to blame, unless it is known to be the other. Tries for ``patience`` seconds
-        while the store is out of reach, and then raises what it says."""
+    def renew(self, failure: RankFailure, patience: float) -> None:
+        """The ranks died and will be restarted: fail their attempt, and register anew.
+
+        A unit that was saved in the background is lost with the registration, without a failure of its own:
+        the unit in training gets the failure, unless the failure names the other one.
+
+        Args:
+            failure: Why the ranks died.
+            patience: Seconds to try while the store is out of reach; then its error is raised.
+        """
         deadline = self._clock.now() + patience
         while True:
             try:
                 with self._lock:
-                    self._renew(death)
+                    self._renew(failure)
                 return
             except (StoreUnavailable, LeaseLost) as error:
                 if self._clock.now() > deadline:
@@ -91,53 +106,53 @@ class Registration:
         self._thread.join(timeout=1.0)  # a request to a store that is away may take longer
 
     def _take_name(self) -> None:
-        """Register; first wait for the lease of a dead node of this name to end: this one's, if it was
+        """Register. Wait first for the lease of a dead node of this name to end: this node's own, if it was
         killed and comes back."""
         began = self._clock.now()
-        told = False
+        reported = False
         while True:
             try:
                 return self._register(starting=True)
             except NameTaken as error:
                 if self._clock.now() - began > self._ttl + _MARGIN:
                     raise
-                if not told:
+                if not reported:
                     self._log.info("waiting for the name", why=str(error))
-                told = True
+                reported = True
             self._clock.sleep(_POLL)
 
-    def _renew(self, death: Death) -> None:
+    def _renew(self, failure: RankFailure) -> None:
         present = self._record.node(self.node.name)
         if present is not None and present.registration == self.node.registration:
             self.node = replace(self.node, drain=present.drain)
-        self._end(death)
+        self._end(failure)
         self._register(starting=True)
         self._left = False
 
-    def _end(self, death: Death) -> None:
-        """The registration ends, and with it the attempt that is to blame for this failure."""
-        attempt = self._to_blame(death)
+    def _end(self, failure: RankFailure) -> None:
+        """End the registration, and fail the attempt in which the ranks died."""
+        attempt = self._failed_attempt(failure)
         if attempt is not None and Member(self.node.name, self.node.registration) in attempt.members:
             config = self._record.config(attempt.unit.config)
             if config is not None:
-                failure = Failure(
+                failed = Failure(
                     attempt.unit,
                     self.node.name,
                     attempt.token,
-                    death.kind,
-                    death.story,
+                    failure.kind,
+                    failure.story,
                     strategy=attempt.strategy,
                     hardware=attempt.hardware,
                 )
-                WorkerLedger(self._record).fail(attempt, config, failure)
+                WorkerLedger(self._record).fail(attempt, config, failed)
         self._record.store.revoke(self._lease)
 
-    def _to_blame(self, death: Death) -> Attempt | None:
+    def _failed_attempt(self, failure: RankFailure) -> Attempt | None:
         training, saving = (
             self._record.assignment(self.node.name),
             self._record.saving(self.node.name),
         )
-        if training is None or (saving is not None and saving.token == death.attempt):
+        if training is None or (saving is not None and saving.token == failure.attempt):
             return saving
         return training
 
@@ -152,12 +167,12 @@ class Registration:
         self._lease, self._stall = lease, None
         self._log.info("registered", registration=self.node.registration)
 
-    def _stay(self) -> None:
-        """Keep the lease, for ever: the store may be out of reach for long."""
+    def _keep_registered(self) -> None:
+        """Keep the lease until closed: the store may be out of reach for long."""
         wait = self._ttl / 3
         while not self._closed.wait(wait):
             try:
-                wait = self._look_and_keep()
+                wait = self._check_and_keep()
             except NameTaken as error:
                 self._unable(error)
                 return
@@ -167,8 +182,8 @@ class Registration:
                     self._log.warning("store out of reach, the node stays", why=str(error))
                 self._away = True
 
-    def _look_and_keep(self) -> float:
-        """When to do so again, in seconds."""
+    def _check_and_keep(self) -> float:
+        """Check the ranks, then renew the lease; returns the seconds until the next time."""
         stall = self._ranks.look() if self._ranks is not None else None
         if self._ranks is not None and self._ranks.dead is not None and not self._left:
             self._leave(self._ranks.dead)
@@ -181,18 +196,18 @@ class Registration:
             self._stall = stall
         return wait
 
-    def _leave(self, death: Death) -> None:
-        """A rank does not die, or is not started anew: this is no node any more, until it is."""
+    def _leave(self, failure: RankFailure) -> None:
+        """Leave the run until the ranks are restarted: one of them does not die, or is not restarted."""
         with self._lock:
             if not self._closed.is_set():
-                self._log.error("the node leaves the run: its rank cannot be ended", error=death.story)
-                self._end(death)
+                self._log.error("the node leaves the run: its rank cannot be ended", error=failure.story)
+                self._end(failure)
                 self._left = True
 
     def _keep(self, lease: int) -> float:
-        """Renew the lease or, if it has ended, the registration; when to do so again, in seconds."""
+        """Renew the lease or, if it has ended, the registration; returns the seconds until the next time."""
         try:
-            # Not under the lock: a store that is away must keep nobody from closing.
+            # Not under the lock: while the store is away it must still be possible to close.
             self._record.store.keep(lease)
             if not self._record.holds(self.node.name, lease):
                 raise LeaseLost(f"the key of the node {self.node.name} is gone, or another's")

@@ -268,7 +268,7 @@ class StoreContract:
             assert watch.next(timeout=0) is None
 
     def test_a_store_that_is_behind_the_start_is_told(self, store: Store, prefix: str) -> None:
-        """Who knows a later revision than the store has seen another history."""
+        """A watch from a later revision than the store's has seen another history."""
         now = put(store, prefix + "x", b"1")
         with store.watch(prefix, now + 2) as watch:
             for _ in range(2):

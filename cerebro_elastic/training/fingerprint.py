@@ -1,7 +1,7 @@
 """Values as short texts: equal texts, equal bits. What ``cerebro check`` compares.
 
-It looks by itself, and deeper than what carries state does, so that the two share no blind spot: into objects
-with ``__slots__``, too, and into those that say nothing of their state.
+It looks into objects by itself, and deeper than the code that carries state, so that the two share no blind
+spot: into objects with ``__slots__``, too, and into objects that do not describe their state.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _MOST = 200
 """A tree with more leaves than this becomes one."""
 _DEEPEST = 8
 _LIBRARIES = {"builtins", "lightning", "lightning_fabric", "logging", "pytorch_lightning", "torch", "weakref"}
-"""Packages whose objects are passed over: their own business, or seen elsewhere."""
+"""Packages whose objects are passed over: they are compared elsewhere, or do not matter."""
 
 
 def fingerprints(values: Mapping[str, Any]) -> dict[str, str]:
-    """The leaves of trees by kind and path (``weight layers.0.bias``), as texts. Objects that are no data,
-    such as functions, are told by their type alone."""
+    """The leaves of trees as texts, by kind and path (``weight layers.0.bias``). Objects that are no data,
+    such as functions, are represented by their type."""
     return {f"{kind} {path}".rstrip(): text for kind, tree in values.items() for path, text in _named(tree)}
 
 
 def _named(tree: Any) -> Iterator[tuple[str, str]]:
-    """The first two levels keep their names whatever their size: they are what a message names."""
+    """The first two levels keep their names whatever their size: messages name them."""
     if not isinstance(tree, Mapping):
         yield from _leaves(tree, "", (), 0)
         return
@@ -63,7 +63,7 @@ def _leaves(value: Any, path: str, above: tuple[int, ...], depth: int) -> Iterat
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
-    """What a value consists of, by name; ``None`` if it is no data."""
+    """The parts of a value by name; ``None`` if it is no data."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, list | tuple | deque):

@@ -1,8 +1,8 @@
-"""One unit of the task ``torch``: a config's parts, spread over the unit's ranks, and how far it is.
+"""One unit of the task ``torch``: model, optimizer and scheduler on the unit's ranks, and the progress.
 
-Every rank of the unit makes one and calls the same methods in the same order. Rank 0 goes on with the
-generators that the config's state has; the others begin each unit with seeds of their own, so that the unit
-done again by the same choice draws the same numbers.
+Every rank of the unit makes a ``FunctionUnit`` and calls the same methods in the same order. Rank 0 continues
+with the random generators of the config's state. The other ranks begin each unit with seeds of their own, so
+that a replay by the same strategy draws the same numbers.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.memory_estimate import check_room
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import feed, rng
-from cerebro_elastic.training.finite import not_finite
-from cerebro_elastic.training.hidden import HiddenBuffers
-from cerebro_elastic.training.inheriting import options, set_anew
-from cerebro_elastic.training.objects.graph import graph_of_parts
+from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.ready_made import Mean, evaluation_pass, train_pass
-from cerebro_elastic.training.rebuilding import rebuild
-from cerebro_elastic.training.structure import Structure, dense
+from cerebro_elastic.training.optimizer_options import constructor_options, override_options
+from cerebro_elastic.training.passes import Mean, evaluation_pass, train_pass
+from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure.non_persistent_buffers import NonPersistentBuffers
+from cerebro_elastic.training.structure.rebuild import rebuild
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
 from cerebro_elastic.training.user_functions import UserFunctions
 
@@ -48,13 +48,16 @@ _WHOLE = ("single", "ddp")
 
 @dataclass
 class Progress:
-    """A config's counters: steps of all its training; sums over rows of the present epoch's whole units; the
-    loss in a unit that is begun."""
+    """A config's counters."""
 
     step: int = 0
+    """How many steps the config has trained."""
     rows: int = 0
+    """How many rows the whole units of the present epoch have."""
     sums: dict[str, float] = field(default_factory=dict)
+    """Sums of the metrics over these rows, by name."""
     loss: Mean = field(default_factory=Mean)
+    """The loss in the present unit."""
 
     def add(self, metrics: Mapping[str, float], rows: int) -> None:
         """Count a whole unit."""
@@ -69,7 +72,8 @@ class Progress:
 
 @contextmanager
 def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[FunctionUnit]:
-    """The unit that ``job`` is for, set up; nothing of it is left after the block, generators included."""
+    """The unit of ``job``, set up. After the block the random generators and the user's files are as
+    before."""
     parallelism = choose.make(job.strategy.parallelism, job.strategy.options)
     with user.files.borrowed(), rng.borrowed(torch.device(job.device)):
         try:
@@ -79,7 +83,8 @@ def begun(section: TorchSection, user: UserFunctions, job: UnitJob) -> Iterator[
 
 
 class FunctionUnit:
-    """``job``, set up: its parts, counters and generators are as the unit before left them."""
+    """The unit of ``job``, with model, optimizer, counters and generators as the unit before has left
+    them."""
 
     def __init__(
         self, section: TorchSection, user: UserFunctions, job: UnitJob, parallelism: Parallelism
@@ -91,29 +96,35 @@ class FunctionUnit:
         self._parallelism = parallelism
         self._trained: tuple[str, ...] = ()
         self._model: nn.Module
-        self._built: Structure
+        self._built: ModelStructure
         self._check_passes()
-        if job.room is not None:
-            self._check_room(job.room)
+        if job.memory_limit_bytes is not None:
+            self._check_memory(job.memory_limit_bytes)
         rng.seed_all(job.seed)
         self._parts = self._parallelism.build(self._make, self._device, loaded=job.state is not None)
-        self._options = options(self._parts.optimizer)
+        self._options = constructor_options(self._parts.optimizer)
         parts = self._parts
         self._graph = graph_of_parts(
             self._model, parts.optimizer, parts.scheduler, user.files, whole=self._whole
         )
         self.progress = Progress() if job.state is None else self._taken_up(job.state)
-        self._hidden = HiddenBuffers(self._model, self._carried("hidden") if self._whole else {})
+        self._hidden = NonPersistentBuffers(self._model, self._carried("hidden") if self._whole else {})
         if job.state is not None:
             trees, files = (job.state.get(key, {}) for key in ("objects", "files"))
             self._graph.restore(cloned(trees), cloned(files), self._device)
         self._place_generators(job.state)
 
     def train(self) -> tuple[dict[str, float], int]:
-        """The unit's metrics, and how many of its batches are trained. Raises ``Stopped`` out of a pass of
-        the user's."""
+        """Train the unit's batches.
+
+        Returns:
+            The unit's metrics, and how many of its batches are trained.
+
+        Raises:
+            Stopped: A ``train_fn`` was asked to stop.
+        """
         job, parts = self._job, self._parts
-        done = feed.unit_batches(job)
+        done = job_batches.unit_batches(job)
         if self._user.train_fn:
             return self._users_pass(self._user.train_fn), done
         assert self._user.loss is not None
@@ -121,8 +132,8 @@ class FunctionUnit:
         try:
             train_pass(
                 parts,
-                self._prepared(feed.training_batches(job, self._portion)),
-                islice(feed.batch_rows(job, [job.partition]), job.skip, None),
+                self._prepared(job_batches.training_batches(job, self._portion)),
+                islice(job_batches.batch_rows(job, [job.partition]), job.skip, None),
                 self._user.loss,
                 loss,
                 parallelism=self._parallelism,
@@ -134,13 +145,14 @@ class FunctionUnit:
         return {"train_loss": loss.value}, done
 
     def take_up(self, job: UnitJob) -> None:
-        """Go on with the next unit of the config in the very same parts, as one ordinary fit does."""
+        """Continue with the next unit of the config in the same model, as one ordinary fit does."""
         self._job = job
         if not job.visited:
             self.progress = Progress(step=self.progress.step)
 
     def end(self, unit: Mapping[str, float]) -> dict[str, float]:
-        """What is due when the partition is used up; the validation's metrics."""
+        """End a whole unit; with the epoch's last unit validate and step the scheduler. Returns the
+        validation metrics."""
         job = self._job
         self.progress.add(unit, job.partition.rows)
         if not job.last or job.unit.phase is Phase.PROFILE:
@@ -150,14 +162,14 @@ class FunctionUnit:
         return validation
 
     def validate(self, partitions: Sequence[Partition]) -> dict[str, float]:
-        """Metrics over ``partitions``; none if the task has nothing to measure with."""
+        """Metrics over ``partitions`` by name; none if the task has nothing to measure with."""
         job, user = self._job, self._user
         if not partitions:
             return {}
         if user.eval_fn:
-            # Every rank takes all rows: nobody knows how the user's metrics would add up over parts.
+            # Every rank takes all rows: how the user's metrics add up over portions is unknown.
             self._parts.model.eval()
-            batches = self._prepared(feed.natural_batches(job, partitions))
+            batches = self._prepared(job_batches.natural_batches(job, partitions))
             with torch.no_grad():
                 metrics = user.call(user.eval_fn, job.hparams, self._context(batches))
             return _prefixed("val_", collectives.means(metrics))
@@ -165,15 +177,15 @@ class FunctionUnit:
             return {}
         measured = evaluation_pass(
             self._parts.model,
-            self._prepared(feed.natural_batches(job, partitions, self._portion)),
-            feed.batch_rows(job, partitions),
+            self._prepared(job_batches.natural_batches(job, partitions, self._portion)),
+            job_batches.batch_rows(job, partitions),
             {"loss": user.loss, **user.measures},
             parallelism=self._parallelism,
         )
         return _prefixed("val_", measured)
 
     def state(self, *, whole: bool) -> TaskState:
-        """The config's state: of use on rank 0 alone, unless it is divided among the ranks."""
+        """The config's state. That of rank 0 counts, unless it is divided among the ranks."""
         loss = self.progress.loss
         model, optimizer = self._exported()
         structure = self._structure()
@@ -209,24 +221,26 @@ class FunctionUnit:
         return carried
 
     def _structure(self) -> dict[str, Any]:
-        """What training has changed of what the model consists of, and buffers that no state dict has."""
+        """How training has changed the model's structure, and the buffers that its state dict leaves out."""
         if not self._whole:
             return {key: self._carried(key) for key in ("structure", "hidden")}
         changes = self._built.changes(self._model, [self._parts.optimizer])
         return {"structure": changes, "hidden": self._hidden.changed()}
 
     def _exported(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """On several ranks, shards stay where they are: the next unit may want just these."""
+        """The states of model and optimizer. On several ranks shards stay where they are: the next unit may
+        need just these."""
         if isinstance(self._parallelism, Sharding) and ranks()[1] > 1:
             return self._parallelism.export_shards(self._parts)
         model, optimizer = self._parallelism.export(self._parts)
-        return dense(model), optimizer
+        return without_uninitialized(model), optimizer
 
     def not_finite(self, metrics: Mapping[str, float], state: TaskState) -> str | None:
-        """As ``finite.not_finite``, of what the ranks' ``state`` has: known on rank 0 alone."""
+        """As ``finite_check.not_finite``, for the parameters in all ranks' ``state``. The result of rank 0
+        counts."""
         model = state["model"]
-        own = ((name, nn.Parameter(_rows(model[name]))) for name in self._trained if name in model)
-        return next((story for story in collectives.gathered(not_finite(metrics, own)) if story), None)
+        own = ((name, nn.Parameter(_local(model[name]))) for name in self._trained if name in model)
+        return next((reason for reason in collectives.gathered(not_finite(metrics, own)) if reason), None)
 
     def _check_passes(self) -> None:
         name = self._job.strategy.parallelism
@@ -239,19 +253,19 @@ class FunctionUnit:
     def _make(self) -> Parts:
         job = self._job
         parts = self._user.make_parts(job.hparams, training_budget(job))
-        asked = job.state is None or job.room is not None
+        asked = job.state is None or job.memory_limit_bytes is not None
         if asked and (refusal := self._parallelism.refusal(parts, ranks()[1])):
             raise TaskError(f"{job.unit.config} cannot be trained by {job.strategy.label}: {refusal}")
         self._model, optimizers = parts.model, [parts.optimizer]
-        self._built = Structure(parts.model, optimizers)
+        self._built = ModelStructure(parts.model, optimizers)
         if job.state is not None and (changes := self._carried("structure")):
             rebuild(parts.model, optimizers, self._built, changes, [job.state["optimizer"]])
         self._trained = tuple(name for name, p in parts.model.named_parameters() if p.requires_grad)
         return parts
 
-    def _check_room(self, room: int) -> None:
+    def _check_memory(self, limit_bytes: int) -> None:
         parts = made(self._make, loaded=True)  # its values are of no interest, and may take long to compute
-        check_room(parts, self._parallelism, ranks()[1], self._device, room)
+        check_room(parts, self._parallelism, ranks()[1], self._device, limit_bytes)
 
     def _taken_up(self, state: TaskState) -> Progress:
         parts = self._parts
@@ -261,7 +275,7 @@ class FunctionUnit:
             parts.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
         if self._job.inherits is not None:
             schedulers = [parts.scheduler] if parts.scheduler is not None else []
-            set_anew(parts.optimizer, schedulers, state["options"], self._options)
+            override_options(parts.optimizer, schedulers, state["options"], self._options)
         first = not self._job.visited
         return Progress(
             step=state["step"],
@@ -271,11 +285,11 @@ class FunctionUnit:
         )
 
     def _begun(self, state: TaskState) -> Mean:
-        """What this rank has added to the loss of a unit that is begun."""
+        """This rank's part of the loss in a unit that was stopped and continues here."""
         total, rows = state["begun"]
         rank, size = ranks()
         if rank == 0:
-            # Of ranks that there are no longer, it takes over.
+            # Rank 0 takes over the parts of ranks that are no more.
             return Mean(sum((other["loss"] for other in state["others"][size - 1 :]), total), rows)
         others = state["others"][rank - 1 : rank]
         return Mean(others[0]["loss"] if others else 0.0, rows)
@@ -288,12 +302,12 @@ class FunctionUnit:
         elif state is not None and self._job.skip and len(state["others"]) >= rank:
             rng.restore(state["others"][rank - 1]["rng"], self._device)
         else:
-            rng.seed_all(feed.rank_seed(self._job))
+            rng.seed_all(job_batches.rank_seed(self._job))
 
     def _users_pass(self, train_fn: Callable[..., Any]) -> dict[str, float]:
         self._parts.model.train()
         stops: list[int] = []
-        batches = self._prepared(feed.training_batches(self._job, self._even_part))
+        batches = self._prepared(job_batches.training_batches(self._job, self._even_part))
         context = self._context(_noting(batches, stops))
         unit = self._user.call(train_fn, self._job.hparams, context)
         if stops:  # and the user's code has caught it
@@ -305,8 +319,8 @@ class FunctionUnit:
         return slice(portion.start, portion.stop)
 
     def _even_part(self, rows: int) -> slice:
-        """For a step that averages over ranks and knows of no weights: of a batch that cannot be divided
-        evenly each rank takes all, which makes the same mean."""
+        """This rank's rows for a step that averages over ranks without weights: of a batch that cannot be
+        divided evenly each rank takes all rows, which gives the same mean."""
         return self._portion(rows) if rows % ranks()[1] == 0 else slice(0, rows)
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -314,7 +328,7 @@ class FunctionUnit:
             yield _on_device(self._user.prepare(batch, self._job.hparams), self._device)
 
     def _context(self, batches: Iterator[Any]) -> dict[str, Any]:
-        """What a pass of the user's may ask for by name (``user_functions.FOR_PASS``)."""
+        """What ``train_fn`` and ``eval_fn`` may ask for by name (``user_functions.FOR_PASS``)."""
         return {
             "model": self._parts.model,
             "optimizer": self._parts.optimizer,
@@ -340,18 +354,18 @@ class FunctionUnit:
 
 
 def training_budget(job: UnitJob) -> dict[str, int]:
-    """What ``model_fn`` may ask for beside hyper-parameters."""
-    return {"epochs": job.epochs, "steps": job.epochs * feed.epoch_batches(job)}
+    """What ``model_fn`` may ask for besides hyper-parameters."""
+    return {"epochs": job.epochs, "steps": job.epochs * job_batches.epoch_batches(job)}
 
 
-def _rows(value: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor that may be divided among ranks."""
-    rows: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
-    return rows
+def _local(value: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that may be divided among the ranks."""
+    local: torch.Tensor = value.to_local() if hasattr(value, "to_local") else value
+    return local
 
 
 def _noting(batches: Iterator[Any], stops: list[int]) -> Iterator[Any]:
-    """The batches; if ``Stopped`` ends them, ``stops`` knows."""
+    """The batches. If ``Stopped`` ends them, the number of batches is appended to ``stops``."""
     try:
         yield from batches
     except Stopped as stopped:

@@ -1,11 +1,11 @@
 """Plain PyTorch by the paper's three functions (section 4.1): the task ``torch``.
 
-All are found by ``module:name`` and get what they ask for *by the name of the parameter*:
+The recipe names them as ``module:name``. Each gets what it asks for *by the name of the parameter*:
 
 ``model_fn(<hyper-parameters>, epochs, steps)``
     makes the model, the pair ``(model, optimizer)`` or the triple ``(model, optimizer, scheduler)``,
     from hyper-parameters alone. With a model alone, ``task.optimizer`` names a class of
-    ``torch.optim``, which gets the hyper-parameters that it knows (``lr``, ``weight_decay``, ...).
+    ``torch.optim``, which gets the hyper-parameters that it accepts (``lr``, ``weight_decay``, ...).
     ``epochs`` is the budget of epochs, ``steps`` the number of batches in all of them.
 ``input_fn(batch, <hyper-parameters>)``
     (optional) turns a batch of the loader into the ``(x, y)`` that the ready-made step needs, or
@@ -13,24 +13,25 @@ All are found by ``module:name`` and get what they ask for *by the name of the p
 ``train_fn(model, optimizer, batches, scheduler, epoch, device, <hyper-parameters>)``
     (optional) does one pass over ``batches`` and returns metrics by name, or nothing. With
     ``step_scheduler: step`` it steps the scheduler itself; else that is done once an epoch.
-    A unit that has to stop before its end is then given up: an exception (``Stopped``, no ``Exception``)
-    comes out of ``batches``. The ready-made step stops between two batches, and goes on elsewhere.
+    A unit that has to stop before its end is then given up: ``batches`` raises ``Stopped``, which is no
+    ``Exception``. The ready-made step stops between two batches, and continues elsewhere.
 ``eval_fn(model, batches, epoch, device, <hyper-parameters>)``
     (optional) the same for validation, without gradients.
 
 Without ``train_fn`` the ready-made step minimises ``loss``. Metrics of training are named
 ``train_...``, those of validation ``val_...``; each is the mean over rows.
 
-On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets a rank's
-rows of each batch, under ddp and fsdp, whose averages it does not see; ``eval_fn`` all rows on every rank.
-What they return is averaged over the ranks.
+On several ranks the ready-made step and validation divide each batch among them. ``train_fn`` gets its rank's
+rows of each batch; ddp and fsdp average the gradients. ``eval_fn`` gets all rows on every rank. The metrics
+that both return are averaged over the ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,11 +39,13 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import choose
+from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.recipes import TorchSection
-from cerebro_elastic.training import feed
-from cerebro_elastic.training.finite import not_finite
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
+from cerebro_elastic.training import job_batches, rng
+from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
-from cerebro_elastic.training.observed_functions import ObservedFunctions
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -57,7 +60,7 @@ from cerebro_elastic.training.user_functions import UserFunctions
 
 
 class FunctionTask:
-    """Trains what the section's functions make; see the module for what each gets and returns."""
+    """The task ``torch``; the module's docstring has the signatures of its functions."""
 
     def __init__(self, section: TorchSection, root: Path) -> None:
         self._section = section
@@ -68,7 +71,7 @@ class FunctionTask:
         self._user.check(hparams)
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
-        """Seen by a model without values, and nothing if ``model_fn`` cannot make one."""
+        """Checked with a model without values; ``None`` if ``model_fn`` cannot make one."""
         parallelism = choose.make(strategy.parallelism, strategy.options)
         try:
             with self._user.files.borrowed(), torch.device("meta"):
@@ -83,17 +86,17 @@ class FunctionTask:
 
     @property
     def splits(self) -> bool:
-        """A pass of the user's own keeps what nobody else knows, so that it cannot be taken up elsewhere."""
+        """A ``train_fn`` of the user's keeps local variables, so that it cannot be continued elsewhere."""
         return self._user.train_fn is None
 
     def train(self, job: UnitJob) -> UnitResult:
         with begun(self._section, self._user, job) as unit:
             row, validation, done = self._trained(unit, job)
-            whole = done == feed.unit_batches(job)
+            whole = done == job_batches.unit_batches(job)
             state = unit.state(whole=whole)
             return UnitResult(
                 state=state,
-                samples=feed.rows_until(job, done),
+                samples=job_batches.rows_until(job, done),
                 batches=done - job.skip,
                 metrics={**unit.progress.means(), **validation},
                 log=[row] if whole else (),
@@ -103,7 +106,7 @@ class FunctionTask:
 
     @contextmanager
     def observed(self, observe: Observe) -> Iterator[None]:
-        """Each batch is shown before it is trained, and each unit when it is over."""
+        """``observe`` is called before each batch is trained, and at the end of each unit."""
         plain, self._user = self._user, ObservedFunctions(self._section, self._root, observe)
         try:
             yield
@@ -111,7 +114,7 @@ class FunctionTask:
             self._user = plain
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
-        """One model that trains all units, and is never taken apart."""
+        """Train all units with one model."""
         rows: list[MetricRow] = []
         metrics = []
         with self.observed(observe), begun(self._section, self._user, jobs[0]) as unit:
@@ -124,12 +127,12 @@ class FunctionTask:
         return OrdinaryFit(rows, metrics)
 
     def _trained(self, unit: FunctionUnit, job: UnitJob) -> tuple[MetricRow, dict[str, float], int]:
-        """The row that the unit logs, what its validation found, and how many batches of its partition are
-        trained."""
+        """Train one unit: the row that it logs, its validation metrics, and how many batches of its partition
+        are trained."""
         metrics, done = unit.train()
         unit.progress.step += done - job.skip
         validation = {}
-        if done == feed.unit_batches(job):
+        if done == job_batches.unit_batches(job):
             validation = unit.end(metrics)
             self._user.at_end()
         row = {"step": unit.progress.step, "epoch": job.unit.epoch, **metrics, **validation}
@@ -143,7 +146,7 @@ class FunctionTask:
         return UnitResult(
             state=job.state,
             samples=job.partition.rows,
-            batches=feed.unit_batches(job),
+            batches=job_batches.unit_batches(job),
             metrics=metrics,
             not_finite=not_finite(metrics),
         )
@@ -156,8 +159,50 @@ class FunctionTask:
         return Exported(state["model"], load, not_carried=list(_not_carried(state)))
 
 
+class ObservedFunctions(UserFunctions):
+    """The functions, calling ``observe`` before each batch and at the end of each unit, for ``cerebro
+    check``."""
+
+    def __init__(self, section: TorchSection, root: Path, observe: Observe) -> None:
+        super().__init__(section, root)
+        self._observe = observe
+        self._parts: Parts | None = None
+
+    def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
+        self._parts = super().make_parts(hparams, context)
+        return self._parts
+
+    def prepare(self, batch: Any, hparams: HParams) -> Any:
+        self._show("before")
+        return super().prepare(batch, hparams)
+
+    def at_end(self) -> None:
+        self._show("after")
+
+    def _show(self, when: str) -> None:
+        assert self._parts is not None
+        self._observe(when, _observed_values(self._parts))
+
+
+def _observed_values(parts: Parts) -> dict[str, Any]:
+    model = parts.model
+    return {
+        "weight": dict(model.named_parameters()),
+        "buffer": dict(model.named_buffers()),
+        "optimizer": to_names(parts.optimizer, model),
+        "scheduler": parts.scheduler.state_dict() if parts.scheduler is not None else {},
+        "generator": rng.capture(),
+        "attribute": {
+            f"{path}.{name}".lstrip("."): value
+            for path, module in model.named_modules()
+            for name, value in vars(module).items()
+            if name not in MODULE_ATTRIBUTES
+        },
+    }
+
+
 def _not_carried(state: TaskState) -> Iterator[str]:
-    """Weights alone are exported."""
+    """The export has the weights alone."""
     yield "the optimizer's state"
     if state["scheduler"] is not None:
         yield "the state of the learning-rate scheduler"

@@ -1,7 +1,7 @@
 """The state of the global random number generators: torch's, numpy's legacy one and ``random``'s.
 
-A part of a config's state, for it hops with the config. Of the GPUs, a unit uses one, and the
-next unit may have another: so that one's generator is kept, without its number.
+It is a part of a config's state and hops with the config. A unit uses one GPU, and the next unit may have
+another: the state of that one's generator is kept, without the GPU's number.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def restore(state: Mapping[str, Any], device: torch.device = _CPU) -> None:
 
 @contextmanager
 def borrowed(device: torch.device = _CPU) -> Iterator[None]:
-    """Whatever happens to the generators inside, afterwards they are as they were."""
-    found = capture(device)
+    """Put the generators back after the block as they were before."""
+    before = capture(device)
     try:
         yield
     finally:
-        restore(found, device)
+        restore(before, device)

@@ -1,13 +1,12 @@
-"""The task protocol: the narrow waist between the system and what a user trains.
+"""The task protocol: all that the system knows of what a user trains.
 
-The core knows nothing else of a task. Adapters (``torch`` in this package, ``lightning`` in
-``plugins/cerebro_lightning``) are found by the entry-point group ``cerebro.tasks``; an adapter
-is a factory ``(section, root) -> Task`` with the recipe's ``task`` section and the folder of
-the recipe, from which users' modules are imported.
+An adapter is a factory ``(section, root) -> Task``. ``section`` is the recipe's section ``task``, ``root``
+the recipe's folder, from which users' modules are imported. Adapters are found by the entry-point group
+``cerebro.tasks``: ``torch`` is in this package, ``lightning`` in ``plugins/cerebro_lightning``.
 
-*State* is a tree of dicts, lists, tuples, sets, tensors, arrays, numbers, strings, bytes and
-``None`` that holds everything the next unit needs: model, optimizers (by parameter name),
-schedulers, loop counters, RNG, callbacks. It is parallelism-neutral: full tensors by name.
+A *state* holds everything that the next unit needs: model, optimizers (by parameter name), schedulers, loop
+counters, random generators, callbacks. It is a tree of dicts, lists, tuples, sets, tensors, arrays, numbers,
+strings, bytes and ``None``, with full tensors by name, so that any parallelism can take it up.
 """
 
 from __future__ import annotations
@@ -25,68 +24,76 @@ from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 
 TaskState: TypeAlias = Mapping[str, Any]
+"""A config's state between two units (see the module)."""
 MetricRow: TypeAlias = Mapping[str, float]
 """One logged row: metrics by name, with ``step`` (the config's global step) and ``epoch``."""
 Observe: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-"""Takes note of a moment of training, named in words ("after", "before" a batch, ...), and of all that the
-training consists of then: by kind ("weight", "optimizer", "attribute", ...), trees of values."""
+"""Takes a moment of training ("before" a batch, "after" a unit, ...) and all that the training consists of
+then: trees of values by kind ("weight", "optimizer", "attribute", ...)."""
 
 
 def nothing() -> None:
-    """Nobody waits."""
+    """A ``UnitJob.beat`` without effect."""
 
 
 def never(_done: int) -> bool:
-    """Nobody asks the unit to stop."""
+    """A ``UnitJob.stop`` that lets the unit end."""
     return False
 
 
 @dataclass(frozen=True)
 class UnitJob:
-    """All that a unit's result may depend on (purity, invariant 7).
+    """One unit of a config, and all that its result may depend on (purity, invariant 7).
 
-    ``visited`` are the partitions done in this epoch before this one, in order; ``rows[j]`` is the number of
-    rows of training partition ``j``, so that the length of the whole epoch is known; ``validation`` has the
-    validation partitions if validation belongs to the epoch's last unit, else it is empty. Only a unit that
-    ``validates`` reads them; in the others they are fetched if somebody looks into them. ``state`` is
-    ``None`` for a config's first unit; it is given away, so that the unit may train in its very tensors. If
-    ``state`` is another config's, ``inherits`` are the hyper-parameters with which it was made: what they
-    have set in it (learning rates, say) is set anew by ``hparams``, and all else is inherited
-    (``training/inheriting.py``). ``epochs`` is the config's budget of epochs, ``seed`` the run's seed.
-    ``strategy`` says by which parallelism the unit is trained, and on how many ranks.
-
-    ``room`` is how many bytes the unit may take on a rank, if that is to be known before it is trained: for a
-    trial. A task that sees before the first batch that it needs more, or that the choice cannot train the
-    config at all, raises ``TaskError`` (``parallel/memory_estimate.py`` estimates).
-
-    ``skip`` is how many of the partition's batches were trained before, up to where ``state`` stands: the
-    unit goes on behind them, and the parts of a unit, together, do exactly what it does in one go: equal
-    state, bit for bit, equal metrics at its end, and the same rows logged. ``stop`` is asked before every
-    further batch, with the number of the partition's batches that are trained (those skipped included). When
-    it says yes, a task that ``splits`` ends the unit at this batch boundary, and one that does not raises
-    ``Stopped``; so does a unit that evaluates. It is not asked before the first batch, so that each attempt
-    gets on, nor after the last one: what belongs to the epoch's end, validation too, is then done. ``beat``
-    is called for every batch, in validation too: who waits sees that something happens. ``training/feed.py``
-    does all this for whoever takes its batches.
+    ``training/job_batches.py`` makes the batches of a job, and calls ``stop`` and ``beat`` for them.
     """
 
     unit: Unit
+    """Config, epoch, partition and phase."""
     hparams: HParams
+    """The config's hyper-parameters by name."""
     seed: int
+    """The run's seed."""
     epochs: int
+    """The config's budget of epochs."""
     visited: tuple[int, ...]
+    """The partitions done in this epoch before this one, in order."""
     rows: tuple[int, ...]
+    """``rows[j]`` is the number of rows of training partition ``j``: they give the length of an epoch."""
     partition: Partition
+    """The rows to train on, or to evaluate."""
     validation: Sequence[Partition]
+    """The validation partitions if validation belongs to the epoch's last unit, else none. Only a unit that
+    ``validates`` reads them; in other units a partition is fetched when the task looks into it."""
     loader: LoaderSettings
+    """How the recipe makes batches. A config's own ``batch_size`` takes precedence."""
     state: TaskState | None
+    """The state to go on from; ``None`` for a config's first unit. It is given away: the unit may train in
+    its very tensors."""
     inherits: HParams | None = None
+    """The hyper-parameters of the config that made ``state``, if that is another one. What they have set in
+    the state (learning rates, say) is set anew from ``hparams``; all else is inherited
+    (``training/optimizer_options.py``)."""
     device: str = "cpu"
+    """The device of this rank, as torch names it."""
     skip: int = 0
+    """How many of the partition's batches were trained before, up to ``state``. The unit goes on behind them.
+    The parts of a unit do together exactly what it does in one go: equal state, bit for bit, equal metrics at
+    its end, and the same rows logged."""
     strategy: Strategy = Strategy()
+    """By which parallelism the unit is trained, and on how many ranks."""
     beat: Callable[[], None] = nothing
+    """To be called for every batch, in validation too: a sign of progress."""
     stop: Callable[[int], bool] = never
-    room: int | None = None
+    """Whether to stop after so many batches of the partition, those skipped included.
+
+    It is asked before every batch but the first, so that each attempt makes progress, and not after the last
+    one: what belongs to the epoch's end, validation too, is then done. When it returns true, a task that
+    ``splits`` ends the unit at this batch boundary. Any other raises ``Stopped``; so does an evaluation."""
+    memory_limit_bytes: int | None = None
+    """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
+    sees before the first batch that it needs more, or that the strategy cannot train the config, raises
+    ``TaskError`` (``parallel/memory_estimate.py`` estimates)."""
 
     @property
     def last(self) -> bool:
@@ -101,27 +108,34 @@ class UnitJob:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What a unit yields. ``metrics`` are those known at its end (after the epoch's last unit: the
-    epoch's); ``log`` the rows logged during it, in order; ``done`` says that the task ends the config's
-    training here (early stopping). ``samples`` and ``batches`` count those trained by this job, so without
-    those skipped. ``whole`` is false if it was stopped before the end of its partition: ``skip + batches`` is
-    where to go on. ``not_finite`` tells which loss or parameter is NaN or infinite at the end of a whole
-    unit, if one is; a part does not tell, for a unit's fate must not depend on where it was split."""
+    """What a task returns for a unit."""
 
     state: TaskState
+    """The state to go on from."""
     samples: int
+    """How many rows this job has trained; those of skipped batches do not count."""
     batches: int
+    """How many batches this job has trained, without those skipped."""
     metrics: Mapping[str, float]
+    """The metrics at the unit's end, by name. After the epoch's last unit: those of the epoch."""
     log: Sequence[MetricRow] = ()
+    """The rows logged during the unit, in order."""
     done: bool = False
+    """Whether the task ends the config's training here (early stopping)."""
     whole: bool = True
+    """Whether the unit came to the end of its partition. If not, it goes on after ``skip + batches``
+    batches."""
     not_finite: str | None = None
+    """Which loss or parameter is NaN or infinite at the end of a whole unit. ``None`` if none is, and of a
+    part of a unit: a unit's fate must not depend on where it was split."""
 
 
 class Stopped(BaseException):
-    """The unit was asked to stop; ``batches`` of its partition are trained. Raised by ``feed`` in place of
-    the next batch: a task that ``splits`` catches it there and ends the unit, through any other it passes.
-    No ``Exception``: it is not for the user's code to catch."""
+    """The unit was asked to stop after ``batches`` batches of its partition.
+
+    ``job_batches`` raises it in place of the next batch. A task that ``splits`` catches it there and ends the
+    unit; any other lets it pass. It is no ``Exception``, so that the user's code does not catch it.
+    """
 
     def __init__(self, batches: int) -> None:
         super().__init__(f"asked to stop after {batches} batches")
@@ -129,36 +143,43 @@ class Stopped(BaseException):
 
 
 class Task(Protocol):
-    """What trains. One instance serves all units of a rank; it keeps nothing between units
-    that a result could depend on."""
+    """What trains. One instance serves all units of a rank. It keeps nothing between units that a result
+    could depend on."""
 
     def check(self, hparams: HParams) -> None:
-        """Raise ``TaskError`` if these hyper-parameters cannot be used: an unknown name lists the
-        accepted ones. Cheap; called for every config before a run starts."""
+        """Check the hyper-parameters of one config. Cheap: it is called for every config before a run starts.
+
+        Raises:
+            TaskError: They cannot be used; for an unknown name the error lists the accepted ones.
+        """
 
     def train(self, job: UnitJob) -> UnitResult:
-        """One pass over the job's partition, from ``job.state``; or a part of one, see ``UnitJob``."""
+        """Train on the job's partition, from ``job.state`` on; or on a part of it (``UnitJob.skip``,
+        ``UnitJob.stop``)."""
 
     def evaluate(self, job: UnitJob) -> UnitResult:
-        """Metrics over ``job.partition`` without changing the state (its result has the state
-        that it got). Raise ``TaskError`` from ``check`` time on if the task does not allow it."""
+        """Measure metrics over ``job.partition``. The result has the state that the job had.
+
+        Raises:
+            TaskError: The task has nothing to measure with (``evaluates`` is false).
+        """
 
     @property
     def evaluates(self) -> bool:
-        """Whether ``evaluate`` units are allowed."""
+        """Whether the task can ``evaluate``."""
 
     @property
     def splits(self) -> bool:
-        """Whether a unit may be stopped at a batch boundary and taken up again elsewhere."""
+        """Whether a unit may be stopped at a batch boundary and continued elsewhere."""
 
 
 @runtime_checkable
 class SupportsPrecheck(Protocol):
-    """A task that can tell what cannot be trained before anything is."""
+    """A task that can refuse a config before anything is trained."""
 
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
-        """Why a model of these hyper-parameters cannot be trained by ``strategy``; ``None`` if nothing speaks
-        against it so far. Cheap: no memory for parameters is taken."""
+        """Why ``strategy`` cannot train a model of these hyper-parameters; ``None`` if nothing is known
+        against it. Cheap: it takes no memory for parameters."""
 
 
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
@@ -167,36 +188,41 @@ GENERATORS = "the random generators of torch, numpy and Python: dropout and augm
 
 @dataclass(frozen=True)
 class OrdinaryFit:
-    """What an ordinary fit has logged: all rows in order, and each epoch's metrics."""
+    """What an ordinary fit has logged."""
 
     log: Sequence[MetricRow]
+    """All rows, in order."""
     metrics: Sequence[Mapping[str, float]]
+    """Each epoch's metrics by name."""
 
 
 @runtime_checkable
 class SupportsCheck(Protocol):
-    """A task that can also train as a program without units does, so that ``cerebro check`` can compare."""
+    """A task that can also train without units, so that ``cerebro check`` can compare."""
 
     def ordinary_fit(self, jobs: Sequence[UnitJob], observe: Observe) -> OrdinaryFit:
-        """Train the batches of ``jobs``, all units of a config in their order, in one go: nothing is taken
-        apart and put together again between two of them. ``observe`` is shown the moments that it is shown in
-        units."""
+        """Train the batches of ``jobs``, all units of a config in their order, with one model in one go.
+
+        ``observe`` is called at the same moments as in units.
+        """
 
     def observed(self, observe: Observe) -> AbstractContextManager[None]:
-        """Within it, ``train`` shows ``observe`` the same moments, in the same order."""
+        """Have ``train`` call ``observe`` at the same moments, in the same order, within the block."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A trained model for whoever has nothing of ours installed: its ``weights`` by name, a ``checkpoint`` in
-    the format of the task's framework, if it has one, and Python code that shows how to ``load`` them, with
-    ``MODEL`` and ``CHECKPOINT`` for the files' names. ``not_carried`` names what the config has in its state
-    and these have not: who goes on from them goes on without it."""
+    """A trained model for use without this package."""
 
     weights: Mapping[str, Tensor]
+    """The model's state dict."""
     load: str
+    """Python code that loads them, with ``MODEL`` and ``CHECKPOINT`` for the names of the files."""
     checkpoint: Mapping[str, Any] | None = None
+    """A checkpoint in the format of the task's framework, if it has one."""
     not_carried: Sequence[str] = ()
+    """What of the config's state is in neither of them: training that goes on from them goes on without
+    it."""
 
 
 @runtime_checkable
@@ -204,5 +230,12 @@ class Exports(Protocol):
     """A task whose models can be exported."""
 
     def export(self, hparams: HParams, state: TaskState, seed: int, epochs: int, batches: int) -> Exported:
-        """The model of a config with ``state`` at the end of an epoch of ``batches`` batches, in a run with
-        this seed and budget of ``epochs``."""
+        """Export the model of a config.
+
+        Args:
+            hparams: The config's hyper-parameters.
+            state: Its state at the end of an epoch.
+            seed: The run's seed.
+            epochs: The config's budget of epochs.
+            batches: How many batches an epoch has.
+        """

@@ -1,4 +1,4 @@
-"""A run's task and data, ready for units: what worker, replay and trainer share."""
+"""A run's task and data, ready for units; worker, replay and profiles share it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ def make_task(recipe: Recipe) -> Task:
 
 
 class UnitRunner:
-    """Makes jobs of units, and does them on ``device``; partitions come through the cache at ``cache``."""
+    """Makes jobs of units and performs them.
+
+    Args:
+        spec: The run.
+        cache: The folder through which partitions come.
+        device: The device to train on, as torch names it.
+    """
 
     def __init__(self, spec: Spec, cache: Path, device: str = "cpu") -> None:
         self.recipe = load_recipe(spec.recipe, root=spec.root)
@@ -48,21 +54,21 @@ class UnitRunner:
         torch.set_num_threads(self.recipe.node.threads)
 
     def fetch(self, phase: Phase, index: int, beat: Callable[[], None]) -> Partition:
-        """A training or validation partition, from the cache or into it; ``beat`` is called again and
-        again."""
+        """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
+        often meanwhile."""
         return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat)
 
     def holds(self, phase: Phase, index: int) -> bool:
-        """Whether a partition need not be fetched."""
+        """Whether the cache holds a partition."""
         return self.cache.holds(self._manifest, _SPLITS[phase], index)
 
     def cached(self) -> tuple[int, ...]:
-        """The training partitions that need not be fetched."""
+        """The training partitions that the cache holds."""
         return self.cache.cached(self._manifest)
 
     @property
     def splits(self) -> bool:
-        """Whether the task may be stopped at a batch boundary of a unit and taken up again elsewhere."""
+        """Whether a unit may be stopped at a batch boundary and continued elsewhere."""
         return self._task.splits
 
     def job(
@@ -74,9 +80,9 @@ class UnitRunner:
         strategy: Strategy = Strategy(),
         beat: Callable[[], None] = nothing,
         stop: Callable[[int], bool] = never,
-        room: int | None = None,
+        memory_limit_bytes: int | None = None,
     ) -> UnitJob:
-        """The job that ``unit`` is for ``config`` as it stands: all of it, or the rest if it is begun."""
+        """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``."""
         rows = self._manifest.rows
         return UnitJob(
             unit=unit,
@@ -95,11 +101,12 @@ class UnitRunner:
             strategy=strategy,
             beat=beat,
             stop=stop,
-            room=room,
+            memory_limit_bytes=memory_limit_bytes,
         )
 
     def _validation(self, config: Config, unit: Unit, beat: Callable[[], None]) -> list[Partition]:
-        """Fetched for the unit that validates; the others know its size, and fetch what they look into."""
+        """Fetched for the unit that validates. In other units a partition knows its size, and is fetched when
+        it is read."""
         if unit.phase is Phase.EVALUATE or self._plan.evaluations:
             return []
         last = len(config.visited) + 1 == self._plan.partitions
@@ -115,11 +122,14 @@ class UnitRunner:
         ]
 
     def perform(self, job: UnitJob) -> UnitResult:
-        """Train, perhaps as a trial, or evaluate, as the unit says. Raises ``DamagedData`` if any of its data
-        were found damaged, whatever the user's code has made of that."""
-        done = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
+        """Train or evaluate, as the unit's phase says.
+
+        Raises:
+            DamagedData: Data of the job are damaged, even if the user's code has caught the error.
+        """
+        perform = self._task.evaluate if job.unit.phase is Phase.EVALUATE else self._task.train
         try:
-            return done(job)
+            return perform(job)
         finally:
             for partition in (job.partition, *job.validation):
                 if partition.damage:

@@ -17,15 +17,16 @@ from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.registry import import_object, is_reference
-from cerebro_elastic.training.feed import check_batch_size
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.kinds import is_users
-from cerebro_elastic.training.ready_made import BatchMean, accuracy
+from cerebro_elastic.training.job_batches import check_batch_size
+from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.objects.value_types import is_users
+from cerebro_elastic.training.passes import BatchMean, accuracy
 
 FOR_MODEL = frozenset({"epochs", "steps"})
-"""What ``model_fn`` may ask for beside hyper-parameters: the budget of epochs, and all their steps."""
+"""What ``model_fn`` may ask for besides hyper-parameters: the budget of epochs, and the steps in all of
+them."""
 FOR_PASS = frozenset({"model", "optimizer", "scheduler", "batches", "epoch", "device"})
-"""What ``train_fn`` and ``eval_fn`` may ask for beside hyper-parameters."""
+"""What ``train_fn`` and ``eval_fn`` may ask for besides hyper-parameters."""
 
 _RETURNS = (
     "expected a model, (model, optimizer) or (model, optimizer, scheduler), the latter of torch.optim and "
@@ -35,7 +36,11 @@ _MEASURES: Mapping[str, BatchMean] = {"accuracy": accuracy}
 
 
 class UserFunctions:
-    """The section's functions. Raises ``TaskError`` for what cannot be imported or found."""
+    """The functions that the recipe's section names.
+
+    Raises:
+        TaskError: One cannot be imported.
+    """
 
     def __init__(self, section: TorchSection, root: Path) -> None:
         self._section = section
@@ -49,11 +54,12 @@ class UserFunctions:
         )
         self.loss = self._loss(section.loss)
         roles = (self._model_fn, self._input_fn, self.train_fn, self.eval_fn, self.loss)
-        self.files = Files(root, [role.__module__ for role in roles if role and is_users(role)])
+        self.files = UserFiles(root, [role.__module__ for role in roles if role and is_users(role)])
         self.measures = {name: self._measure(name, ref) for name, ref in section.metrics.items()}
 
     def check(self, hparams: HParams) -> None:
-        """Raise ``TaskError`` unless every hyper-parameter has a taker, and every taker what it needs."""
+        """Raise ``TaskError`` unless some function takes each hyper-parameter, and each function gets what it
+        needs."""
         check_batch_size(hparams)
         given = {**self._section.args, **hparams}
         if twice := sorted(self._section.args.keys() & hparams.keys()):
@@ -75,8 +81,8 @@ class UserFunctions:
     def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
         """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
         name = self._section.model_fn
-        made = self._model_fn(**self.model_arguments(hparams, context))
-        model, *rest = made if isinstance(made, tuple) else (made,)
+        returned = self._model_fn(**self.model_arguments(hparams, context))
+        model, *rest = returned if isinstance(returned, tuple) else (returned,)
         optimizer, scheduler = (*rest, None, None)[:2]
         right = (
             isinstance(model, nn.Module)
@@ -84,7 +90,7 @@ class UserFunctions:
             and isinstance(scheduler, LRScheduler | None)
         )
         if not right or len(rest) > 2:
-            raise TaskError(f"{name} returned {_what(made)}: {_RETURNS}")
+            raise TaskError(f"{name} returned {_described(returned)}: {_RETURNS}")
         if optimizer is not None and self._optimizer:
             raise TaskError(f"{name} returns an optimizer, and task.optimizer names another: keep one")
         if optimizer is None and not self._optimizer:
@@ -95,11 +101,11 @@ class UserFunctions:
         return Parts(model, optimizer or self._make_optimizer(model, hparams), scheduler)
 
     def model_arguments(self, hparams: HParams, context: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``model_fn`` gets."""
+        """The arguments of ``model_fn``."""
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
 
     def prepare(self, batch: Any, hparams: HParams) -> Any:
-        """``input_fn(batch, ...)``: a batch as the loader makes it to what the step takes."""
+        """Apply ``input_fn``, if there is one, to a batch of the loader."""
         if not self._input_fn:
             return batch
         return self._input_fn(batch, **arguments.select(self._input_fn, {**self._section.args, **hparams}))
@@ -107,14 +113,14 @@ class UserFunctions:
     def call(
         self, function: Callable[..., Any], hparams: HParams, context: Mapping[str, Any]
     ) -> dict[str, float]:
-        """A ``train_fn`` or ``eval_fn``; what it returns is metrics by name, or nothing."""
+        """Call a ``train_fn`` or ``eval_fn``; returns its metrics by name."""
         values = {**self._section.args, **hparams, **context}
         metrics = function(**arguments.select(function, values))
         if metrics is None:
             return {}
         if not isinstance(metrics, Mapping):
             raise TaskError(
-                f"{function.__name__} returned {_what(metrics)}: expected metrics by name, or nothing"
+                f"{function.__name__} returned {_described(metrics)}: expected metrics by name, or nothing"
             )
         return {name: float(value) for name, value in metrics.items()}
 
@@ -130,7 +136,7 @@ class UserFunctions:
         return optimizer
 
     def _takers(self) -> dict[str, tuple[Callable[..., Any], frozenset[str]]]:
-        """By role: a function that gets hyper-parameters, and the names that the system gives it."""
+        """By role: a function that gets hyper-parameters, and the names of what it gets besides."""
         takers: dict[str, tuple[Any, frozenset[str]]] = {"model_fn": (self._model_fn, FOR_MODEL)}
         if self._optimizer:
             takers["optimizer"] = (self._optimizer, frozenset({"params"}))
@@ -143,10 +149,10 @@ class UserFunctions:
         return takers
 
     def _function(self, role: str, reference: str) -> Callable[..., Any]:
-        found = import_object(reference, self._root)
-        if not callable(found):
-            raise TaskError(f"task.{role}: {reference} is {_what(found)}, expected a function")
-        function: Callable[..., Any] = found
+        imported = import_object(reference, self._root)
+        if not callable(imported):
+            raise TaskError(f"task.{role}: {reference} is {_described(imported)}, expected a function")
+        function: Callable[..., Any] = imported
         return function
 
     def _loss(self, name: str | None) -> BatchMean | None:
@@ -164,7 +170,7 @@ class UserFunctions:
 
 
 def _known(takers: Iterable[tuple[Callable[..., Any], frozenset[str]]]) -> set[str] | None:
-    """The hyper-parameters that somebody takes; ``None`` if somebody takes any."""
+    """The hyper-parameters that the functions take; ``None`` if one takes any."""
     known = {"batch_size"}
     for function, context in takers:
         names = arguments.accepted(function)
@@ -191,7 +197,7 @@ def _is_loss(name: str) -> bool:
     return not name.startswith("_") and ("loss" in name or "entropy" in name or name == "kl_div")
 
 
-def _what(value: object) -> str:
+def _described(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(item).__name__ for item in value)})"
     return f"a {type(value).__name__}"

@@ -1,4 +1,5 @@
-"""``torchrun ... -m cerebro_elastic.worker``: one rank of a node, until its run ends or it is to leave."""
+"""``torchrun ... -m cerebro_elastic.worker``: one rank of a node, until its run ends or it is asked to
+leave."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.process import die_with_parent
-from cerebro_elastic.rendezvous.pulses import Pulse
+from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
 
 _ASKING = (signal.SIGTERM, signal.SIGINT)
@@ -25,27 +26,28 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    here, local_rank = Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0"))
-    siblings = Siblings(here, local_rank)
+    folder, local_rank = Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0"))
+    siblings = Siblings(folder, local_rank)
     siblings.come()
-    pulse = Pulse(here, local_rank)
+    heartbeat = Heartbeat(folder, local_rank)
     leaving = _leave_when_asked(siblings)
     from cerebro_elastic.worker import rank, recycling
 
-    code = rank.serve(os.environ, leaving, pulse)
+    code = rank.serve(os.environ, leaving, heartbeat)
     if code is None:
-        # Who asks from now on asks the process that follows.
+        # A signal from now on is for the process that follows.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
         if not leaving.asked:
             recycling.start_anew()
-    pulse.stop()
+    heartbeat.stop()
     siblings.leave()
     return code or 0
 
 
 def _leave_when_asked(siblings: Siblings) -> Leaving:
-    """From here on SIGTERM and Ctrl-C, which torchrun passes on, ask to leave: first of all, since the
-    imports take seconds. Where a sibling has died they ask for an end: all ranks are started anew."""
+    """Have SIGTERM and Ctrl-C, which torchrun passes on, ask this rank to leave. This comes first, since
+    imports take seconds. If a sibling has died the signals end this process at once: the agent restarts all
+    ranks."""
     clock = SystemClock()
     leaving = Leaving(clock)
 

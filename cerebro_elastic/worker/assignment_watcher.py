@@ -1,4 +1,4 @@
-"""What a node's rank is told: its assignments, to leave, and the end of the run."""
+"""What the store says to a node's rank: its assignments, the request to leave, the end of the run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.worker.leaving import Leaving
 
 
-class GoHome:
+class NoMoreUnits:
     """The run has ended, or the rank was asked to leave."""
 
 
-Message = Attempt | GoHome | BaseException
+Message = Attempt | NoMoreUnits | BaseException
 
 
 class AssignmentWatcher:
-    """What is told to the node of this name and ``boot`` id: assignments each once, in order, whatever
-    happens to the connection. A drain of the node asks ``leaving``, and who asks ``leaving`` drains the node.
+    """Watches the keys of the node of this name and ``boot`` id.
+
+    Each assignment comes once, in order, whatever happens to the connection. When the node is drained,
+    ``leaving`` is asked; when ``leaving`` is asked, the node is drained.
     """
 
     def __init__(self, ledger: WorkerLedger, node: str, boot: str, leaving: Leaving) -> None:
@@ -63,8 +65,14 @@ class AssignmentWatcher:
             thread.join(timeout=1.0)  # a request to a store that is away may take longer
 
     def next(self) -> Attempt | None:
-        """The next assignment, ``None`` when the run has ended or the rank is to leave; raises what the
-        threads met."""
+        """Wait for the next assignment.
+
+        Returns:
+            The attempt; ``None`` when the run has ended or the rank is to leave.
+
+        Raises:
+            BaseException: What one of the threads has raised.
+        """
         if self._leaving.asked:
             return None
         message = self._messages.get()
@@ -73,17 +81,17 @@ class AssignmentWatcher:
         return message if isinstance(message, Attempt) else None
 
     def alarm(self, error: BaseException) -> None:
-        """Let ``next`` raise what another thread has met."""
+        """Let ``next`` raise ``error``."""
         self._messages.put(error)
 
     def _start(self, work: Callable[[], None], name: str) -> None:
         def guarded() -> None:
             try:
                 work()
-            except Exception as error:  # whatever it is, it belongs to who waits in next()
+            except Exception as error:  # next() raises it
                 self._messages.put(error)
 
-        thread = threading.Thread(target=guarded, name=f"inbox {name}", daemon=True)
+        thread = threading.Thread(target=guarded, name=f"assignment-watcher {name}", daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -95,7 +103,7 @@ class AssignmentWatcher:
                 continue
 
     def _read_and_watch(self, key: str, read: Callable[[KeyValue], None]) -> None:
-        """The key as it is, then its changes; afresh if they were compacted away."""
+        """Read the key as it is, then its changes."""
         snapshot = self._record.store.range(key)
         items: list[KeyValue | None] = list(snapshot.items)
         with self._record.store.watch(key, snapshot.revision + 1) as watch:
@@ -104,19 +112,20 @@ class AssignmentWatcher:
                 for item in items:
                     # ``node-1`` is a prefix of ``node-10``.
                     if item is not None and item.key == key:
-                        self._hear(item, read)
+                        self._accept(item, read)
                 batch = watch.next()
                 items = [change.item for change in batch.changes] if batch else []
 
-    def _hear(self, item: KeyValue, read: Callable[[KeyValue], None]) -> None:
-        """What is not signed says nothing. The node's registration stands as it was made all the same."""
+    def _accept(self, item: KeyValue, read: Callable[[KeyValue], None]) -> None:
+        """Read a signed value, and refuse an unsigned one. An unsigned registration is ignored: the node
+        keeps the one that it made."""
         if not unsigned(item):
             read(item)
         elif item.key != self._record.keys.node(self._node):
             self._ledger.delete_unsigned(item)
 
     def _assigned(self, item: KeyValue) -> None:
-        """A key may be read twice: pass on what is new."""
+        """A key may be read twice: pass on a new assignment only."""
         if item.mod_revision > self._last:
             self._last = item.mod_revision
             attempt = self._record.read_value(item, attempt_of)
@@ -130,12 +139,12 @@ class AssignmentWatcher:
 
     def _ended(self, item: KeyValue) -> None:
         if self._record.read_value(item, outcome_of) is not None:
-            self._messages.put(GoHome())
+            self._messages.put(NoMoreUnits())
 
     def _drain(self) -> None:
-        """Let an idle rank go at once; tell the others that the node takes no more units."""
+        """End the wait of an idle rank at once; announce that the node takes no more units."""
         grace = self._leaving.wait()
         if grace is None:
             return
-        self._messages.put(GoHome())
+        self._messages.put(NoMoreUnits())
         NodeLedger(self._record).drain(self._node, grace, self._boot)

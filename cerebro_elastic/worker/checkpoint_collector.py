@@ -1,5 +1,8 @@
-"""Sweeping: what no config needs any more is deleted by the rank that made it superfluous, and with it what
-attempts that were killed or refused have left. Names tell: ``<epoch>-<k>-<token>``."""
+"""Deletes checkpoints that no config needs any more, and what killed and refused attempts have left.
+
+The rank that makes a checkpoint superfluous deletes it. The files' names say whose they are:
+``<epoch>-<k>-<token>``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from cerebro_elastic import files
-from cerebro_elastic.checkpoint.retention import Shelf
+from cerebro_elastic.checkpoint.retention import KeptCheckpoints
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
 from cerebro_elastic.core.model.attempts import Visit
@@ -23,28 +26,30 @@ from cerebro_elastic.store.ledger.record import Record
 
 
 def name_of(epoch: int, k: int, token: int) -> str:
-    """What an attempt writes at this place of a config's visits; the token makes it this attempt's own."""
+    """The name of what an attempt writes as visit ``k`` of an epoch; its token makes the name its own."""
     return f"{epoch:05d}-{k:05d}-{token}"
 
 
 class CheckpointCollector:
-    """Deletes below the URL ``storage``. It remembers of each config what is to be kept, so that it reads
-    each visit once."""
+    """Deletes below the URL ``storage``. It remembers what each config keeps, so that it reads each visit
+    once."""
 
     def __init__(self, record: Record, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
         self._record = record
         self._storage = storage
-        self._empty = Shelf(plan, recipe.objective.metric, recipe.objective.mode)
+        self._empty = KeptCheckpoints(plan, recipe.objective.metric, recipe.objective.mode)
         self._log = log
-        self._shelves: dict[str, Shelf] = {}
-        self._weaned: set[str] = set()
+        self._shelves: dict[str, KeptCheckpoints] = {}
+        self._independent: set[str] = set()
 
     def committed(self, visit: Visit) -> None:
-        """Delete the checkpoints up to this visit, the config's last, that are not to be kept, and the logs
-        of other attempts at its place."""
+        """After a commit: delete the config's checkpoints that are not to be kept, and the logs of other
+        attempts at this visit."""
         config, place = visit.unit.config, name_of(visit.unit.epoch, visit.k, 0)[:-1]
         try:
-            kept = {PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent(config)}
+            kept = {
+                PurePosixPath(url).name for url in self._shelf(visit).kept | self._lent_to_children(config)
+            }
         except ForeignValue as error:  # the config's next visit deletes what this one leaves
             self._log.warning("nothing is deleted", why=str(error))
             return
@@ -53,12 +58,12 @@ class CheckpointCollector:
         self._delete(f"logs/{config}/{place}*", lambda name: not name.startswith(f"{ours}."))
 
     def refused(self, visit: Visit) -> None:
-        """Delete what an attempt has written that did not become this visit."""
+        """After a refused commit: delete what the attempt has written."""
         config, ours = visit.unit.config, name_of(visit.unit.epoch, visit.k, visit.attempt)
         self._delete(f"checkpoints/{config}", lambda name: name == ours)
         self._delete(f"logs/{config}/{ours}.*", lambda _name: True)
 
-    def _shelf(self, visit: Visit) -> Shelf:
+    def _shelf(self, visit: Visit) -> KeptCheckpoints:
         """The config's shelf with all its visits up to this one, those of other nodes too."""
         config = visit.unit.config
         shelf = self._shelves.get(config, self._empty)
@@ -66,36 +71,36 @@ class CheckpointCollector:
         if not visits or visits[0].input != shelf.at.head or visits[-1].attempt != visit.attempt:
             # None is known yet, or the store has gone back since.
             shelf, visits = self._empty_of(config), self._record.visits_of(config)
-        for each in visits:
-            shelf = shelf.put(each)
+        for recorded in visits:
+            shelf = shelf.put(recorded)
         self._shelves[config] = shelf
         return shelf
 
-    def _empty_of(self, config: str) -> Shelf:
+    def _empty_of(self, config: str) -> KeptCheckpoints:
         known = self._record.config(config)
         return replace(self._empty, at=born(known)) if known and known.parent else self._empty
 
-    def _lent(self, config: str) -> frozenset[str]:
-        """The URLs of the config's checkpoints with which others began that are not weaned: the first two
-        that a child writes itself are its last and the one before it."""
-        lent = set()
+    def _lent_to_children(self, config: str) -> frozenset[str]:
+        """The URLs of the config's checkpoints that its children still need: those with which they began,
+        until they have written two checkpoints themselves."""
+        urls = set()
         for child, edge in self._record.children(config).items():
-            if child not in self._weaned:
+            if child not in self._independent:
                 trained = {v.output.url for v in self._record.visits_of(child) if v.unit.phase is Phase.TRAIN}
                 if len(trained) < 2:
-                    lent.add(edge.checkpoint.url)
+                    urls.add(edge.checkpoint.url)
                 else:
-                    self._weaned.add(child)
-        return frozenset(lent)
+                    self._independent.add(child)
+        return frozenset(urls)
 
-    def _since(self, config: str, shelf: Shelf, epoch: int) -> list[Visit]:
+    def _since(self, config: str, shelf: KeptCheckpoints, epoch: int) -> list[Visit]:
         at = (shelf.at.epoch, position(shelf.at))
         epochs = range(shelf.at.epoch, epoch + 1)
-        visits = [visit for each in epochs for visit in self._record.visits_of(config, each)]
+        visits = [visit for number in epochs for visit in self._record.visits_of(config, number)]
         return [visit for visit in visits if (visit.unit.epoch, visit.k) >= at]
 
     def _delete(self, folder: str, drop: Callable[[str], bool]) -> None:
-        """A failure to do so costs space, not the run."""
+        """A failure costs space, and does not end the run."""
         url = f"{self._storage}/{folder}"
         try:
             with translated(CheckpointError, f"cannot delete in {url}"):

@@ -1,4 +1,4 @@
-"""What went wrong in a unit, told as a failure's kind and story."""
+"""From an exception in a unit to the failure that is recorded."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cerebro_elastic.stories import whole
 
 
 class NotFinite(CerebroError):
-    """A loss or a weight is NaN or infinite, and the recipe does not want to go on so."""
+    """A loss or a weight is NaN or infinite, and the recipe says to fail then."""
 
 
 _KINDS: dict[type[BaseException], FailureKind] = {
     DiskFull: FailureKind.DISK_FULL,
     StorageError: FailureKind.STORAGE,
     DamagedData: FailureKind.DAMAGED_DATA,
-    # Data missing or damaged at their source are nobody's fault in the run, and it cannot go on without them.
+    # Data are missing or damaged at their source: no unit is at fault, and the run cannot go on without them.
     DataError: FailureKind.STORAGE,
     NotFinite: FailureKind.NOT_FINITE,
     GroupBroken: FailureKind.CRASH,
@@ -32,7 +32,7 @@ _KINDS: dict[type[BaseException], FailureKind] = {
 
 
 def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = Path()) -> Failure:
-    """The failure that ``error`` on its ``node`` means for ``attempt``; ``root`` has the user's files."""
+    """The failure of ``attempt`` by ``error`` on ``node``. ``root`` is the folder of the user's files."""
     return Failure(
         attempt.unit,
         node,
@@ -51,12 +51,12 @@ def _kind(error: BaseException) -> FailureKind:
     # On CPU torch raises a plain RuntimeError when its allocator gets no memory.
     if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error):
         return FailureKind.OUT_OF_MEMORY
-    return next((kind for what, kind in _KINDS.items() if isinstance(error, what)), FailureKind.EXCEPTION)
+    return next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), FailureKind.EXCEPTION)
 
 
 def _place(error: BaseException) -> str:
-    """The type and innermost line of a user's exception, by which another node knows it again. What the
-    world may do to anybody (files, networks, memory) has none: elsewhere it may not happen."""
+    """The type and innermost line of a user's exception, so that the same exception on another node is
+    recognized. Errors of files, networks and memory have none: they may not happen elsewhere."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or _kind(error) is not FailureKind.EXCEPTION or isinstance(error, CerebroError | OSError):
         return ""

@@ -1,7 +1,7 @@
-"""The ranks of an attempt come together for it, and part again.
+"""The process group of an attempt: its ranks meet, and part again.
 
-Rank 0 listens and tells where by the run's store; the others look there. Who waits looks now and then
-whether the attempt still stands: it does not any more when one of its nodes is lost or has failed.
+Rank 0 listens and announces its address in the run's store, where the others find it. While ranks wait they
+check whether the attempt still stands: it ends when one of its nodes is lost or has failed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,23 @@ from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.worker.rank_assignment import RankAssignment
 
 _PATIENCE = 0.8
-"""The part of the time after which a rank counts as hanging that the others wait for it: they outlive it."""
+"""The part of the hang time that ranks wait for another one: a rank that hangs ends first."""
 _PAUSE_SECONDS = 0.5
 
 
 class Withdrawn(Exception):
-    """The attempt no longer stands: there is nothing to do for it, and nothing to tell."""
+    """The attempt no longer stands: nothing is to be done or recorded for it."""
 
 
 class GroupRendezvous:
-    """The meetings of one rank of the node ``node``, one attempt after the other; ``address`` is its host's,
-    as others reach it."""
+    """Forms the groups of one rank, one attempt after the other.
+
+    Args:
+        meetings: Where the run's ranks meet, in the store.
+        node: The name of the rank's node.
+        address: The address of its host, as other nodes reach it.
+        device: The rank's device.
+    """
 
     def __init__(self, meetings: Meetings, node: str, address: str, device: str) -> None:
         self._meetings = meetings
@@ -40,22 +46,27 @@ class GroupRendezvous:
         self._device = torch.device(device)
 
     @contextmanager
-    def group(self, attempt: Attempt, seat: RankAssignment, hang: float) -> Iterator[None]:
-        """The process group that the attempt's choice needs, if it needs one, as long as the block lasts. A
-        rank counts as hanging after ``hang`` seconds.
+    def group(self, attempt: Attempt, rank_assignment: RankAssignment, hang: float) -> Iterator[None]:
+        """Within the block: the process group that the attempt's strategy needs, if it needs one.
 
-        Raises ``Withdrawn`` if the attempt does not stand any more before all are there, ``GroupBroken`` if
-        one does not come or is lost.
+        Args:
+            attempt: The attempt.
+            rank_assignment: This rank's place in it.
+            hang: Seconds after which a rank counts as hanging.
+
+        Raises:
+            Withdrawn: The attempt was withdrawn before all ranks had come.
+            GroupBroken: A rank does not come, or is lost.
         """
         if not needs_group(attempt.strategy):
             yield
             return
-        store = self._store(attempt, seat)
+        store = self._store(attempt, rank_assignment)
         patience = _PATIENCE * hang
         with group.formed(
             store,
-            seat.rank,
-            seat.size,
+            rank_assignment.rank,
+            rank_assignment.size,
             self._device,
             timeout=patience,
             patience=patience,
@@ -68,11 +79,11 @@ class GroupRendezvous:
         return self._meetings.stands(attempt, self._node)
 
     def waiting(
-        self, attempt: Attempt, seat: RankAssignment, beat: Callable[[], None]
+        self, attempt: Attempt, rank_assignment: RankAssignment, beat: Callable[[], None]
     ) -> Callable[[], None] | None:
-        """What a rank that does not lead calls to let the one that does get on; ``None`` for that one. It
-        raises ``Withdrawn`` if the attempt does not stand any more."""
-        if seat.leads:
+        """A function by which a rank waits for the one that leads; ``None`` on the one that leads. It raises
+        ``Withdrawn`` if the attempt no longer stands."""
+        if rank_assignment.leads:
             return None
 
         def wait() -> None:
@@ -86,19 +97,19 @@ class GroupRendezvous:
         if not self.stands(attempt):
             raise Withdrawn
 
-    def _store(self, attempt: Attempt, seat: RankAssignment) -> TCPStore:
-        if seat.rank == 0:
+    def _store(self, attempt: Attempt, rank_assignment: RankAssignment) -> TCPStore:
+        if rank_assignment.rank == 0:
             # The ranks of one node are on one machine.
             store = group.listen(self._address if attempt.gang else LOOPBACK)
-            if seat.size > 1:
+            if rank_assignment.size > 1:
                 self._meetings.announce(attempt, store.host, store.port)
             return store
-        place = self._meetings.find(attempt, self._node)
-        if place is None:
+        meeting = self._meetings.find(attempt, self._node)
+        if meeting is None:
             raise Withdrawn
-        return group.connect(place.host, place.port)
+        return group.connect(meeting.host, meeting.port)
 
 
 def needs_group(strategy: Strategy) -> bool:
-    """Whether a choice's ranks need a process group: any parallelism does but the identity."""
+    """Whether a strategy's ranks need a process group: every parallelism but ``single`` does."""
     return strategy.ranks > 1 or strategy.parallelism != "single"

@@ -1,4 +1,4 @@
-"""Leaving on purpose: until when this rank may stay, and whether what is left of its unit fits."""
+"""Leaving on request: until when this rank may stay, and whether the rest of its unit fits into that time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _TORCHRUN_NOTICE = 30.0
 
 
 def grace_of(env: Mapping[str, str], wall: float) -> float:
-    """Seconds that a SIGTERM which comes at ``wall`` leaves: ``CEREBRO_GRACE``, else a bit less than
-    torchrun's own time until it kills its ranks; a Slurm job's end, which is wall-clock time, cuts it short.
+    """Seconds that remain after a SIGTERM at ``wall`` (wall-clock time).
+
+    They are ``CEREBRO_GRACE``, else a bit less than torchrun waits until it kills its ranks. The end of a
+    Slurm job cuts them short.
     """
     grace = seconds_from(env, "CEREBRO_GRACE")
     if grace is None:
@@ -28,7 +30,7 @@ def grace_of(env: Mapping[str, str], wall: float) -> float:
 
 
 class Leaving:
-    """Whether this rank was asked to leave. Who asks may be a signal handler: ``ask`` takes no lock."""
+    """Whether this rank was asked to leave. ``ask`` takes no lock, so that a signal handler may call it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,16 +54,21 @@ class Leaving:
         return float("inf") if self._deadline is None else self._deadline - self._clock.now()
 
     def wait(self) -> float | None:
-        """Wait until asked: the grace; ``None`` after ``close``."""
+        """Wait for the request: its grace in seconds, or ``None`` after ``close``."""
         return self._notices.get()
 
     def close(self) -> None:
-        """Let go who waits."""
+        """End all waits."""
         self._notices.put(None)
 
     def stop(self, total: int, skip: int, save: Callable[[], float]) -> Callable[[int], bool]:
-        """What a unit asks at each batch boundary (``UnitJob.stop``), from its beginning on: it has ``total``
-        batches to do, without the ``skip`` first, and then needs as many seconds as ``save`` says."""
+        """``UnitJob.stop`` for a unit that begins now.
+
+        Args:
+            total: How many batches the unit has, skipped ones included.
+            skip: How many of them were trained before.
+            save: Returns the seconds that the save of its state will take.
+        """
         began = self._clock.now()
 
         def stop(done: int) -> bool:
@@ -74,19 +81,19 @@ class Leaving:
 
 
 class Siblings:
-    """The ranks whose files are in ``folder``; this one is ``local_rank``. Its agent empties the folder
-    before it starts ranks."""
+    """The ranks of one node, by their files in ``folder``; this one is ``local_rank``. Their agent empties
+    the folder before it starts them."""
 
     def __init__(self, folder: Path, local_rank: int) -> None:
         self._folder = folder
         self._own = folder / f"{local_rank}.pid"
 
     def come(self) -> None:
-        """This rank lives."""
+        """Register this rank as alive."""
         self._own.write_text(str(os.getpid()))
 
     def leave(self) -> None:
-        """This rank ends as it should."""
+        """Record that this rank ends normally."""
         self._own.unlink(missing_ok=True)
 
     def died(self) -> bool:
@@ -96,7 +103,7 @@ class Siblings:
 
 def _lives(file: Path) -> bool:
     try:
-        os.kill(int(file.read_text() or os.getpid()), 0)  # empty: it is just coming
+        os.kill(int(file.read_text() or os.getpid()), 0)  # empty: it is being written
     except FileNotFoundError:
         return True  # it has left since
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The memory of a rank: how much a unit may take, and how much it took.
+"""The memory of a rank: how much a unit may take, and how much it has taken.
 
 On a GPU it is the device's, as torch's allocator counts it. On a CPU it is the process's resident memory, as
 the kernel counts it.
@@ -43,20 +43,20 @@ def bytes_of(env: Mapping[str, str], name: str) -> int | None:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def room(device: torch.device, limit: int | None) -> int:
-    """The bytes that a unit may take now: ``limit``, if there is so much."""
+def free_bytes(device: torch.device, limit: int | None) -> int:
+    """The bytes that a unit may take now: those that are free, at most ``limit``."""
     free = _free_on_gpu(device) if device.type == "cuda" else _free_on_host()
     return free if limit is None else min(free, limit)
 
 
 def trim() -> None:
-    """Give back to the system what has been freed, and the allocator of glibc keeps."""
+    """Give freed memory that glibc's allocator keeps back to the system."""
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Meter:
-    """How much memory a rank takes, at the highest, from now on."""
+    """The most memory that a rank has in use from now on."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -69,15 +69,15 @@ class Meter:
                 Path("/proc/self/clear_refs").write_text("5")
             self._before = _resident("VmRSS")
 
-    def highest(self) -> int:
-        """Bytes on top of what there was in the beginning."""
+    def peak_bytes(self) -> int:
+        """Bytes on top of those at the beginning."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) - self._before
         return max(0, _resident("VmHWM") - self._before)
 
 
-def held(device: torch.device) -> int:
-    """Bytes that the process has in the host's memory, and that its tensors have on ``device``."""
+def bytes_in_use(device: torch.device) -> int:
+    """Bytes of the process in the host's memory, and of its tensors on ``device``."""
     gpu = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     return _resident("VmRSS") + gpu
 
@@ -101,6 +101,6 @@ def _free_on_host() -> int:
 
 def _kilobytes(file: Path, name: str) -> int:
     """The value of the line ``name``, in bytes."""
-    found = re.search(rf"^{name}:\s+(\d+) kB$", file.read_text(), re.MULTILINE)
-    assert found is not None
-    return 1024 * int(found[1])
+    match = re.search(rf"^{name}:\s+(\d+) kB$", file.read_text(), re.MULTILINE)
+    assert match is not None
+    return 1024 * int(match[1])

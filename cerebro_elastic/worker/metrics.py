@@ -1,7 +1,7 @@
-"""What a node does, for Prometheus: opt-in by a port in ``CEREBRO_METRICS_PORT``.
+"""Metrics of a node for Prometheus, if ``CEREBRO_METRICS_PORT`` gives a port.
 
-The numbers come from the events that the rank logs anyway. Nodes of one host take the next free ports. They
-listen where their node is reached: on loopback alone if all of the run are on one machine.
+The numbers come from the events that the rank logs. Nodes of one host take the next free ports. They listen
+where their node is reached: on loopback alone if the whole run is on one machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cerebro_elastic.logs import EventLog
 
 VARIABLE = "CEREBRO_METRICS_PORT"
 _PORTS = 100
-"""As many ports are tried, from the first one on."""
+"""How many ports are tried, from the first one on."""
 _LOGGER = "cerebro"
 _OUTCOMES = {
     "committed": "committed",
@@ -27,10 +27,10 @@ _OUTCOMES = {
     "failed": "failed",
     "broken": "broken",
     "given up": "given-up",
-    "tried": "trial",
+    "profiled": "profile",
     "refused: the assignment was withdrawn": "refused",
 }
-"""By the event with which an attempt ends."""
+"""The label ``outcome``, by the event with which an attempt ends."""
 
 
 class NodeMetrics(logging.Handler):
@@ -53,7 +53,7 @@ class NodeMetrics(logging.Handler):
         if event == "began":
             self._began[attempt] = self._clock()
         elif event == "trained" or event in _OUTCOMES:
-            # What is saved behind the next unit is no work of the rank's any more.
+            # A save in the background is no work of the rank any more.
             self._busy += self._clock() - self._began.pop(attempt, self._clock())
         if event in _OUTCOMES:
             self._attempts[_OUTCOMES[event]] += 1
@@ -65,8 +65,8 @@ class NodeMetrics(logging.Handler):
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         names, values = list(self._labels), list(self._labels.values())
-        told = "Attempts by how they ended; what is neither committed nor left is tried again."
-        attempts = CounterMetricFamily("cerebro_attempts", told, labels=[*names, "outcome"])
+        text = "Attempts by how they ended; those neither committed nor left are tried again."
+        attempts = CounterMetricFamily("cerebro_attempts", text, labels=[*names, "outcome"])
         for outcome in _OUTCOMES.values():
             attempts.add_metric([*values, outcome], self._attempts[outcome])
         yield attempts
@@ -77,8 +77,8 @@ class NodeMetrics(logging.Handler):
             "cache_hits": ("Partitions that were in the host's cache when wanted.", self._cache.hits),
             "cache_misses": ("Partitions that had to be brought.", self._cache.misses),
         }
-        for name, (told, count) in counts.items():
-            family = CounterMetricFamily(f"cerebro_{name}", told, labels=names)
+        for name, (text, count) in counts.items():
+            family = CounterMetricFamily(f"cerebro_{name}", text, labels=names)
             family.add_metric(values, count)
             yield family
         idle = GaugeMetricFamily("cerebro_idle_ratio", "Share of time without an attempt.", labels=names)
@@ -118,7 +118,7 @@ def exposed(
 
 
 def _server(host: str, first: str, metrics: NodeMetrics) -> tuple[Any, Any, int]:
-    """A server of ``metrics`` on the first free port, for those who know this machine as ``host``."""
+    """A server of ``metrics`` on the first free port, at the address by which others reach ``host``."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as exc:

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from cerebro_elastic import logs
+from cerebro_elastic.addresses import LOOPBACK
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.run import Spec
@@ -20,30 +21,39 @@ from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
-from cerebro_elastic.rendezvous.admission import check_admission
-from cerebro_elastic.rendezvous.pulses import Pulse
+from cerebro_elastic.rendezvous.compatibility import check_compatible
+from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.foreign import report_once
 from cerebro_elastic.store.ledger.nodes import NodeLedger
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.store.ledger.worker import WorkerLedger
+from cerebro_elastic.torch_internals import OPTIMIZER_IMPORT
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
-from cerebro_elastic.worker.attempts import Attempts
+from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.memory import limit_of
 from cerebro_elastic.worker.metrics import exposed
-from cerebro_elastic.worker.rank_assignment import Identity
+from cerebro_elastic.worker.rank_assignment import RankIdentity
+from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.recycling import Growth
 from cerebro_elastic.worker.watchdog import Watchdog
 
 
-def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
-    """Serve the node and run that ``env`` names until the run has ended, or until ``leaving`` is asked and
-    what had to be done is done; ``pulse`` is the rank's. The exit code; with 0 the agent ends, too. ``None``:
-    to be started anew."""
+def serve(env: Mapping[str, str], leaving: Leaving, heartbeat: Heartbeat) -> int | None:
+    """Serve the node and run that ``env`` names, until the run has ended or the rank has left.
+
+    Args:
+        env: The environment that the agent gives its ranks.
+        leaving: Whether the rank is asked to leave.
+        heartbeat: The rank's heartbeat.
+
+    Returns:
+        The exit code; with 0 the agent ends, too. ``None``: the process is to be replaced by a fresh one.
+    """
     logs.start()
     log = logs.EventLog(run=env["CEREBRO_RUN"], node=env["CEREBRO_NODE"])
     try:
@@ -52,11 +62,11 @@ def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
         store = RetryingStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
         record = Record(store, env["CEREBRO_RUN"], settings.run_key, unreadable=report_once(log))
         try:
-            grown = _serve(record, settings.trusted, env, leaving, pulse, log)
+            grown = _Service(record, settings.trusted, env, leaving, heartbeat, log).run()
         finally:
             store.close()
     except CerebroError as error:
-        # Starting anew would not help: this machine has not what the run needs.
+        # A new start would not help: this machine lacks what the run needs.
         log.error("this machine cannot be a node of the run", error=f"{type(error).__name__}: {error}")
         os.kill(int(env["CEREBRO_AGENT"]), signal.SIGTERM)
         return 1
@@ -66,63 +76,81 @@ def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
     return 0
 
 
-def _serve(
-    record: Record,
-    trusted: bool,
-    env: Mapping[str, str],
-    leaving: Leaving,
-    pulse: Pulse,
-    log: logs.EventLog,
-) -> bool:
-    """Whether it ends because the process has grown. What the ledger's store says need not be signed if it is
-    ``trusted``."""
-    identity = Identity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
-    if env.get("LOCAL_WORLD_SIZE", "1") != "1":
-        log = log.bind(local_rank=identity.local_rank)
-    with AssignmentWatcher(WorkerLedger(record), identity.node, identity.boot, leaving) as inbox:
-        return _work(record, trusted, env, identity, leaving, inbox, pulse, log)
+class _Service:
+    """The service loop. Values of the store need not be signed if it is ``trusted``."""
 
+    def __init__(
+        self,
+        record: Record,
+        trusted: bool,
+        env: Mapping[str, str],
+        leaving: Leaving,
+        heartbeat: Heartbeat,
+        log: logs.EventLog,
+    ) -> None:
+        self._record = record
+        self._trusted = trusted
+        self._env = env
+        self._leaving = leaving
+        self._heartbeat = heartbeat
+        self._clock = SystemClock()
+        self._identity = RankIdentity(
+            env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0"))
+        )
+        self._ranks = int(env.get("LOCAL_WORLD_SIZE", "1"))
+        self._log = log if self._ranks == 1 else log.bind(local_rank=self._identity.local_rank)
 
-def _work(
-    record: Record,
-    trusted: bool,
-    env: Mapping[str, str],
-    identity: Identity,
-    leaving: Leaving,
-    inbox: AssignmentWatcher,
-    pulse: Pulse,
-    log: logs.EventLog,
-) -> bool:
-    warm_up()
-    spec = wait_for_spec(record, leaving, log)
-    if spec is None or leaving.asked:
-        return False
-    record.check_signed(trusted)
-    check_admission(spec)
-    _check_ranks(record, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
-    cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
-    private_folder(cache)
-    device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
-    clock = SystemClock()
-    with (Path(env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
-        bench, watchdog = UnitRunner(spec, cache, device), Watchdog(dump, clock)
-        bench.use_threads()
+    def run(self) -> bool:
+        """Do unit after unit; whether the loop ends because the process has grown."""
+        identity = self._identity
+        with AssignmentWatcher(
+            WorkerLedger(self._record), identity.node, identity.boot, self._leaving
+        ) as assignments:
+            warm_up()
+            spec = wait_for_spec(self._record, self._leaving, self._log)
+            if spec is None or self._leaving.asked:
+                return False
+            self._record.check_signed(self._trusted)
+            check_compatible(spec)
+            _check_ranks(self._record, identity, self._ranks)
+            with (Path(self._env["CEREBRO_DUMPS"]) / str(identity.local_rank)).open("w") as dump:
+                return self._serve(spec, assignments, Watchdog(dump, self._clock))
+
+    def _serve(self, spec: Spec, assignments: AssignmentWatcher, watchdog: Watchdog) -> bool:
+        env, identity, clock, log = self._env, self._identity, self._clock, self._log
+        cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
+        private_folder(cache)
+        device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
+        runner = UnitRunner(spec, cache, device)
+        runner.use_threads()
         _prepare(spec.plan.strategies, torch.device(device))
-        address = env.get("MASTER_ADDR", "127.0.0.1")  # the node's own: its agent is a group by itself
-        limit = limit_of(env)
-        pulse.ready(bench.recipe.limits.hang_seconds, watchdog.doing)
-        told = (clock, log, identity, leaving, watchdog, inbox.alarm)
+        context = RankContext(
+            *(
+                WorkerLedger(self._record),
+                spec,
+                runner,
+                clock,
+                log,
+                identity,
+                self._leaving,
+                watchdog,
+                assignments.alarm,
+            ),
+            address=env.get("MASTER_ADDR", LOOPBACK),  # the node's own: its agent is a group by itself
+            memory_limit_bytes=limit_of(env),
+        )
+        self._heartbeat.ready(runner.recipe.limits.hang_seconds, watchdog.activity)
         labels = {"run": spec.plan.run, "node": identity.node}
         with (
             watchdog.catching_crashes(),
-            exposed(env, labels, bench.cache, clock.now, log),
-            Attempts(WorkerLedger(record), spec, bench, *told, address=address, limit=limit) as attempts,
+            exposed(env, labels, runner.cache, clock.now, log),
+            AttemptRunner(context) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             if identity.local_rank == 0:
-                NodeLedger(record).mark_ready(identity.node, identity.boot, bench.cached())
+                NodeLedger(self._record).mark_ready(identity.node, identity.boot, runner.cached())
             growth = Growth(torch.device(device), env)
-            while (attempt := inbox.next()) is not None:
+            while (attempt := assignments.next()) is not None:
                 attempts.perform(attempt)
                 if growth.too_much(attempts.saving_bytes):
                     log.info("starting anew: memory has grown")
@@ -139,7 +167,7 @@ def _prepare(strategies: Sequence[Strategy], device: torch.device) -> None:
             choose.prepare(strategy.parallelism, strategy.options, device)
 
 
-def _check_ranks(record: Record, identity: Identity, ranks: int) -> None:
+def _check_ranks(record: Record, identity: RankIdentity, ranks: int) -> None:
     node = record.node(identity.node)
     if node is not None and node.boot == identity.boot and node.ranks != ranks:
         raise RunError(
@@ -150,7 +178,7 @@ def _check_ranks(record: Record, identity: Identity, ranks: int) -> None:
 
 def warm_up() -> None:
     """Import behind the wait for the first unit what the first optimizer would import (seconds)."""
-    threading.Thread(target=importlib.import_module, args=("torch._dynamo",), daemon=True).start()
+    threading.Thread(target=importlib.import_module, args=(OPTIMIZER_IMPORT,), daemon=True).start()
 
 
 def wait_for_spec(record: Record, leaving: Leaving, log: logs.EventLog) -> Spec | None:

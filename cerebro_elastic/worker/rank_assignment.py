@@ -1,7 +1,7 @@
 """Which rank of an attempt a process is.
 
-The ranks of an attempt are numbered through its nodes: the lead's first, then each member's in the order of
-the gang. As many as its choice says take part; the others are idle.
+The ranks of an attempt are numbered through its nodes: first those of the node that leads, then those of each
+member in the order of the gang. As many take part as the strategy has ranks; the others are idle.
 """
 
 from __future__ import annotations
@@ -14,37 +14,44 @@ from cerebro_elastic.core.model.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A process of a run: the ``local_rank`` of the node of this name and ``boot`` id."""
+class RankIdentity:
+    """A process of a run."""
 
     node: str
+    """The name of its node."""
     boot: str
+    """The boot id of its node's agent."""
     local_rank: int = 0
+    """Its number among the ranks of its node, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankAssignment:
-    """Rank ``rank`` of ``size``."""
+    """The place of a process in an attempt."""
 
     rank: int
+    """Its number among the attempt's ranks, from 0."""
     size: int
+    """How many ranks the attempt has."""
 
     @property
     def leads(self) -> bool:
-        """Whether it is the one that saves and commits."""
+        """Whether this rank saves and commits for all."""
         return self.rank == 0
 
 
-def seat_of(identity: Identity, attempt: Attempt, nodes: Mapping[str, Node]) -> RankAssignment | None:
-    """The seat that a process has in an attempt on ``nodes``; ``None`` if it has none."""
+def rank_assignment_of(
+    identity: RankIdentity, attempt: Attempt, nodes: Mapping[str, Node]
+) -> RankAssignment | None:
+    """The place of a process in an attempt on ``nodes``; ``None`` if it takes no part."""
     names = attempt.nodes
     before = sum(nodes[name].ranks for name in names[: names.index(identity.node)])
     rank, size = before + identity.local_rank, attempt.strategy.ranks
     return RankAssignment(rank, size) if rank < size else None
 
 
-def stale(identity: Identity, attempt: Attempt, nodes: Mapping[str, Node]) -> str | None:
-    """Why the attempt is not for this process to begin, as far as its ``nodes`` say; ``None`` if it is."""
+def stale(identity: RankIdentity, attempt: Attempt, nodes: Mapping[str, Node]) -> str | None:
+    """Why this process must not begin the attempt, given its ``nodes``; ``None`` if it may."""
     for member in attempt.members:
         node = nodes.get(member.node)
         if node is None or node.registration != member.registration:

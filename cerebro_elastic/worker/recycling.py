@@ -1,9 +1,8 @@
-"""Recycling: a rank whose memory has grown starts itself anew, in place.
+"""Recycling: a rank whose memory has grown replaces itself by a fresh process.
 
-Libraries keep some memory of units that are long over; DeepSpeed's ZeRO-3 is known for it. Between two units
-such a rank has itself replaced by a fresh process (``execve``), which has the same id: its agent sees
-nothing, the node's registration stands, no unit is lost and no restart counted. A unit that is assigned
-meanwhile waits for the seconds that it takes.
+Libraries keep memory of units that are long over; DeepSpeed's ZeRO-3 is known for it. Between two units such
+a rank calls ``execve``. The fresh process has the same id: its agent does not notice, the node's registration
+stands, no unit is lost and no restart is counted. A unit that is assigned meanwhile waits for some seconds.
 """
 
 from __future__ import annotations
@@ -14,33 +13,38 @@ from collections.abc import Mapping
 
 import torch
 
-from cerebro_elastic.worker.memory import bytes_of, held, trim
+from cerebro_elastic.worker.memory import bytes_in_use, bytes_of, trim
 
 GROWTH = "CEREBRO_GROWTH"
 _GROWTH = 2 * 10**9
-"""Bytes that a rank's memory may grow by, if ``CEREBRO_GROWTH`` does not say."""
+"""Bytes that a rank's memory may grow by, unless ``CEREBRO_GROWTH`` gives another number."""
 
 
 class Growth:
-    """How much a rank's memory has grown since this was made."""
+    """How much the memory of a rank has grown since this object was made."""
 
     def __init__(self, device: torch.device, env: Mapping[str, str]) -> None:
         most = bytes_of(env, GROWTH)
         self._most = _GROWTH if most is None else most
         self._device = device
-        self._before = held(device)
+        self._before = bytes_in_use(device)
 
     def too_much(self, saving: int = 0) -> bool:
-        """Whether it is time for a fresh process; to be asked between units. ``saving`` are the bytes of a
-        state that is still being saved, and gone after that. What allocators keep for a next unit is given
-        back first, but only if it looks as if that mattered: to get it again takes time."""
+        """Whether it is time for a fresh process; to be called between units.
+
+        Memory that allocators keep for the next unit is given back first, but only if the limit is exceeded:
+        to get it again takes time.
+
+        Args:
+            saving: Bytes of a state that is still being saved in the background.
+        """
         most = self._before + self._most + saving
-        if held(self._device) <= most:
+        if bytes_in_use(self._device) <= most:
             return False
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         trim()
-        return held(self._device) > most
+        return bytes_in_use(self._device) > most
 
 
 def start_anew() -> None:

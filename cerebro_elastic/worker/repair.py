@@ -1,9 +1,9 @@
-"""Repair: a checkpoint that was damaged at rest is made again by doing its visit again.
+"""Repair: a checkpoint that was damaged at rest is restored by replaying its visit.
 
-A visit's result is a function of its input, and the input is there: retention keeps the last checkpoint of a
-config and the one before it. If that is damaged, too, the way back goes on, to the config's beginning if it
-must. Each state that is made again has to have the digest that was recorded (purity), so that the history
-knows nothing of all this, and the log a warning. What was needed on the way only, the next commit collects.
+A visit's result is a function of its input, and retention keeps a config's last checkpoint and the one before
+it. If the input is damaged, too, its own visit is replayed first, and so on, back to the config's beginning
+if necessary. Each restored state must have the recorded digest (purity), so that the history does not change;
+the log gets a warning. The next commit collects what was only needed on the way.
 """
 
 from __future__ import annotations
@@ -33,30 +33,39 @@ from cerebro_elastic.worker.visit_replayer import VisitReplayer
 _BEAT_SECONDS = 1.0
 
 
-class Repairs:
-    """Repairs the checkpoints of a run; ``beat`` is called at least once a batch meanwhile."""
+class CheckpointRepair:
+    """Repairs the checkpoints of a run; it calls ``beat`` at least once a batch."""
 
     def __init__(
-        self, record: Record, spec: Spec, bench: UnitRunner, log: EventLog, beat: Callable[[], None] = nothing
+        self,
+        record: Record,
+        spec: Spec,
+        unit_runner: UnitRunner,
+        log: EventLog,
+        beat: Callable[[], None] = nothing,
     ) -> None:
         self._record = record
         self._spec = spec
-        self._bench = bench
+        self._unit_runner = unit_runner
         self._log = log
         self._beat = beat
 
     def repair(self, ref: CheckpointRef, damage: DamagedCheckpoint) -> Any:
-        """The state of ``ref``, which is whole again in its place when this returns.
+        """Restore the checkpoint ``ref`` in its place.
 
-        Raises ``CheckpointError`` with the story if it cannot be made again, ``StorageError`` if the whole
-        folder of checkpoints has gone: a disk that is not mounted is no damage.
+        Returns:
+            Its state.
+
+        Raises:
+            CheckpointError: It cannot be restored; the error explains why.
+            StorageError: The whole folder of checkpoints is missing: a disk that is not mounted is no damage.
         """
         self._check_storage()
-        source, todo = self._way_back(self._steps_to(ref, damage), damage)
-        self._log.warning("repairing a damaged checkpoint", url=ref.url, why=str(damage), visits=len(todo))
+        source, lost = self._way_back(self._steps_to(ref, damage), damage)
+        self._log.warning("repairing a damaged checkpoint", url=ref.url, why=str(damage), visits=len(lost))
         state = checkpoint.load(source) if source else None
-        for at, visit in todo:
-            state = self._again(at, visit, state, damage)
+        for at, visit in lost:
+            state = self._replay(at, visit, state, damage)
         self._log.warning("repaired a damaged checkpoint", url=ref.url, digest=ref.digest)
         return state
 
@@ -84,8 +93,8 @@ class Repairs:
     def _way_back(
         self, steps: Sequence[tuple[Config, Visit]], damage: DamagedCheckpoint
     ) -> tuple[CheckpointRef | None, list[tuple[Config, Visit]]]:
-        """The last state before the damage that can be read (``None``: the beginning), and what to do again
-        from there, in order."""
+        """The last readable checkpoint before the damage (``None``: the config's beginning), and the visits
+        to replay from there, in order."""
         for place, (_, visit) in reversed(list(enumerate(steps))):
             if visit.input is None or _readable(visit.input):
                 return visit.input, list(steps[place:])
@@ -93,14 +102,14 @@ class Repairs:
             f"{damage}; nor can any state be read from which it could be made again"
         ) from damage
 
-    def _again(self, at: Config, visit: Visit, state: Any, damage: DamagedCheckpoint) -> Any:
-        """The state after ``visit``, done again and put back in its place."""
+    def _replay(self, at: Config, visit: Visit, state: Any, damage: DamagedCheckpoint) -> Any:
+        """Replay ``visit`` and put its state back in its place; returns the state."""
         if needs_group(visit.strategy):
-            return self._again_on_ranks(at, visit, damage)
+            return self._replay_on_ranks(at, visit, damage)
         end = visit.skip + visit.batches
         stop = (lambda _done: False) if visit.whole else (lambda done: done >= end)
-        job = self._bench.job(at, visit.unit, state, beat=self._beat, stop=stop)
-        result = self._bench.perform(job)
+        job = self._unit_runner.job(at, visit.unit, state, beat=self._beat, stop=stop)
+        result = self._unit_runner.perform(job)
         try:
             checkpoint.restore(result.state, visit.output, self._origin(at, visit))
         except CheckpointError as error:
@@ -108,26 +117,29 @@ class Repairs:
         # As every other unit gets its input: from the storage, read and checked.
         return checkpoint.load(visit.output)
 
-    def _again_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
-        """As ``_again``, in processes of this machine for as many ranks as the visit had: beside the damaged
-        one, of which parts may be whole. A name that is left there goes with the visit's own
-        (``worker/checkpoint_collector.py``)."""
+    def _replay_on_ranks(self, at: Config, visit: Visit, damage: DamagedCheckpoint) -> Any:
+        """As ``_replay``, in as many processes of this machine as the visit had ranks. They write beside the
+        damaged checkpoint, of which parts may be whole. The collector deletes a name that is left there
+        together with the visit's own (``worker/checkpoint_collector.py``)."""
         beside = replace(visit.output, url=f"{visit.output.url}-again")
         checkpoint.remove(beside)
-        with VisitReplayer(self._spec, self._bench.cache.root) as again, ThreadPoolExecutor(1) as thread:
-            done = thread.submit(again, at, visit, visit.input, beside.url)
-            while not wait([done], timeout=_BEAT_SECONDS).done:
+        with (
+            VisitReplayer(self._spec, self._unit_runner.cache.root) as replayer,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            replay = thread.submit(replayer, at, visit, visit.input, beside.url)
+            while not wait([replay], timeout=_BEAT_SECONDS).done:
                 self._beat()
-            made = done.result().output
+            restored = replay.result().output
         try:
-            checkpoint.put_back(made, visit.output, self._origin(at, visit))
+            checkpoint.put_back(restored, visit.output, self._origin(at, visit))
         except CheckpointError as error:
-            checkpoint.remove(made)
+            checkpoint.remove(restored)
             raise _in_vain(visit, damage, str(error)) from error
         return checkpoint.load(visit.output)
 
     def _origin(self, at: Config, visit: Visit) -> Origin:
-        """As it was, if the manifest is whole; else nobody knows where the record ended."""
+        """The origin as it was, if the manifest is whole; else without the head of the record."""
         record = None
         with suppress(CheckpointError):
             before = checkpoint.origin(visit.output)

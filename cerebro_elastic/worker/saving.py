@@ -1,7 +1,7 @@
-"""The writer: a thread that saves what a unit has left, while the rank goes on.
+"""Saving a unit's state, in the background if that takes a while.
 
-It has one state at a time, so that a rank holds two at most: that of the unit it trains, and the last one's.
-Who has trained the next unit waits until the last one's visit is committed.
+A rank holds two states at most: that of the unit it trains, and that of the last one, which is being saved.
+When the next unit is trained the rank waits until the last one's visit is committed.
 """
 
 from __future__ import annotations
@@ -23,78 +23,97 @@ from cerebro_elastic.training.task import TaskState
 
 T = TypeVar("T")
 
+QUICK_SECONDS = 0.05
+"""A state that is saved within this time is saved in the foreground."""
 _BEAT_SECONDS = 1.0
 
 
-class Writer:
-    """Calls ``alarm`` with what the thread meets, but for errors of a save, which are its unit's."""
+class BackgroundWriter:
+    """A thread that saves one state at a time. An error of a save belongs to its unit; ``alarm`` takes any
+    other that the thread raises."""
 
     def __init__(self, alarm: Callable[[BaseException], None]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._alarm = alarm
-        self._left: Future[None] | None = None
+        self._behind: Future[None] | None = None
+        self._behind_bytes = 0
+        self.last_save_seconds = 0.0
+        """Seconds of the last save; 0 before the first."""
 
     def begin(self, save: Callable[[], T]) -> Future[T]:
         """Begin to save; the last state must be saved."""
         assert not self.busy
         return self._thread.submit(save)
 
-    def leave(self, end: Callable[[], None]) -> None:
-        """Leave to the thread what is to be done behind the save."""
-        self._left = self._thread.submit(end)
-        self._left.add_done_callback(self._look)
+    def go_on(self, finish: Callable[[], None], state_bytes: int) -> None:
+        """Leave the save of a state of so many bytes to the thread, and ``finish`` behind it."""
+        self._behind_bytes = state_bytes
+        self._behind = self._thread.submit(finish)
+        self._behind.add_done_callback(self._check)
 
     @property
     def busy(self) -> bool:
-        """Whether something that was left to it is not done yet."""
-        return self._left is not None and not self._left.done()
+        """Whether a save goes on in the background."""
+        return self._behind is not None and not self._behind.done()
+
+    @property
+    def saving_bytes(self) -> int:
+        """Bytes of the state that is being saved in the background; 0 if none is."""
+        return self._behind_bytes if self.busy else 0
 
     def wait(self, beat: Callable[[], None]) -> None:
-        """Wait until all that was left to it is done; raises what it has met."""
-        while self._left is not None and not wait([self._left], _BEAT_SECONDS).done:
+        """Wait for the save in the background; raises what ``finish`` has raised."""
+        while self._behind is not None and not wait([self._behind], _BEAT_SECONDS).done:
             beat()
-        if self._left is not None:
-            left, self._left = self._left, None
-            left.result()
+        if self._behind is not None:
+            behind, self._behind = self._behind, None
+            behind.result()
 
     def close(self) -> None:
-        """Wait until it is done. What it has met was told."""
+        """Wait for the save in the background. ``alarm`` has had its error."""
         with suppress(BaseException):
             self.wait(lambda: None)
         self._thread.shutdown()
 
-    def _look(self, left: Future[None]) -> None:
-        error = left.exception()
+    def _check(self, behind: Future[None]) -> None:
+        error = behind.exception()
         if error is not None:
             self._alarm(error)
 
 
 def part_of(strategy: Strategy, rank: int) -> Part | None:
-    """The part of a state that a rank holds, if the choice's parallelism divides it by rows."""
+    """The part of a state that a rank holds, if the strategy's parallelism divides it by rows."""
     parallelism = choose.make(strategy.parallelism, strategy.options)
     divides = strategy.ranks > 1 and isinstance(parallelism, Sharding)
     return Part(rank, strategy.ranks) if divides else None
 
 
 def save_part(state: TaskState, url: str, part: Part | None) -> dict[str, Content] | None:
-    """Inside the group: what all ranks have written under ``url``, if the state is divided among them, known
-    on the rank that leads; ``None`` if it is not."""
+    """Inside the group: write this rank's part of the state under ``url``.
+
+    Returns:
+        On the rank that leads, what all ranks have written; ``None`` if the state is not divided.
+    """
     if part is None or not checkpoint.is_divided(state):
         return None
     written = checkpoint.save_part(state, url, part)
-    return {file: content for each in collectives.gathered(written) for file, content in each.items()}
+    return {file: content for files in collectives.gathered(written) for file, content in files.items()}
 
 
 def save(state: TaskState, url: str, parts: Mapping[str, Content] | None) -> CheckpointRef:
-    """On the rank that leads: the checkpoint under ``url``, of the ``parts`` that are written, or of all."""
+    """On the rank that leads: save the checkpoint under ``url``, of the ``parts`` that all ranks have
+    written, or of the whole state."""
     return checkpoint.save(state, url) if parts is None else checkpoint.complete(parts, url)
 
 
 def staged(
     state: TaskState, url: str, parts: Mapping[str, Content] | None
 ) -> tuple[Callable[[Origin], CheckpointRef], int]:
-    """What ``save`` does, to be called later and in any thread with where the state comes from, and the bytes
-    of the state that it holds until then."""
+    """What ``save`` does, for later.
+
+    Returns:
+        A function of the state's origin that saves it, in any thread, and the bytes that it holds until then.
+    """
     if parts is not None:
         return partial(checkpoint.complete, parts, url), 0
     ready = checkpoint.stage(state)

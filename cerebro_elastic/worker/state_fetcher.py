@@ -1,4 +1,5 @@
-"""The hop: input states come from storage, fetched ahead where the controller said what is next."""
+"""The input side of a hop: states are loaded from storage, ahead of their unit where the controller has
+hinted at it."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError
 
 Fetch = Callable[[int, Callable[[], None]], object]
-"""Brings a partition into the cache, calling again and again what may end that by raising something."""
+"""Fetches a partition into the cache. It calls the given function often, which may raise to end the fetch."""
 Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
-"""Makes a checkpoint whole again that was found damaged; see ``worker/repair.py``."""
+"""Restores a damaged checkpoint; see ``worker/repair.py``."""
 
 
 class StateFetcher:
-    """Loads states; holds at most one that was fetched ahead."""
+    """Loads states; it holds at most one that was loaded ahead."""
 
     def __init__(self, fetch_partition: Fetch, repair: Repair) -> None:
         self._fetch_partition = fetch_partition
@@ -32,9 +33,14 @@ class StateFetcher:
         self._ahead: tuple[CheckpointRef, Part | None, Future[Any]] | None = None
 
     def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
-        """Fetch behind the present unit what the next one will probably need, a ``part`` of it as the present
-        one does, and a replica, unless the last one is still on its way. What fails is fetched again by
-        whoever really needs it."""
+        """Fetch in the background what the next unit will probably need, and one replica.
+
+        Args:
+            hint: The controller's hint.
+            part: The part of the state to load, as for the present unit.
+
+        A replica waits until the last one has come. A failure has no effect: what is needed is fetched again.
+        """
         if hint is None:
             return
         self._thread.submit(self._fetch_partition, hint.partition, self._check)
@@ -45,16 +51,20 @@ class StateFetcher:
             self._copied[due] = self._copier.submit(self._fetch_partition, due, self._check)
 
     def copied(self, hint: Prefetch | None) -> tuple[int, ...]:
-        """The replicas of the hint that are here by now."""
-        done = {j for j, copy in self._copied.items() if copy.done() and copy.exception() is None}
-        return tuple(j for j in hint.replicas if j in done) if hint is not None else ()
+        """The replicas of the hint that have come by now."""
+        present = {j for j, copy in self._copied.items() if copy.done() and copy.exception() is None}
+        return tuple(j for j in hint.replicas if j in present) if hint is not None else ()
 
     def load(
         self, ref: CheckpointRef | None, part: Part | None = None, wait: Callable[[], None] | None = None
     ) -> Any:
-        """The state at ``ref``, or a ``part`` of it (``checkpoint.load``), checked by its digest; ``None``
-        for a config's first unit. If it is damaged it is repaired; a rank that is given ``wait`` calls that
-        until another one has done so."""
+        """Load a state, checked by its digest.
+
+        Args:
+            ref: The checkpoint; ``None`` for a config's first unit.
+            part: The part of it to load; ``None``: the whole (``checkpoint.load``).
+            wait: Called instead of a repair, until another rank has repaired a damaged checkpoint.
+        """
         ahead, self._ahead = self._ahead, None
         if ref is None:
             return None
@@ -74,7 +84,7 @@ class StateFetcher:
             raise StorageError("the fetch was broken off: the rank ends")
 
     def close(self) -> None:
-        """What is being fetched is broken off: a node that is to leave does not wait for it."""
+        """Break off all fetches: a node that is to leave does not wait for them."""
         self._closed.set()
         self._thread.shutdown(cancel_futures=True)
         self._copier.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Visits done again on this machine, by the choices by which they were done, without the run."""
+"""Replays visits on this machine, by the strategies by which they were done, without the run."""
 
 from __future__ import annotations
 
@@ -26,31 +26,38 @@ from cerebro_elastic.worker.saving import part_of, save, save_part
 
 
 @dataclass(frozen=True, slots=True)
-class Redone:
-    """What came of a visit that was done again: the checkpoint, and all else that a task says of a unit
-    (``train/task.UnitResult``)."""
+class ReplayResult:
+    """What a replayed visit has made; see ``UnitResult`` (``training/task.py``)."""
 
     output: CheckpointRef
+    """The checkpoint."""
     samples: int
+    """How many rows were trained."""
     batches: int
+    """How many batches were trained."""
     metrics: Mapping[str, float]
+    """The metrics at the unit's end, by name."""
     rows: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    """The rows that were logged, in order."""
     done: bool = False
+    """Whether the task ended the config's training."""
     whole: bool = True
+    """Whether the unit came to the end of its partition."""
     not_finite: str | None = None
+    """Which loss or parameter is NaN or infinite, if one is."""
 
 
 class VisitReplayer:
-    """Does visits of the run of ``spec`` again; partitions come through the cache at ``cache``. Rank
-    processes are started when they are needed, and end with the context."""
+    """Replays visits of the run of ``spec``; partitions come through the cache at ``cache``. Rank processes
+    are started when they are needed, and end with the context."""
 
     def __init__(self, spec: Spec, cache: Path) -> None:
         self._spec = spec
         self._cache = cache
-        self._bench = UnitRunner(spec, cache)
-        self._bench.use_threads()
+        self._unit_runner = UnitRunner(spec, cache)
+        self._unit_runner.use_threads()
         self._stack = ExitStack()
-        self._team: Ranks | None = None
+        self._rank_pool: Ranks | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -58,41 +65,55 @@ class VisitReplayer:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __call__(self, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
-        """What ``visit`` makes of the checkpoint at ``head``, the config being as ``at`` says: one under the
-        fresh name ``url``; of an evaluation, ``head`` itself."""
+    def __call__(self, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> ReplayResult:
+        """Replay ``visit``.
+
+        Args:
+            at: The config as it stood before the visit. visit: The visit. head: The checkpoint to begin with.
+            url: A fresh name for the checkpoint that is made. An evaluation makes none: its output is
+            ``head``.
+        """
         if not needs_group(visit.strategy):
-            return _done(self._bench, at, visit, head, url)
-        if self._team is None:
+            return _replay(self._unit_runner, at, visit, head, url)
+        if self._rank_pool is None:
             most = max(strategy.ranks for strategy in self._spec.plan.strategies)
-            self._team = self._stack.enter_context(Ranks(most))
-        told = (encode(self._spec), str(self._cache), encode(at), encode(visit), head and encode(head), url)
-        made, *_ = self._team.together(_on_a_rank, *told, members=range(visit.strategy.ranks))
-        return decode(made, Redone)
+            self._rank_pool = self._stack.enter_context(Ranks(most))
+        request = (
+            encode(self._spec),
+            str(self._cache),
+            encode(at),
+            encode(visit),
+            head and encode(head),
+            url,
+        )
+        result, *_ = self._rank_pool.together(_replay_on_rank, *request, members=range(visit.strategy.ranks))
+        return decode(result, ReplayResult)
 
 
-_benches: dict[str, UnitRunner] = {}
-"""Of this process, if it is a rank of the team."""
+_unit_runners: dict[str, UnitRunner] = {}
+"""The unit runners of this process, if it is a rank of the pool, by their encoded specs."""
 
 
-def _on_a_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str) -> str:
-    if spec not in _benches:
-        _benches[spec] = UnitRunner(decode(spec, Spec), Path(cache))
-        _benches[spec].use_threads()
-    given = decode(head, CheckpointRef) if head else None
-    made = _done(_benches[spec], decode(at, Config), decode(visit, Visit), given, url)
-    return encode(made) if ranks()[0] == 0 else ""
+def _replay_on_rank(spec: str, cache: str, at: str, visit: str, head: str | None, url: str) -> str:
+    if spec not in _unit_runners:
+        _unit_runners[spec] = UnitRunner(decode(spec, Spec), Path(cache))
+        _unit_runners[spec].use_threads()
+    begins_with = decode(head, CheckpointRef) if head else None
+    result = _replay(_unit_runners[spec], decode(at, Config), decode(visit, Visit), begins_with, url)
+    return encode(result) if ranks()[0] == 0 else ""
 
 
-def _done(bench: UnitRunner, at: Config, visit: Visit, head: CheckpointRef | None, url: str) -> Redone:
-    """On one of the ranks of the visit's choice; of use on the one that leads."""
+def _replay(
+    unit_runner: UnitRunner, at: Config, visit: Visit, head: CheckpointRef | None, url: str
+) -> ReplayResult:
+    """Replay on one of the visit's ranks. The result of rank 0 counts."""
     rank, _ = ranks()
     part = part_of(visit.strategy, rank)
     stop = never if visit.whole else partial(le, visit.skip + visit.batches)
 
     def perform() -> UnitResult:
         state = checkpoint.load(head, part) if head else None
-        return bench.perform(bench.job(at, visit.unit, state, strategy=visit.strategy, stop=stop))
+        return unit_runner.perform(unit_runner.job(at, visit.unit, state, strategy=visit.strategy, stop=stop))
 
     try:
         result = perform()
@@ -105,7 +126,7 @@ def _done(bench: UnitRunner, at: Config, visit: Visit, head: CheckpointRef | Non
     else:
         parts = save_part(result.state, url, part)
         output = save(result.state, url, parts) if rank == 0 else visit.output
-    return Redone(
+    return ReplayResult(
         output=output,
         samples=result.samples,
         batches=result.batches,

@@ -4,8 +4,8 @@ It may watch two threads: one that trains, and one that saves what was trained b
 one whose time is over first, and the dump says which one that is.
 
 Python's ``faulthandler`` does both in a thread of its own that needs no interpreter: also a rank that hangs
-in native code, or holds the interpreter's lock, is ended. ``rendezvous/dumps.py`` reads what is written here.
-A rank that is stopped cannot even do that: its agent sees that (``rendezvous/pulses.py``).
+in native code, or holds the interpreter's lock, is ended. ``rendezvous/rank_failure.py`` reads what is
+written here. A rank that is stopped cannot even do that: its agent sees that (``rendezvous/heartbeats.py``).
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.rendezvous.pulses import Doing
+from cerebro_elastic.rendezvous.heartbeats import RankActivity
 
 _REARM_SECONDS = 1.0
-"""A sign of life arms anew at most this often, as it starts a thread; four times at least before the end."""
+"""A beat rearms at most this often, as that starts a thread; at least four times before the end."""
 
 
 @dataclass
 class _Watched:
-    """A thread at an attempt, which ends the process ``seconds`` after its last sign of life (``at``)."""
+    """A thread that is watched."""
 
     attempt: int
+    """The token of its attempt."""
     seconds: float
+    """The process ends after so many seconds without a beat."""
     at: float
+    """When its last beat was, by the clock."""
 
     @property
     def ends(self) -> float:
@@ -45,13 +48,13 @@ class Watchdog:
         self._clock = clock
         self._lock = threading.Lock()
         self._watched: dict[int, _Watched] = {}
-        self._told: _Watched | None = None
-        # So that the reader can tell the main thread's stack from the others'.
+        self._announced: _Watched | None = None
+        # The reader needs it to find the main thread's stack.
         self._write(f"main {threading.main_thread().ident:#018x}")
 
     @contextmanager
     def catching_crashes(self) -> Iterator[None]:
-        """Dump the stacks at fatal signals, too, as long as the block lasts."""
+        """Within the block: dump the stacks at fatal signals, too."""
         faulthandler.enable(self._dump)
         try:
             yield
@@ -73,15 +76,15 @@ class Watchdog:
                 del self._watched[me]
                 self._arm()
 
-    def doing(self) -> Doing:
-        """What is watched whose time is over first; asked without a lock, by a thread that must not wait."""
-        watched = min(list(self._watched.values()), key=lambda each: each.ends, default=None)
+    def activity(self) -> RankActivity:
+        """What the thread does whose time ends first. It takes no lock: the heartbeat must not wait."""
+        watched = min(list(self._watched.values()), key=lambda thread: thread.ends, default=None)
         if watched is None:
-            return Doing()
-        return Doing(watched.attempt, self._clock.now() - watched.at, watched.seconds)
+            return RankActivity()
+        return RankActivity(watched.attempt, self._clock.now() - watched.at, watched.seconds)
 
     def beat(self) -> None:
-        """A sign of life of this thread."""
+        """This thread makes progress."""
         with self._lock:
             watched, now = self._watched.get(threading.get_ident()), self._clock.now()
             if watched is not None and now - watched.at >= min(_REARM_SECONDS, watched.seconds / 4):
@@ -93,8 +96,8 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
             return
         thread, first = min(self._watched.items(), key=lambda item: item[1].ends)
-        if first is not self._told:
-            self._told = first
+        if first is not self._announced:
+            self._announced = first
             self._write(f"watched {thread:#018x} {first.attempt} {first.seconds:g}")
         left = first.seconds - (self._clock.now() - first.at)
         faulthandler.dump_traceback_later(max(left, 0.001), exit=True, file=self._dump)

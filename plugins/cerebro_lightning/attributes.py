@@ -10,20 +10,20 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import nn
 
-from cerebro_elastic.training.objects.encoder import MODULE_OWN
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.graph import (
-    Graph,
-    Root,
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
+from cerebro_elastic.training.objects.object_graph import (
+    GraphRoot,
+    ObjectGraph,
     hooks,
     known_of_model,
     optimizer_root,
     tensor_roots,
 )
+from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_lightning import pruning
 from cerebro_lightning.optimizers import NamedStateStrategy
 
-_LIGHTNING_OWN = MODULE_OWN.union(
+_LIGHTNING_OWN = MODULE_ATTRIBUTES.union(
     vars(pl.LightningModule()).keys() - {"training"}, {"_hparams_initial", "_hparams_name"}
 )
 MODULE = "module"
@@ -35,7 +35,7 @@ def own_attributes(owner: object) -> dict[str, Any]:
     if isinstance(owner, pl.LightningModule):
         ignored = _LIGHTNING_OWN
     else:
-        ignored = MODULE_OWN if isinstance(owner, nn.Module) else pruning.made_in_setup(owner)
+        ignored = MODULE_ATTRIBUTES if isinstance(owner, nn.Module) else pruning.made_in_setup(owner)
     return {
         name: value
         for name, value in vars(owner).items()
@@ -52,9 +52,9 @@ def graph(
     module: pl.LightningModule,
     trainer: pl.Trainer,
     strategy: NamedStateStrategy,
-    files: Files,
+    files: UserFiles,
     stock: frozenset[str],
-) -> Graph:
+) -> ObjectGraph:
     """All that they keep, in the order in which it is met. ``stock`` are the attributes that the trainer was
     made with."""
     callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
@@ -76,17 +76,17 @@ def graph(
         ours |= {f"average {number}": model for number, model in enumerate(averages)}
         return {**known_of_model(module, optimizers), **ours}
 
-    roots = [Root(MODULE, module, own_attributes, type(module).__name__)]
+    roots = [GraphRoot(MODULE, module, own_attributes, type(module).__name__)]
     roots += [
-        Root(name, callback, own_attributes, type(callback).__name__)
+        GraphRoot(name, callback, own_attributes, type(callback).__name__)
         for name, callback in zip(names_of(callbacks)[1:], callbacks, strict=True)
     ]
     roots += [optimizer_root(number, optimizer) for number, optimizer in enumerate(optimizers)]
     roots += [
-        Root(f"scheduler {number}", scheduler, vars, type(scheduler).__name__)
+        GraphRoot(f"scheduler {number}", scheduler, vars, type(scheduler).__name__)
         for number, scheduler in enumerate(schedulers)
     ]
-    roots += [Root("trainer", trainer, of_trainer, "trainer"), hooks(module)]
+    roots += [GraphRoot("trainer", trainer, of_trainer, "trainer"), hooks(module)]
     if strategy.whole:
         roots += tensor_roots(module)
-    return Graph(roots, known, files, strategy.marks)
+    return ObjectGraph(roots, known, files, strategy.marks)

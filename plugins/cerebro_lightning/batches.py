@@ -11,8 +11,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import Part, whole
-from cerebro_elastic.training import feed
+from cerebro_elastic.training import job_batches
+
+from cerebro_elastic.data.batches import BatchPart, whole
 from cerebro_elastic.training.task import UnitJob
 from cerebro_lightning.distributed import SeveralRanks
 from cerebro_lightning.optimizers import NamedStateStrategy
@@ -62,7 +63,9 @@ class Batches:
     def training(self) -> EpochLoader:
         """As long as the epoch, of which a trial does not come to the end."""
         profile = self._job.unit.phase is Phase.PROFILE
-        return self._loader(feed.epoch_batches(self._job) + profile, self._training, sum(self._job.rows))
+        return self._loader(
+            job_batches.epoch_batches(self._job) + profile, self._training, sum(self._job.rows)
+        )
 
     def validation(self, module: pl.LightningModule) -> EpochLoader | None:
         """All validation partitions in their natural order; none if the module does not validate. Units in
@@ -70,23 +73,25 @@ class Batches:
         job = self._job
         if not job.validation or not is_overridden("validation_step", module):
             return None
-        length = sum(1 for _ in feed.batch_rows(job, job.validation))
+        length = sum(1 for _ in job_batches.batch_rows(job, job.validation))
         return self._loader(length, self._validation, sum(part.rows for part in job.validation))
 
     def _loader(self, length: int, batches: Callable[[], Iterator[Any]], rows: int) -> EpochLoader:
-        return EpochLoader(length, batches, rows=rows, batch_size=feed.loader_settings(self._job).batch_size)
+        return EpochLoader(
+            length, batches, rows=rows, batch_size=job_batches.loader_settings(self._job).batch_size
+        )
 
     def _training(self) -> Iterator[Any]:
         job = self._job
-        rows = islice(feed.batch_rows(job, [job.partition]), job.skip, None)
-        return self._weighed(partial(feed.training_batches, job), rows)
+        rows = islice(job_batches.batch_rows(job, [job.partition]), job.skip, None)
+        return self._weighed(partial(job_batches.training_batches, job), rows)
 
     def _validation(self) -> Iterator[Any]:
         job = self._job
-        batches = partial(feed.natural_batches, job, job.validation)
-        return self._weighed(batches, feed.batch_rows(job, job.validation))
+        batches = partial(job_batches.natural_batches, job, job.validation)
+        return self._weighed(batches, job_batches.batch_rows(job, job.validation))
 
-    def _weighed(self, batches: Callable[[Part], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
+    def _weighed(self, batches: Callable[[BatchPart], Iterator[Any]], rows: Iterable[int]) -> Iterator[Any]:
         several = self._several
         if several is None:
             yield from batches(whole)

@@ -10,9 +10,9 @@ from torch import nn
 from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.training.objects.encoder import Encoder, Tree
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.graph import known_of_model
+from cerebro_elastic.training.objects.object_graph import known_of_model
 from cerebro_elastic.training.objects.trees import cloned, trees_equal
+from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_elastic.training.task import GENERATORS, TaskState
 from cerebro_lightning.attributes import names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
@@ -27,7 +27,7 @@ _HPARAMS, _NAME = (
 def stock_checkpoint(
     module: pl.LightningModule,
     trainer: pl.Trainer,
-    files: Files,
+    files: UserFiles,
     state: TaskState,
     batches: int,
     arguments: Mapping[str, Any],
@@ -99,11 +99,11 @@ class _Halt(SubEpoch):
 
     def enter(self) -> NoReturn:
         self.owners = (self._module, *vars(self._trainer)["callbacks"])
-        carrier = Encoder(known_of_model(self._module, self._trainer.optimizers), strict=False)
+        encoder = Encoder(known_of_model(self._module, self._trainer.optimizers), strict=False)
         self.fresh = [
-            carrier.module(owner, own_attributes, name)
+            encoder.module(owner, own_attributes, name)
             if isinstance(owner, nn.Module)
-            else carrier.attributes(own_attributes(owner), name)
+            else encoder.attributes(own_attributes(owner), name)
             for name, owner in zip(names_of(self.owners[1:]), self.owners, strict=True)
         ]
         self.fresh = cloned(self.fresh)  # what is restored is written into what was there

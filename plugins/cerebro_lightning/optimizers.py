@@ -19,8 +19,8 @@ from cerebro_elastic.parallel.memory_estimate import check_room
 from cerebro_elastic.parallel.optimizer_state import take, to_names
 from cerebro_elastic.parallel.single import Single
 from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.rebuilding import rebuild
-from cerebro_elastic.training.structure import Structure, dense
+from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure.rebuild import rebuild
 from cerebro_elastic.training.task import TaskState
 
 
@@ -37,7 +37,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         """``room``: how many bytes a rank may take, if the module is to be weighed before it is trained."""
         super().__init__(device)
         self._room = room
-        self._built: Structure | None = None
+        self._built: ModelStructure | None = None
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -52,7 +52,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         module = self.lightning_module
         assert module is not None
         if self._built is None:
-            self._built = Structure(module, self.real_optimizers())
+            self._built = ModelStructure(module, self.real_optimizers())
             if state is not None:
                 changes, named = (
                     state["cerebro"].get("structure", {}),
@@ -78,7 +78,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
         return [optimizer for optimizer in self.optimizers if not isinstance(optimizer, _MockOptimizer)]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        return dict(dense(super().lightning_module_state_dict()))
+        return dict(without_uninitialized(super().lightning_module_state_dict()))
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
-from cerebro_elastic.training import feed
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.task import Observe, OrdinaryFit, UnitJob
 from cerebro_lightning.batches import Batches, EpochLoader
 from cerebro_lightning.observed import BEGINS, ENDS, observed
@@ -49,11 +49,13 @@ def ordinary_fit(
 
     def epoch() -> Iterator[Any]:
         present = trainer.current_epoch
-        return chain.from_iterable(feed.training_batches(job) for job in jobs if job.unit.epoch == present)
+        return chain.from_iterable(
+            job_batches.training_batches(job) for job in jobs if job.unit.epoch == present
+        )
 
     validation = Batches(next(job for job in jobs if job.last), NamedStateStrategy(device)).validation(module)
     with observed(look):
-        trainer.fit(module, EpochLoader(feed.epoch_batches(jobs[0]), epoch), validation)
+        trainer.fit(module, EpochLoader(job_batches.epoch_batches(jobs[0]), epoch), validation)
     return OrdinaryFit(rows.rows, metrics)
 
 

@@ -37,16 +37,16 @@ from cerebro_elastic.parallel import collectives
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.handover import load_values
 from cerebro_elastic.training import rng
-from cerebro_elastic.training.finite import not_finite
-from cerebro_elastic.training.inheriting import Options, options
+from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.filler import Filler
-from cerebro_elastic.training.objects.graph import Graph, known_of_model
-from cerebro_elastic.training.objects.survey import Survey
+from cerebro_elastic.training.objects.object_graph import ObjectGraph, known_of_model
+from cerebro_elastic.training.objects.object_index import ObjectIndex
 from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.rebuilding import become_real, rebuild
-from cerebro_elastic.training.structure import Structure
+from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.optimizer_options import OptimizerOptions, constructor_options
+from cerebro_elastic.training.structure.changes import ModelStructure
+from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
 from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
@@ -141,7 +141,7 @@ class SubEpoch:
         module: pl.LightningModule,
         trainer: pl.Trainer,
         *,
-        files: Files,
+        files: UserFiles,
         state: TaskState | None,
         batches: int,
         first: bool,
@@ -166,8 +166,8 @@ class SubEpoch:
         self._device = trainer.strategy.root_device
         self._files = files
         self._stock = frozenset(vars(trainer))
-        self._graph: Graph
-        self._options: list[Options] = []
+        self._graph: ObjectGraph
+        self._options: list[OptimizerOptions] = []
 
     @property
     def stopped_early(self) -> bool:
@@ -196,7 +196,7 @@ class SubEpoch:
         trainer = self._trainer
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         refuse_callbacks(callbacks)  # those of the module's configure_callbacks, too
-        self._options = [options(optimizer) for optimizer in trainer.optimizers]
+        self._options = [constructor_options(optimizer) for optimizer in trainer.optimizers]
         self._strategy.build(self.state)
         self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
         if self.state is not None:
@@ -306,8 +306,8 @@ class SubEpoch:
         trees = dict(zip(names_of(vars(trainer)["callbacks"]), ours["attributes"], strict=True))
         self._graph.restore({**trees, **ours.get("objects", {})}, ours.get("files", {}), self._device)
         metrics.keep_to_first(self._module)
-        filler = Filler(Survey(), self._device)
-        carried = {k: filler.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
+        decoder = Decoder(ObjectIndex(), self._device)
+        carried = {k: decoder.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
         trainer.fit_loop.load_state_dict(carried["loops"])
         for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
             loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
@@ -367,7 +367,7 @@ def _scheduler_tree(scheduler: Any) -> Tree:
 def _scheduler_state(scheduler: Any, tree: Tree, device: torch.device) -> Any:
     present = Encoder(strict=False)
     present.tree(dict(scheduler.state_dict()))
-    return Filler(present.survey, device).value(tree)
+    return Decoder(present.index, device).value(tree)
 
 
 def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModule:
@@ -377,12 +377,12 @@ def load_state(module: pl.LightningModule, state: TaskState) -> pl.LightningModu
     if is_overridden("configure_model", module):
         module.configure_model()
     if parts := state[OURS].get("structure", {}).get("parts"):
-        rebuild(module, (), Structure(module, ()), {"parts": parts}, ())
+        rebuild(module, (), ModelStructure(module, ()), {"parts": parts}, ())
     module.on_load_checkpoint(checkpoint)
     load_values(module, checkpoint["state_dict"], strict=module.strict_loading)
-    become_real(module)
+    finalize_lazy_modules(module)
     built = Encoder(known_of_model(module, ()), strict=False)
     built.module(module, own_attributes, MODULE)
-    filler = Filler(built.survey, torch.device("cpu"), known_of_model(module, ()))
-    filler.module(module, cloned(state[OURS]["attributes"][0]), own_attributes, MODULE, lenient=True)
+    decoder = Decoder(built.index, torch.device("cpu"), known_of_model(module, ()))
+    decoder.module(module, cloned(state[OURS]["attributes"][0]), own_attributes, MODULE, lenient=True)
     return module

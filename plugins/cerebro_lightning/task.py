@@ -16,9 +16,9 @@ from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
-from cerebro_elastic.training import feed
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.kinds import is_users
+from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.objects.value_types import is_users
 from cerebro_elastic.training.task import Exported, Observe, OrdinaryFit, TaskState, UnitJob, UnitResult
 from cerebro_lightning import precheck, refusals
 from cerebro_lightning.batches import Batches
@@ -51,11 +51,11 @@ class LightningTask:
         self._section = section
         self._root = root
         self._class = _module_class(section.module, root)
-        self._files = Files(root, [base.__module__ for base in self._class.__mro__ if is_users(base)])
+        self._files = UserFiles(root, [base.__module__ for base in self._class.__mro__ if is_users(base)])
         check_trainer_settings(section.trainer)
 
     def check(self, hparams: HParams) -> None:
-        feed.check_batch_size(hparams)
+        job_batches.check_batch_size(hparams)
         _check_arguments(self._class, self._section.args, hparams)
         callbacks = make_callbacks(self._section.callbacks, self._root)
         with unit_process(torch.device("cpu")):
@@ -99,7 +99,7 @@ class LightningTask:
         return None
 
     def train(self, job: UnitJob) -> UnitResult:
-        end = feed.unit_batches(job)
+        end = job_batches.unit_batches(job)
         logger = RowLogger(job.unit.epoch)
         strategy = _strategy(job)
         with self._files.borrowed(), unit_process(strategy.root_device), closing(strategy):
@@ -115,7 +115,7 @@ class LightningTask:
                 last=job.last and job.unit.phase is not Phase.PROFILE,
                 resumes=job.skip > 0,
                 inherits=job.inherits is not None,
-                seed=feed.rank_seed(job),
+                seed=job_batches.rank_seed(job),
             )
             batches = Batches(job, strategy)
             unit.fit(batches.training(), batches.validation(module))
@@ -123,7 +123,7 @@ class LightningTask:
         done = end if unit.stopped_after is None else unit.stopped_after
         return UnitResult(
             state=unit.state,
-            samples=feed.rows_until(job, done),
+            samples=job_batches.rows_until(job, done),
             batches=done - job.skip,
             metrics=unit.metrics,
             log=logger.rows,
@@ -244,7 +244,7 @@ def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
 def _strategy(job: UnitJob) -> NamedStateStrategy:
     device, name = torch.device(job.device), job.strategy.parallelism
     if name == "single":
-        return NamedStateStrategy(device, job.room)
+        return NamedStateStrategy(device, job.memory_limit_bytes)
     kind = SeveralRanks if name == "ddp" else Sharded
     by = refusals.stepwise(choose.make(name, job.strategy.options), name)
-    return kind(device, name, by, job.state, job.room)
+    return kind(device, name, by, job.state, job.memory_limit_bytes)

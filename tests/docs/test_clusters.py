@@ -17,7 +17,7 @@ import yaml
 from torchx.runner import get_runner
 
 from cerebro_elastic.runs.start.agents import agent_command
-from cerebro_elastic.store.client.embedded import find_etcd
+from cerebro_elastic.store.client.etcd_program import find_etcd
 from support import pages
 from support.pages import ROOT, parsed
 

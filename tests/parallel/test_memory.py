@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cerebro_elastic.parallel.rank_pool import Ranks
-from cerebro_elastic.worker.memory import held
+from cerebro_elastic.worker.memory import bytes_in_use
 from support.hops import unit
 from support.ranks import tensors
 
@@ -30,7 +30,7 @@ def test_units_of_alternating_parallelisms_leave_nothing(ranks: Ranks) -> None:
 
     def left() -> tuple[list[int], int]:
         every = range(2)
-        return [ranks.alone(r, tensors) for r in every], sum(ranks.alone(r, held, CPU) for r in every)
+        return [ranks.alone(r, tensors) for r in every], sum(ranks.alone(r, bytes_in_use, CPU) for r in every)
 
     some_units(2)  # imports and caches
     before, size = left()

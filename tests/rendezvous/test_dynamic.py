@@ -20,7 +20,7 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from cerebro_elastic.errors import TxnUnknown
-from cerebro_elastic.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, Lasting
+from cerebro_elastic.rendezvous.dynamic import EtcdBackend, EtcdTorchStore, LeasedWrites
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest, etcd: EmbeddedEtcd) -> Iterator[Store]
 
 @pytest.fixture
 def backend(store: Store) -> EtcdBackend:
-    return EtcdBackend(Lasting(store), uuid.uuid4().hex)
+    return EtcdBackend(LeasedWrites(store), uuid.uuid4().hex)
 
 
 class TestBackend:
@@ -96,12 +96,12 @@ class TestBackend:
 
     def test_jobs_do_not_meet(self, store: Store, backend: EtcdBackend) -> None:
         backend.set_state(b"x")
-        assert EtcdBackend(Lasting(store), uuid.uuid4().hex).get_state() is None
+        assert EtcdBackend(LeasedWrites(store), uuid.uuid4().hex).get_state() is None
 
 
 def test_a_lost_answer_is_made_up_for() -> None:
     store = Deaf()
-    backend = EtcdBackend(Lasting(store), "job")
+    backend = EtcdBackend(LeasedWrites(store), "job")
     store.deaf = 1
     first = backend.set_state(b"x")
     assert first is not None
@@ -112,7 +112,7 @@ def test_a_lost_answer_is_made_up_for() -> None:
 
 def test_the_state_ends_with_its_lifetime() -> None:
     clock = HandClock()
-    backend = EtcdBackend(Lasting(MemoryStore(clock), lifetime=100), "job")
+    backend = EtcdBackend(LeasedWrites(MemoryStore(clock), lifetime=100), "job")
     first = backend.set_state(b"x")
     assert first is not None
     clock.sleep(60)
@@ -127,7 +127,7 @@ def test_the_state_ends_with_its_lifetime() -> None:
 class TestTorchStore:
     @pytest.fixture
     def torch_store(self, store: Store, store_prefix: str) -> EtcdTorchStore:
-        return EtcdTorchStore(Lasting(store), store_prefix)
+        return EtcdTorchStore(LeasedWrites(store), store_prefix)
 
     def test_as_torch_uses_it(self, torch_store: EtcdTorchStore) -> None:
         """Agents see it through a PrefixStore."""
@@ -164,7 +164,7 @@ class TestTorchStore:
 
 def test_an_addition_whose_answer_is_lost_counts_once() -> None:
     store = Deaf()
-    torch_store = EtcdTorchStore(Lasting(store))
+    torch_store = EtcdTorchStore(LeasedWrites(store))
     store.deaf = 1
     assert torch_store.add("n", 1) == 1
     store.deaf = 1

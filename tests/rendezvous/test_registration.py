@@ -17,7 +17,7 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.rendezvous.dumps import Death
+from cerebro_elastic.rendezvous.rank_failure import RankFailure
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.leader import LeaderLedger
@@ -25,7 +25,7 @@ from support.clocks import HandClock
 from support.ledger import Ledger
 
 SOON = 10.0
-GONE = Death(FailureKind.CRASH, "gone")
+GONE = RankFailure(FailureKind.CRASH, "gone")
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -171,7 +171,7 @@ def test_dead_ranks_fail_their_unit_and_the_node_registers_anew(ledger: Ledger) 
     with registered(ledger) as registration:
         before = registration.node
         assign(ledger, registration)
-        registration.renew(Death(FailureKind.HANG, "no progress"), SOON)
+        registration.renew(RankFailure(FailureKind.HANG, "no progress"), SOON)
         assert ledger.assignment("n") is None
         config = ledger.config("c")
         assert config is not None
@@ -191,7 +191,7 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         assert saving is not None
         training = assign(ledger, registration, "c1")
         hung = saving.token if told else training.token
-        registration.renew(Death(FailureKind.HANG, "why", None if told is None else hung), SOON)
+        registration.renew(RankFailure(FailureKind.HANG, "why", None if told is None else hung), SOON)
         failures = [config.failures for config in ledger.state().configs.values()]
         assert [len(told) for told in failures] == [1 - to_blame, to_blame]
         state = ledger.state()
@@ -200,7 +200,7 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
         assert not state.stands(left), "whoever leads withdraws it"
 
 
-def test_a_death_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
+def test_a_failure_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
     with registered(ledger) as registration:
         assert ledger.mark_trained(assign(ledger, registration))
         registration.renew(GONE, SOON)

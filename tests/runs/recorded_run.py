@@ -15,7 +15,7 @@ from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.registry import load
-from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.from_recipe import make_search, plan_of
@@ -26,9 +26,10 @@ from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker.attempts import Attempts
+from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.rank_assignment import Identity
+from cerebro_elastic.worker.rank_assignment import RankIdentity
+from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
 
@@ -83,8 +84,8 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
     leader = ledger.lead("the-leader", ledger.store.grant(99), deciding(recipe), journal.head)
     assert leader is not None
     ledger.register(Node("n", "host", boot="boot"), ledger.store.grant(99))
-    clock, bench = SystemClock(), UnitRunner(spec, folder.cache)
-    bench.use_threads()
+    clock, unit_runner = SystemClock(), UnitRunner(spec, folder.cache)
+    unit_runner.use_threads()
     controller = Controller(
         *(leader, load("cerebro.schedulers", recipe.scheduler)(), make_search(recipe)),
         name="the-leader",
@@ -95,10 +96,12 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
     with (
         (folder.path / "dump").open("w+") as dump,
         controller,
-        Attempts(
-            *(ledger, spec, bench, clock, EventLog(), Identity("n", "boot"), Leaving(clock)),
-            *(Watchdog(dump, clock), lambda _error: None),
-            quick=60.0,
+        AttemptRunner(
+            RankContext(
+                *(ledger, spec, unit_runner, clock, EventLog(), RankIdentity("n", "boot"), Leaving(clock)),
+                *(Watchdog(dump, clock), lambda _error: None),
+                quick_save_seconds=60.0,
+            )
         ) as attempts,
     ):
         while controller.state.outcome is None:

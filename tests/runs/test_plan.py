@@ -14,7 +14,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.forecast import plan as planning
 from cerebro_elastic.runs.forecast.measuring import Measured
 from cerebro_elastic.runs.forecast.plan import Forecasts, forecasts
-from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.training.strategy_cost import StrategyCost
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
 
@@ -33,25 +33,27 @@ def recipe(**values: Any) -> Recipe:
     )
 
 
-def told(*profiles: Measure, valid: int = 0) -> Measured:
+def told(*profiles: StrategyCost, valid: int = 0) -> Measured:
     return Measured(rows=1600, valid=valid, bytes=1_000_000, profiles=profiles)
 
 
 def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    (one,) = plan(told(tried("c0000", 0.1, fixed=0.5)), [4], [1]).options
+    (one,) = plan(told(tried("c0000", 0.1, fixed_seconds=0.5)), [4], [1]).options
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 4 * 0.5))
 
 
 def test_units_that_share_cores_are_those_of_several_nodes() -> None:
-    measured = told(tried("c0000", 0.1), tried("c0000", 0.15, beside=2))
+    measured = told(tried("c0000", 0.1), tried("c0000", 0.15, concurrent_units=2))
     seconds = {o.candidate.nodes: o.seconds for o in plan(measured, [2], [1, 2]).options}
     assert seconds[1] == pytest.approx(2 * 6 * 160 * 0.1, rel=0.02)
     assert seconds[2] == pytest.approx(2 * 6 * 160 * 0.15 / 2, rel=0.02)
 
 
-def tried(config: str, batch: float, strategy: Strategy = SINGLE, **rest: Any) -> Measure:
-    return Measure(config, strategy, batch, **{"bytes": 5_000_000, "hop": 0.0, "state": 1000, **rest})
+def tried(config: str, batch: float, strategy: Strategy = SINGLE, **rest: Any) -> StrategyCost:
+    return StrategyCost(
+        config, strategy, batch, **{"peak_bytes": 5_000_000, "hop_seconds": 0.0, "state_bytes": 1000, **rest}
+    )
 
 
 def plan(measured: Measured, parts: list[int], counts: list[int], **values: Any) -> Forecasts:
@@ -74,10 +76,10 @@ def test_units_take_what_their_batches_do(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "DISPATCH", 0.0)
-    measured = told(tried("c0000", 0.1, hop=0.5), valid=300)
+    measured = told(tried("c0000", 0.1, hop_seconds=0.5), valid=300)
     (one,) = plan(measured, [2], [1]).options
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.5 + 30 * 0.1 / 3))
-    behind = told(tried("c0000", 0.1, hop=0.25, saving=0.25), valid=300)
+    behind = told(tried("c0000", 0.1, hop_seconds=0.25, save_seconds=0.25), valid=300)
     (one,) = plan(behind, [2], [1]).options
     saved = 0.25  # the last one
     assert one.seconds == pytest.approx(2 * 6 * (160 * 0.1 + 2 * 0.25 + 30 * 0.1 / 3) + saved)
@@ -94,7 +96,7 @@ def test_table_two_has_the_runs_own_numbers() -> None:
 
 
 def test_without_the_size_of_states_nothing_is_said_of_bytes() -> None:
-    found = plan(told(tried("c0000", 0.1, hop=None, state=None)), [2], [2])
+    found = plan(told(tried("c0000", 0.1, hop_seconds=None, state_bytes=None)), [2], [2])
     assert found.ways == ()
 
 
@@ -106,7 +108,7 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
         "parallelism": ["single", "ddp", "fsdp"],
         "search": {"space": {"lr": [0.1]}},
     }
-    refused = Measure("c0000", Strategy("fsdp", 2, 2), refusal="out of memory")
+    refused = StrategyCost("c0000", Strategy("fsdp", 2, 2), refusal="out of memory")
     measured = told(tried("c0000", 0.1), tried("c0000", 0.06, PAIR, bytes=7_000_000), refused)
     found = plan(measured, [2], [1, 2], **values)
     assert [(o.candidate.nodes, o.candidate.strategy) for o in found.options] == [(2, PAIR), (1, SINGLE)]
@@ -119,7 +121,7 @@ def test_choices_are_compared_and_those_refused_are_left_out() -> None:
 
 
 def test_if_nothing_can_be_trained_that_is_said_once() -> None:
-    refused = Measure("c0000", SINGLE, refusal="out of memory: it took 9 GB")
+    refused = StrategyCost("c0000", SINGLE, refusal="out of memory: it took 9 GB")
     with pytest.raises(RecipeError) as error:
         plan(told(refused), [2, 4], [1, 2])
     assert str(error.value) == "no candidate can be trained: single: c0000: out of memory: it took 9 GB"

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.errors import DiskFull, StoreError, StoreRefused
-from cerebro_elastic.store.client.embedded import EmbeddedEtcd, find_etcd, packaged_etcd
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.etcd_program import find_etcd, packaged_etcd
 from cerebro_elastic.testing.store_contract import SOON, put
 from support.etcd_cluster import etcd_version
 
@@ -245,7 +246,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wr
 
 
 def test_a_stubborn_server_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cerebro_elastic.store.client.embedded._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("cerebro_elastic.store.client.etcd_program._STOP_SECONDS", 0.1)
     with EmbeddedEtcd(tmp_path / "data") as server:
         pid = server.pid
         # A stopped process does not heed SIGTERM.

@@ -157,7 +157,7 @@ def test_an_event_that_is_not_signed_has_not_happened(run: Opened) -> None:
 
 def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     """It bears the registration and the config's revision that it was signed for."""
-    from cerebro_elastic.worker.rank_assignment import Identity, stale
+    from cerebro_elastic.worker.rank_assignment import RankIdentity, stale
 
     again = _raw(run, run.assign)
     assert run.ledger.give_up(run.attempt)
@@ -168,7 +168,7 @@ def test_an_old_assignment_that_is_written_again_is_stale(run: Opened) -> None:
     assert config is not None
     assert replayed.config_revision != config.revision
     later = replace(run.node, registration=run.node.registration + 1)
-    assert "registered anew" in str(stale(Identity("n", run.node.boot), replayed, {"n": later}))
+    assert "registered anew" in str(stale(RankIdentity("n", run.node.boot), replayed, {"n": later}))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import requests
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import StoreError
-from cerebro_elastic.store.client.embedded import find_etcd, launch, stop
+from cerebro_elastic.store.client.etcd_program import find_etcd, launch, stop
 from cerebro_elastic.store.client.versions import may_diverge
 
 # A leader is missed after half a second, and still not each time when a machine is busy.

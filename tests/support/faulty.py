@@ -52,7 +52,8 @@ def wrap_rank() -> None:
     from cerebro_elastic.store.client.etcd import EtcdStore
     from cerebro_elastic.store.ledger.nodes import NodeLedger
     from cerebro_elastic.store.ledger.worker import WorkerLedger
-    from cerebro_elastic.worker.attempts import Attempts
+    from cerebro_elastic.worker.attempt_runner import AttemptRunner
+    from cerebro_elastic.worker.rank_attempt import RankAttempt
 
     _wrap(checkpoint.Staged, "save", _at_first(Point.BEFORE_SAVE))
     _wrap(storage, "write", _half_written)
@@ -62,10 +63,10 @@ def wrap_rank() -> None:
     _wrap(WorkerLedger, "commit", _at_first(Point.BEFORE_COMMIT))
     _wrap(EtcdStore, "txn", _sent_and_heard)
     _wrap(NodeLedger, "drain", _at_last(Point.DRAIN))
-    _wrap(Attempts, "__enter__", _ready)
-    _wrap(Attempts, "perform", _in_attempt)
-    _wrap(Attempts, "_watched", _saving)
-    _wrap(Attempts, "_end", _in_attempt)
+    _wrap(AttemptRunner, "__enter__", _ready)
+    _wrap(AttemptRunner, "perform", _in_attempt)
+    _wrap(RankAttempt, "_watched_save", _saving)
+    _wrap(RankAttempt, "_finish", _finishing)
 
 
 def wrap_controller() -> None:
@@ -121,24 +122,30 @@ def _sent_and_heard(txn: Around, *args: Any) -> Any:
     return result
 
 
-def _in_attempt(call: Around, attempts: Any, attempt: Attempt, *args: Any) -> None:
+def _in_attempt(perform: Around, runner: Any, attempt: Attempt) -> None:
     with inject.entered(attempt.token):
-        call(attempts, attempt, *args)
+        perform(runner, attempt)
 
 
-def _saving(save: Around, attempts: Any, trained: Any, *args: Any) -> Any:
+def _finishing(finish: Around, rank_attempt: Any, *args: Any) -> None:
+    """In the thread that saves, perhaps."""
+    with inject.entered(rank_attempt.attempt.token):
+        finish(rank_attempt, *args)
+
+
+def _saving(save: Around, rank_attempt: Any, trained: Any) -> Any:
     """Every other state is saved slowly, so that its node does its next unit meanwhile."""
-    token = trained.attempt.token
+    token = rank_attempt.attempt.token
     with inject.entered(token):
         time.sleep(SLOW_SAVE if token % 2 else 0.0)
-        return save(attempts, trained, *args)
+        return save(rank_attempt, trained)
 
 
-def _ready(enter: Around, attempts: Any) -> Any:
+def _ready(enter: Around, runner: Any) -> Any:
     """The rank has loaded all that it needs, and waits for its first unit."""
     FaultFolder(Path(os.environ[FOLDER])).rank_started(os.environ["CEREBRO_NODE"])
     reach(Point.JOIN)
-    return enter(attempts)
+    return enter(runner)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker.attempts import Attempts
+from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.rank_assignment import Identity
+from cerebro_elastic.worker.rank_assignment import RankIdentity
+from cerebro_elastic.worker.rank_context import RankContext
 from cerebro_elastic.worker.watchdog import Watchdog
 from support.ledger import Ledger
 
@@ -132,7 +133,7 @@ class Scene:
         self.register()
         for name in configs:
             leader.create_config(Config(name, {"deed": deed, "lr": 0.1}))
-        self.bench = UnitRunner(self.spec, folder / "cache")
+        self.unit_runner = UnitRunner(self.spec, folder / "cache")
         self.dump = (folder / "dump").open("w+")
         self.checkpoints = folder / "checkpoints" / "c"
 
@@ -142,10 +143,13 @@ class Scene:
         clock = SystemClock()
         self.leaving, self.watchdog = Leaving(clock), Watchdog(self.dump, clock)
         self.alarms: list[BaseException] = []
-        told = (EventLog(), Identity("n", "boot"), self.leaving, self.watchdog, self.alarms.append)
-        limits = {"limit": self._memory, "quick": self._quick}
-        made = Attempts(self.ledger, self.spec, self.bench, clock, *told, **limits)  # type: ignore[arg-type]
-        with made as self.attempts:
+        context = RankContext(
+            *(self.ledger, self.spec, self.unit_runner, clock, EventLog(), RankIdentity("n", "boot")),
+            *(self.leaving, self.watchdog, self.alarms.append),
+            memory_limit_bytes=self._memory,
+            quick_save_seconds=self._quick,
+        )
+        with AttemptRunner(context) as self.attempts:
             yield self
 
     def register(self, boot: str = "boot") -> None:

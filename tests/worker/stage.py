@@ -130,7 +130,7 @@ class Stage:
     def assign(
         self, config: str, nodes: Sequence[str], strategy: Strategy, *, profile: bool = False
     ) -> Attempt:
-        """The config's next unit, or a trial of ``strategy``, to these nodes."""
+        """The config's next unit, or a profile of ``strategy``, to these nodes."""
         at, (lead, *others) = self.config(config), [self.node(name) for name in nodes]
         unit = next_units(at, self.plan)[0]
         attempt = Attempt(

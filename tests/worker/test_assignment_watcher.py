@@ -72,34 +72,34 @@ def inbox_of(run: Run, node: str = "n", leaving: Leaving | None = None) -> Assig
 
 
 @pytest.fixture
-def inbox(run: Run, leaving: Leaving) -> Iterator[AssignmentWatcher]:
-    with inbox_of(run, leaving=leaving) as inbox:
-        yield inbox
+def assignment_watcher(run: Run, leaving: Leaving) -> Iterator[AssignmentWatcher]:
+    with inbox_of(run, leaving=leaving) as assignment_watcher:
+        yield assignment_watcher
 
 
-def test_assignments_come_in_order_and_then_the_end(run: Run, inbox: AssignmentWatcher) -> None:
+def test_assignments_come_in_order_and_then_the_end(run: Run, assignment_watcher: AssignmentWatcher) -> None:
     for _ in range(3):
         attempt = run.assign()
-        assert inbox.next() == attempt
+        assert assignment_watcher.next() == attempt
         run.fail(attempt)
     assert run.leader.end_run("finished")
-    assert inbox.next() is None
+    assert assignment_watcher.next() is None
 
 
 def test_what_was_there_before_is_told(run: Run) -> None:
     attempt = run.assign()
-    with inbox_of(run) as inbox:
-        assert inbox.next() == attempt
+    with inbox_of(run) as assignment_watcher:
+        assert assignment_watcher.next() == attempt
     run.leader.end_run("finished")
-    with inbox_of(run, "n1") as inbox:
-        assert inbox.next() is None
+    with inbox_of(run, "n1") as assignment_watcher:
+        assert assignment_watcher.next() is None
 
 
-def test_a_node_whose_name_begins_alike_is_another(run: Run, inbox: AssignmentWatcher) -> None:
+def test_a_node_whose_name_begins_alike_is_another(run: Run, assignment_watcher: AssignmentWatcher) -> None:
     attempt = run.assign("n1")
     run.fail(attempt)
     mine = run.assign("n")
-    assert inbox.next() == mine
+    assert assignment_watcher.next() == mine
 
 
 def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
@@ -122,11 +122,11 @@ def test_what_is_read_twice_after_a_compaction_is_told_once() -> None:
 
     run = Run(Forgetful())
     first = run.assign()
-    with inbox_of(run) as inbox:
-        assert inbox.next() == first
+    with inbox_of(run) as assignment_watcher:
+        assert assignment_watcher.next() == first
         run.fail(first)
         second = run.assign()
-        assert inbox.next() == second
+        assert assignment_watcher.next() == second
     assert run.store.ends == 0  # type: ignore[attr-defined]
 
 
@@ -141,24 +141,24 @@ def test_a_store_out_of_reach_is_told() -> None:
 
     run = Run(store := Away())
     store.away = True
-    with inbox_of(run) as inbox, pytest.raises(StoreUnavailable, match="away for 10 s"):
-        inbox.next()
+    with inbox_of(run) as assignment_watcher, pytest.raises(StoreUnavailable, match="away for 10 s"):
+        assignment_watcher.next()
 
 
 def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
     """An assignment, a registration and an outcome; the leader puts them right."""
     run, told = Run(), list[ForeignValue]()
     ledger, keys = Ledger(run.store, "r", unreadable=told.append), run.ledger.keys
-    with AssignmentWatcher(ledger, "n", BOOT, leaving) as inbox:
+    with AssignmentWatcher(ledger, "n", BOOT, leaving) as assignment_watcher:
         for key in (keys.assign("n"), keys.outcome):
             run.store.txn([], [Put(key, b'{"v":99,"kind":"Attempt"}')])
             run.store.txn([], [Delete(key)])
         attempt = run.assign()
-        assert inbox.next() == attempt
+        assert assignment_watcher.next() == attempt
         run.fail(attempt)
         run.store.txn([], [Put(keys.node("n"), b"half")])
         assert run.leader.end_run("finished")
-        assert inbox.next() is None
+        assert assignment_watcher.next() is None
         deadline = time.monotonic() + 10
         while len(told) < 3:
             assert time.monotonic() < deadline, told
@@ -168,29 +168,29 @@ def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
 
 
 def test_what_is_not_ours_is_an_error_for_who_does_not_say_otherwise(
-    run: Run, inbox: AssignmentWatcher
+    run: Run, assignment_watcher: AssignmentWatcher
 ) -> None:
     run.store.txn([], [Put(run.ledger.keys.assign("n"), b'{"v":99,"kind":"Attempt"}')])
     with pytest.raises(ForeignValue, match="version 99"):
-        inbox.next()
+        assignment_watcher.next()
 
 
 def test_who_is_drained_by_hand_is_told_and_has_no_next_unit(
-    run: Run, inbox: AssignmentWatcher, leaving: Leaving
+    run: Run, assignment_watcher: AssignmentWatcher, leaving: Leaving
 ) -> None:
     assert run.ledger.drain("n", 7.0)
-    assert inbox.next() is None
+    assert assignment_watcher.next() is None
     assert leaving.asked
     assert 5.0 < leaving.left <= 7.0
 
 
 def test_who_is_asked_by_a_signal_is_drained_once(
-    run: Run, inbox: AssignmentWatcher, leaving: Leaving
+    run: Run, assignment_watcher: AssignmentWatcher, leaving: Leaving
 ) -> None:
     with run.store.watch(run.ledger.keys.node("n"), run.ledger.revision() + 1) as watch:
         for _ in range(3):
             leaving.ask(7.0)
-        assert inbox.next() is None
+        assert assignment_watcher.next() is None
         assert watch.next(10) is not None
         drained = run.ledger.node("n")
         assert drained is not None
@@ -198,23 +198,25 @@ def test_who_is_asked_by_a_signal_is_drained_once(
         assert watch.next(0.1) is None
 
 
-def test_a_unit_that_came_before_is_not_begun(run: Run, inbox: AssignmentWatcher, leaving: Leaving) -> None:
+def test_a_unit_that_came_before_is_not_begun(
+    run: Run, assignment_watcher: AssignmentWatcher, leaving: Leaving
+) -> None:
     run.assign()
     leaving.ask(7.0)
-    assert inbox.next() is None
+    assert assignment_watcher.next() is None
 
 
 def test_another_node_of_the_same_name_is_not_drained(run: Run, leaving: Leaving) -> None:
     """A zombie that is asked to leave after its name was taken."""
-    with AssignmentWatcher(run.ledger, "n", "older boot", leaving) as inbox:
+    with AssignmentWatcher(run.ledger, "n", "older boot", leaving) as assignment_watcher:
         leaving.ask(7.0)
-        assert inbox.next() is None
+        assert assignment_watcher.next() is None
     assert run.ledger.node("n") == run.nodes["n"]
     run.ledger.drain("n", 7.0)
     other = Leaving(SystemClock())
-    with AssignmentWatcher(run.ledger, "n", "older boot", other) as inbox:
+    with AssignmentWatcher(run.ledger, "n", "older boot", other) as assignment_watcher:
         run.assign()
-        assert inbox.next() is not None
+        assert assignment_watcher.next() is not None
         assert not other.asked
 
 
@@ -229,10 +231,10 @@ def test_an_idle_rank_leaves_also_while_the_store_is_away(leaving: Leaving) -> N
 
     store = Away()
     run = Run(store)
-    with inbox_of(run, leaving=leaving) as inbox:
+    with inbox_of(run, leaving=leaving) as assignment_watcher:
         store.away = True
         leaving.ask(7.0)
-        assert inbox.next() is None
+        assert assignment_watcher.next() is None
 
 
 def test_what_is_not_signed_is_taken_away_and_done_by_nobody(leaving: Leaving) -> None:
@@ -241,11 +243,11 @@ def test_what_is_not_signed_is_taken_away_and_done_by_nobody(leaving: Leaving) -
     forged = encode(Attempt(Unit("evil", 0, 0), "n", run.nodes["n"].registration, 1)).encode()
     keys = run.ledger.keys
     store.txn([], [Put(keys.assign("n"), forged)])
-    with AssignmentWatcher(run.ledger, "n", BOOT, leaving) as inbox:
+    with AssignmentWatcher(run.ledger, "n", BOOT, leaving) as assignment_watcher:
         for _ in range(2):  # it was there before, and comes again
             wait_for(lambda: store.get(keys.assign("n")) is None)
             attempt = run.assign()
-            assert inbox.next() == attempt
+            assert assignment_watcher.next() == attempt
             run.fail(attempt)
             store.txn([], [Put(keys.outcome, b"finished")])
             wait_for(lambda: store.get(keys.outcome) is None)

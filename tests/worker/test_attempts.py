@@ -193,24 +193,24 @@ def not_repaired(_ref: CheckpointRef, damage: DamagedCheckpoint) -> None:
 
 
 @pytest.fixture
-def hopper() -> Iterator[StateFetcher]:
+def state_fetcher() -> Iterator[StateFetcher]:
     fetched: list[int] = []
-    hopper = StateFetcher(lambda partition, _beat: fetched.append(partition), not_repaired)
-    yield hopper
-    hopper.close()
+    state_fetcher = StateFetcher(lambda partition, _beat: fetched.append(partition), not_repaired)
+    yield state_fetcher
+    state_fetcher.close()
 
 
 def saved(folder: Path, value: float) -> CheckpointRef:
     return checkpoint.save({"w": torch.full((3,), value)}, str(folder / str(value)))
 
 
-def test_a_state_fetched_ahead_is_the_state(hopper: StateFetcher, tmp_path: Path) -> None:
+def test_a_state_fetched_ahead_is_the_state(state_fetcher: StateFetcher, tmp_path: Path) -> None:
     one, two = saved(tmp_path, 1.0), saved(tmp_path, 2.0)
-    hopper.prefetch(Prefetch(0, one))
-    assert hopper.load(one)["w"].tolist() == [1.0] * 3
-    hopper.prefetch(Prefetch(0, one))
-    assert hopper.load(two)["w"].tolist() == [2.0] * 3
-    assert hopper.load(None) is None
+    state_fetcher.prefetch(Prefetch(0, one))
+    assert state_fetcher.load(one)["w"].tolist() == [1.0] * 3
+    state_fetcher.prefetch(Prefetch(0, one))
+    assert state_fetcher.load(two)["w"].tolist() == [2.0] * 3
+    assert state_fetcher.load(None) is None
 
 
 def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
@@ -222,16 +222,16 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
             partial_unit.set()
             go.wait(10)
 
-    hopper = StateFetcher(fetch, not_repaired)
-    hopper.prefetch(Prefetch(0, replicas=(1, 2)))
+    state_fetcher = StateFetcher(fetch, not_repaired)
+    state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
     assert partial_unit.wait(10)
-    hopper.prefetch(Prefetch(0, replicas=(1, 2)))
+    state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
     go.set()
-    hopper._copied[1].result(10)
-    hopper.prefetch(Prefetch(0, replicas=(1, 2)))
-    hopper._copied[2].result(10)
-    assert hopper.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
-    hopper.close()
+    state_fetcher._copied[1].result(10)
+    state_fetcher.prefetch(Prefetch(0, replicas=(1, 2)))
+    state_fetcher._copied[2].result(10)
+    assert state_fetcher.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
+    state_fetcher.close()
     assert [j for j in fetched if j] == [1, 2]
 
 
@@ -247,18 +247,20 @@ def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
         except StorageError as error:
             broken.append(error)
 
-    hopper = StateFetcher(fetch, not_repaired)
-    hopper.prefetch(Prefetch(0))
+    state_fetcher = StateFetcher(fetch, not_repaired)
+    state_fetcher.prefetch(Prefetch(0))
     assert partial_unit.wait(10)
-    hopper.close()
+    state_fetcher.close()
     assert len(broken) == 1
 
 
-def test_what_could_not_be_fetched_ahead_is_fetched_again(hopper: StateFetcher, tmp_path: Path) -> None:
+def test_what_could_not_be_fetched_ahead_is_fetched_again(
+    state_fetcher: StateFetcher, tmp_path: Path
+) -> None:
     ref = saved(tmp_path, 1.0)
     Path(ref.url).rename(tmp_path / "away")
-    hopper.prefetch(Prefetch(0, ref))
-    assert hopper._ahead is not None
-    assert hopper._ahead[2].exception(10) is not None
+    state_fetcher.prefetch(Prefetch(0, ref))
+    assert state_fetcher._ahead is not None
+    assert state_fetcher._ahead[2].exception(10) is not None
     (tmp_path / "away").rename(ref.url)
-    assert hopper.load(ref)["w"].tolist() == [1.0] * 3
+    assert state_fetcher.load(ref)["w"].tolist() == [1.0] * 3

@@ -96,9 +96,9 @@ def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[...,
         scene.perform()
     for _ in range(2):
         restored.perform()
-    sweeper, storage = scene.attempts._sweeper, restored.checkpoints.parent.parent
-    sweeper._record, sweeper._storage = restored.ledger, str(storage)
+    collector, storage = scene.attempts._tools.collector, restored.checkpoints.parent.parent
+    collector._record, collector._storage = restored.ledger, str(storage)
     visits = restored.ledger.visits()
-    sweeper.committed(visits[-1])
+    collector.committed(visits[-1])
     for visit in visits:
         checkpoint.verify(visit.output)

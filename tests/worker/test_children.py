@@ -75,5 +75,5 @@ def test_a_child_trains_at_its_own_rate(scene: Scene) -> None:
     child = child_of(scene, "c", 0.05)
     state = checkpoint.load(perform(scene, child))
     assert [group["lr"] for group in state["optimizer"]["param_groups"]] == [0.05]
-    again = checkpoint.load(perform(scene, child))
-    assert [group["lr"] for group in again["optimizer"]["param_groups"]] == [0.05]
+    replayer = checkpoint.load(perform(scene, child))
+    assert [group["lr"] for group in replayer["optimizer"]["param_groups"]] == [0.05]

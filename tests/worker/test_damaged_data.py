@@ -93,7 +93,7 @@ def quiet(make_scene: Callable[..., Scene]) -> list[str]:
 
 
 def cached(scene: Scene, name: str = "train-00000/000.npy") -> Path:
-    return scene.bench.cache.root / scene.spec.data_digest / name
+    return scene.unit_runner.cache.root / scene.spec.data_digest / name
 
 
 def flip(path: Path, at: int = -5) -> None:

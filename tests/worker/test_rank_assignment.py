@@ -9,7 +9,7 @@ import pytest
 from cerebro_elastic.core.model.attempts import Attempt, Member
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import Strategy, Unit
-from cerebro_elastic.worker.rank_assignment import Identity, RankAssignment, seat_of, stale
+from cerebro_elastic.worker.rank_assignment import RankAssignment, RankIdentity, rank_assignment_of, stale
 
 NODES = {
     "a": Node("a", "host", ranks=2, boot="a's", registration=3),
@@ -37,17 +37,19 @@ def attempt(lead: str, *others: str, ranks: int) -> Attempt:
 )
 def test_ranks_go_through_the_nodes_the_lead_first(made: Attempt, ranks: list[int | None]) -> None:
     taking_part = [who for who in ALL if who[0] in made.nodes]
-    seats = [seat_of(Identity(node, "", local), made, NODES) for node, local in taking_part]
+    seats = [rank_assignment_of(RankIdentity(node, "", local), made, NODES) for node, local in taking_part]
     assert seats == [None if rank is None else RankAssignment(rank, made.strategy.ranks) for rank in ranks]
-    assert [seat.leads for seat in seats if seat] == [rank == 0 for rank in ranks if rank is not None]
+    assert [rank_assignment.leads for rank_assignment in seats if rank_assignment] == [
+        rank == 0 for rank in ranks if rank is not None
+    ]
 
 
 def test_an_attempt_is_begun_only_as_it_was_made() -> None:
-    made, who = attempt("a", "b", ranks=3), Identity("a", "a's")
+    made, who = attempt("a", "b", ranks=3), RankIdentity("a", "a's")
     assert stale(who, made, NODES) is None
     anew = {**NODES, "b": replace(NODES["b"], registration=9)}
     assert stale(who, made, anew) == "stale: the node b has registered anew"
     assert stale(who, made, {"a": NODES["a"]}) == "stale: the node b has registered anew"
-    told = stale(Identity("a", "another's"), made, NODES)
+    told = stale(RankIdentity("a", "another's"), made, NODES)
     assert told is not None
     assert "give each node its own" in told

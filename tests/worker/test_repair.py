@@ -25,7 +25,7 @@ from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.worker.repair import Repairs
+from cerebro_elastic.worker.repair import CheckpointRepair
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from support.ledger import Ledger
 from support.proxy import Bad, BadProxy
@@ -82,11 +82,11 @@ class Lineage:
         self.node = self.ledger.register(Node("n", "host"), store.grant(99))
         leader.create_config(Config("c", {"lr": 0.1}))
         self.storage = storage
-        self.bench = UnitRunner(spec, folder / "cache")
+        self.unit_runner = UnitRunner(spec, folder / "cache")
         self.beats = 0
-        repairs = Repairs(self.ledger, spec, self.bench, EventLog(), self.beat)
-        self.hopper = StateFetcher(
-            lambda partition, beat: self.bench.fetch(Phase.TRAIN, partition, beat), repairs.repair
+        repairs = CheckpointRepair(self.ledger, spec, self.unit_runner, EventLog(), self.beat)
+        self.state_fetcher = StateFetcher(
+            lambda partition, beat: self.unit_runner.fetch(Phase.TRAIN, partition, beat), repairs.repair
         )
 
     def beat(self) -> None:
@@ -101,8 +101,8 @@ class Lineage:
         token = self.leader.assign(attempt)
         assert token is not None
         state = checkpoint.load(config.head) if config.head else None
-        job = self.bench.job(config, unit, state, stop=lambda done: done == batches)
-        result = self.bench.perform(job)
+        job = self.unit_runner.job(config, unit, state, stop=lambda done: done == batches)
+        result = self.unit_runner.perform(job)
         place = position(config)
         output = checkpoint.save(result.state, f"{self.storage}/checkpoints/c/{unit.epoch}-{place}")
         visit = Visit(
@@ -127,7 +127,7 @@ def lineage(tmp_path: Path, storage: str, imports_as_found: None) -> Iterator[Li
     torch.set_num_threads(1)
     lineage = Lineage(tmp_path, storage)
     yield lineage
-    lineage.hopper.close()
+    lineage.state_fetcher.close()
     torch.set_num_threads(threads)
 
 
@@ -159,7 +159,7 @@ def test_any_damage_is_repaired_in_place_with_a_warning(
     whole = checkpoint.load(ref)
     DAMAGES[damage](ref)
     with caplog.at_level(logging.WARNING, "cerebro"):
-        assert_same(lineage.hopper.load(ref), whole)
+        assert_same(lineage.state_fetcher.load(ref), whole)
     checkpoint.verify(ref)
     assert "repaired a damaged checkpoint" in caplog.text
     assert lineage.beats >= 4
@@ -170,7 +170,7 @@ class TestWaysBack:
         ref = lineage.go_on()
         DAMAGES["gone"](ref)
         (Path(lineage.storage) / "checkpoints" / "others").mkdir(parents=True)
-        lineage.hopper.load(ref)
+        lineage.state_fetcher.load(ref)
         checkpoint.verify(ref)
 
     def test_partial_visits_are_done_again_to_the_same_batch(self, lineage: Lineage) -> None:
@@ -179,7 +179,7 @@ class TestWaysBack:
             ref = lineage.go_on(batches)
             whole = checkpoint.load(ref)
             DAMAGES["no manifest"](ref)
-            assert_same(lineage.hopper.load(ref), whole)
+            assert_same(lineage.state_fetcher.load(ref), whole)
 
     def test_the_way_goes_back_to_what_can_be_read(self, lineage: Lineage) -> None:
         refs = [lineage.go_on(batches) for batches in (None, 2, None, None)]
@@ -187,7 +187,7 @@ class TestWaysBack:
         for ref in refs[1:]:
             DAMAGES["gone"](ref)
         lineage.beats = 0
-        assert_same(lineage.hopper.load(refs[-1]), whole)
+        assert_same(lineage.state_fetcher.load(refs[-1]), whole)
         assert lineage.beats < 3 * 4 + 3, "the first visit was done again"
         for ref in refs:
             checkpoint.verify(ref)
@@ -197,14 +197,14 @@ class TestWaysBack:
         whole = checkpoint.load(refs[-1])
         for ref in refs:
             DAMAGES["tensors cut short"](ref)
-        assert_same(lineage.hopper.load(refs[-1]), whole)
+        assert_same(lineage.state_fetcher.load(refs[-1]), whole)
 
     def test_what_was_fetched_ahead_in_vain_is_repaired_too(self, lineage: Lineage) -> None:
         lineage.go_on()
         ref = lineage.go_on()
         DAMAGES["tensors cut short"](ref)
-        lineage.hopper.prefetch(Prefetch(0, ref))
-        lineage.hopper.load(ref)
+        lineage.state_fetcher.prefetch(Prefetch(0, ref))
+        lineage.state_fetcher.load(ref)
         checkpoint.verify(ref)
 
     def test_another_result_is_not_put_in_its_place(self, lineage: Lineage) -> None:
@@ -213,7 +213,7 @@ class TestWaysBack:
         DAMAGES["tensors cut short"](ref)
         sys.modules["a_model"].SCALE = 2.0  # type: ignore[attr-defined]
         with pytest.raises(CheckpointError) as caught:
-            lineage.hopper.load(ref)
+            lineage.state_fetcher.load(ref)
         assert not isinstance(caught.value, DamagedCheckpoint)
         for part in ("cut short", "doing epoch 0, partition 1 of c again did not help", ref.digest):
             assert part in str(caught.value)
@@ -225,13 +225,13 @@ class TestWaysBack:
         ref = lineage.go_on()
         Path(lineage.storage, "checkpoints").rename(Path(lineage.storage, "elsewhere"))
         with pytest.raises(StorageError, match="look whether its disk is mounted"):
-            lineage.hopper.load(ref)
+            lineage.state_fetcher.load(ref)
         assert not exists(locate(ref.url))
 
     def test_a_checkpoint_that_nobody_wrote_has_a_story(self, lineage: Lineage) -> None:
         lineage.go_on()
         with pytest.raises(CheckpointError, match="no visit is recorded that wrote it"):
-            lineage.hopper.load(CheckpointRef(f"{lineage.storage}/checkpoints/c/nine", "0", 1))
+            lineage.state_fetcher.load(CheckpointRef(f"{lineage.storage}/checkpoints/c/nine", "0", 1))
 
 
 @pytest.mark.parametrize("storage", ["s3"], indirect=True)
@@ -242,7 +242,7 @@ def test_a_storage_out_of_reach_repairs_nothing(
     lineage.go_on()
     ref = lineage.go_on()
     s3.first(99, Bad.SLOW_DOWN)
-    lineage.hopper.prefetch(Prefetch(0, ref))
+    lineage.state_fetcher.prefetch(Prefetch(0, ref))
     with pytest.raises(StorageError, match="cannot be reached"):
-        lineage.hopper.load(ref)
+        lineage.state_fetcher.load(ref)
     assert lineage.beats == 0

@@ -24,7 +24,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
 )
 from cerebro_elastic.core.model.units import Strategy
-from cerebro_elastic.worker.saving import Writer
+from cerebro_elastic.worker.saving import BackgroundWriter
 
 SOON = 30.0
 Make = Callable[..., Scene]
@@ -207,8 +207,8 @@ def test_what_ends_the_writer_is_told() -> None:
     def odd() -> None:
         raise OSError("odd")
 
-    writer = Writer(met.append)
-    writer.leave(odd)
+    writer = BackgroundWriter(met.append)
+    writer.go_on(odd, 0)
     with pytest.raises(OSError, match="odd"):
         writer.wait(lambda: None)
     assert str(met[0]) == "odd"

@@ -87,12 +87,12 @@ def told(stage: Stage) -> list[tuple[type, str]]:
 def differ_from_their_replay(stage: Stage) -> list[str]:
     """The configs whose visits, done again, give another digest."""
     visits, state, different = stage.ledger.visits(), stage.ledger.state(), []
-    with VisitReplayer(stage.spec, stage.folder / "cache") as again:
+    with VisitReplayer(stage.spec, stage.folder / "cache") as replayer:
         for name in state.configs:
             own = [visit for visit in visits if visit.unit.config == name]
             for at, visit in history(name, state.configs, {name: own}, stage.plan):
                 url = f"{stage.folder}/again/{name}-{visit.attempt}"
-                if again(at, visit, visit.input, url).output.digest != visit.output.digest:
+                if replayer(at, visit, visit.input, url).output.digest != visit.output.digest:
                     different.append(name)
     return different
 

@@ -95,15 +95,15 @@ def test_a_config_hops_over_nodes_and_gangs_and_ends_where_it_would_have_alone(p
     for name in ("a", "again"):
         play.stage.create(name)
     visits = [play.unit("a", nodes, strategy) for nodes, strategy in WAYS]
-    again = [play.unit("again", nodes, strategy) for nodes, strategy in WAYS]
-    assert [v.output.digest for v in again] == [v.output.digest for v in visits]
+    replayer = [play.unit("again", nodes, strategy) for nodes, strategy in WAYS]
+    assert [v.output.digest for v in replayer] == [v.output.digest for v in visits]
     assert [(v.strategy, v.nodes) for v in visits] == [(strategy, tuple(nodes)) for nodes, strategy in WAYS]
     assert {(v.samples, v.batches) for v in visits} == {(40, 6)}
 
-    bench = UnitRunner(play.stage.spec, play.stage.folder / "cache")
+    unit_runner = UnitRunner(play.stage.spec, play.stage.folder / "cache")
     at, state = Config("a", {"deed": "train", "lr": 0.01}), None
     for visit in visits:
-        alone = bench.perform(bench.job(at, next_units(at, play.stage.plan)[0], state))
+        alone = unit_runner.perform(unit_runner.job(at, next_units(at, play.stage.plan)[0], state))
         assert visit.metrics == pytest.approx(alone.metrics, rel=1e-5)
         state, at = alone.state, advance(at, visit, play.stage.plan)
     assert state is not None

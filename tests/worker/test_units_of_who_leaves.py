@@ -98,7 +98,7 @@ def given_up(scene: Scene, token: int) -> bool:
 def test_giving_up_is_fenced(scene: Scene) -> None:
     attempt = scene.assign()
     scene.leader.withdraw(attempt)
-    again = scene.assign()
+    replayer = scene.assign()
     assert not scene.ledger.give_up(attempt)
-    assert scene.ledger.assignment("n") == again
-    assert scene.ledger.give_up(again)
+    assert scene.ledger.assignment("n") == replayer
+    assert scene.ledger.give_up(replayer)

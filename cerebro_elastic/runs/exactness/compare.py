@@ -32,7 +32,7 @@ from cerebro_elastic.runs.exactness.differences import (
 from cerebro_elastic.runs.exactness.forked import ChildDied, in_fork
 from cerebro_elastic.runs.exactness.outcome import Exactness, Outcome
 from cerebro_elastic.stories import told
-from cerebro_elastic.training import feed
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob
 
@@ -153,7 +153,7 @@ class _Trainer:
 
     def _split(self) -> int | None:
         """The number of a unit behind the first that has more than one batch."""
-        numbers = (n for n, job in enumerate(self._jobs) if n and feed.unit_batches(job) > 1)
+        numbers = (n for n, job in enumerate(self._jobs) if n and job_batches.unit_batches(job) > 1)
         return next(numbers, None) if self._task.splits else None
 
     def _part(self, number: int, job: UnitJob, parts: int, head: CheckpointRef | None) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class _Witness:
         self.training = _Training()
         self._job = job
         self._hops, self._parts = number, parts
-        self._batches = feed.unit_batches(job)
+        self._batches = job_batches.unit_batches(job)
         self._batch = job.skip
 
     def beat(self) -> None:

@@ -22,7 +22,7 @@ from cerebro_elastic.runs.from_recipe import start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.runs.subprocess_call import ask, serve
 from cerebro_elastic.scratch import Scratch
-from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.version import __version__
 
 
@@ -33,7 +33,7 @@ class Measured:
     rows: int
     valid: int
     bytes: int
-    profiles: tuple[Measure, ...] = ()
+    profiles: tuple[StrategyCost, ...] = ()
 
 
 def measure(
@@ -90,23 +90,25 @@ def _asked(request: Mapping[str, Any]) -> dict[str, str]:
         valid=sum(part.rows for part in manifest.valid),
         bytes=sum(map(_bytes, manifest.train)),
         profiles=tuple(
-            _trials(spec, configs, folder / "cache", f"{where}/plan-{os.getpid()}", request["beside"])
+            _profiles(spec, configs, folder / "cache", f"{where}/plan-{os.getpid()}", request["beside"])
         ),
     )
     return {"measured": encode(measured)}
 
 
-def _trials(spec: Spec, configs: list[Config], cache: Path, scratch: str, beside: int) -> Iterator[Measure]:
-    from cerebro_elastic.worker.local_profile import LocalProfile
+def _profiles(
+    spec: Spec, configs: list[Config], cache: Path, scratch: str, beside: int
+) -> Iterator[StrategyCost]:
+    from cerebro_elastic.worker.local_profiler import LocalProfiler
 
-    with LocalProfile(spec, cache, scratch, beside) as alone:
+    with LocalProfiler(spec, cache, scratch, beside) as profiler:
         for strategy in spec.plan.strategies:
             for config in configs:
-                told = alone(config, strategy)
-                yield told
-                if told.refusal is not None:
+                cost = profiler(config, strategy)
+                yield cost
+                if cost.refusal is not None:
                     break
-                if (several := alone.side_by_side(config, strategy)) is not None:
+                if (several := profiler.side_by_side(config, strategy)) is not None:
                     yield several
 
 

@@ -28,7 +28,7 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import written_out
 from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.simulation.times import EVALUATION
-from cerebro_elastic.training.measure import Measure
+from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.words import counted
 
 NODES = (1, 2, 4, 8)
@@ -62,7 +62,7 @@ class Forecasts:
         found: dict[Strategy, int] = {}
         for profile in self.measured.profiles:
             if profile.refusal is None:
-                found[profile.strategy] = max(found.get(profile.strategy, 0), profile.bytes)
+                found[profile.strategy] = max(found.get(profile.strategy, 0), profile.peak_bytes)
         return found
 
 
@@ -126,7 +126,7 @@ def forecasts(
     rest = [option for option in options if option.candidate not in worse]
     chosen = best(rest)
     state, visits = gather(played[chosen.candidate].events)
-    known = all(t.state is not None for t in _trials(measured, chosen.candidate))
+    known = all(t.state_bytes is not None for t in _trials(measured, chosen.candidate))
     return Forecasts(
         measured=measured,
         options=sorted(rest, key=lambda option: option.seconds),
@@ -162,13 +162,13 @@ def _sample(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[i * (len(names) - 1) // last] for i in range(most))
 
 
-def _trials(measured: Measured, candidate: PlanCandidate) -> list[Measure]:
+def _trials(measured: Measured, candidate: PlanCandidate) -> list[StrategyCost]:
     """Those of its choice; where units share this machine's cores, as they would in a run."""
     of_choice = [profile for profile in measured.profiles if profile.strategy == candidate.strategy]
-    several = [profile for profile in of_choice if profile.beside > 1]
+    several = [profile for profile in of_choice if profile.concurrent_units > 1]
     if candidate.groups > 1 and several:
         return several
-    return [profile for profile in of_choice if profile.beside == 1]
+    return [profile for profile in of_choice if profile.concurrent_units == 1]
 
 
 def _simulated(
@@ -190,23 +190,23 @@ def _times(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Time
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
     profiles, ranks = _trials(measured, candidate), candidate.strategy.ranks
     batches = _batches(recipe, _rows(measured, candidate))
-    units = {t.config: (t.fixed + t.batch * batches) * ranks for t in profiles}
+    units = {t.config: (t.fixed_seconds + t.batch_seconds * batches) * ranks for t in profiles}
     # The last unit of an epoch validates.
     valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measured.valid)
-    validation = {t.config: EVALUATION * t.batch * valid * ranks for t in profiles}
+    validation = {t.config: EVALUATION * t.batch_seconds * valid * ranks for t in profiles}
     names = islice(fresh_names(()), recipe.limits.configs)
     return Times(
         usual=fmean(units.values()),
         configs=units,
         validation=dict.fromkeys(names, fmean(validation.values())) | validation,
-        hop=fmean(t.hop or 0.0 for t in profiles),
-        saving=fmean(t.saving for t in profiles),
+        hop=fmean(t.hop_seconds or 0.0 for t in profiles),
+        saving=fmean(t.save_seconds for t in profiles),
         dispatch=DISPATCH,
     )
 
 
 def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> UnitSizes:
-    states = {t.config: t.state or 0 for t in _trials(measured, candidate)}
+    states = {t.config: t.state_bytes or 0 for t in _trials(measured, candidate)}
     rows = _rows(measured, candidate)
     return UnitSizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 

@@ -23,7 +23,7 @@ from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.scratch import Scratch
 
 if TYPE_CHECKING:
-    from cerebro_elastic.worker.visit_replayer import Redone, VisitReplayer
+    from cerebro_elastic.worker.visit_replayer import ReplayResult, VisitReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _in_one_go(
 
 
 def _differences(
-    visit: Visit, made: Redone, head: CheckpointRef | None, *, may_be_nan: bool
+    visit: Visit, made: ReplayResult, head: CheckpointRef | None, *, may_be_nan: bool
 ) -> Iterator[Difference]:
     """All that a visit says of itself, but for times and places."""
     values: dict[str, tuple[Any, Any]] = {

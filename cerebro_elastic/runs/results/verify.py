@@ -24,7 +24,7 @@ from cerebro_elastic.errors import (
     TaskError,
 )
 from cerebro_elastic.registry import load
-from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results import agreement, derived, heads

@@ -17,8 +17,9 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.scratch import Scratch
-from cerebro_elastic.store.client.embedded import EmbeddedEtcd, find_etcd
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.client.etcd_program import find_etcd
 
 _EXTRAS = {
     "lightning": "lightning",

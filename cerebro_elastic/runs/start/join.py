@@ -16,7 +16,7 @@ from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe
-from cerebro_elastic.rendezvous.admission import check_admission
+from cerebro_elastic.rendezvous.compatibility import check_compatible
 from cerebro_elastic.reporting.curves import write_curves
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.runs.folder import RunFolder, run_folder
@@ -111,7 +111,7 @@ def _check(record: Record, spec: Spec, node: str) -> None:
             f"the node's name {node!r} names keys in etcd and files: use letters, digits, '.', '_' and '-', "
             "beginning with a letter or digit"
         )
-    check_admission(spec)
+    check_compatible(spec)
     taken = record.node(node)
     if taken is not None:
         raise RunError(

@@ -22,7 +22,7 @@ from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translated, write
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
-from cerebro_elastic.rendezvous.admission import content_digest
+from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import strategies
 from cerebro_elastic.runs.start.datasets import import_sources, prepare_recipe
 from cerebro_elastic.runs.start.first_batch import check_start

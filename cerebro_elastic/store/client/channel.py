@@ -76,7 +76,7 @@ class ChannelEndpoint:
         metadata = [*_metadata(token), ("hasleader", "true")]
         invoke = self._channel.unary_stream(*_typed(path))
         try:
-            # It lasts for ``seconds`` at most: gRPC cannot tell a quiet etcd from one that hangs.
+            # It lasts for ``seconds`` at most: gRPC cannot distinguish a quiet etcd from one that hangs.
             call = invoke(_message(path, body), timeout=seconds, metadata=metadata)
             first = next(call)
         except (grpc.RpcError, ValueError, StopIteration) as exc:

@@ -1,4 +1,4 @@
-"""Requests to an etcd cluster over its endpoints, with patience and login."""
+"""Requests to an etcd cluster over its endpoints, with retries and login."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Cluster:
         return f"etcd at {', '.join(self.settings.endpoints)}"
 
     def version(self) -> str:
-        """The server's version, asked for and judged before anything else is."""
+        """The server's version, asked for and checked before any other request."""
         if self._version is None:
-            version = self._patiently(
+            version = self._retried(
                 lambda endpoint, seconds: self._logged_in(endpoint, seconds, endpoint.version),
                 (NotSent, NoAnswer),
             )
-            _judge(version, self)
+            _check_cluster(version, self)
             self._version = version
             if self.settings.run_key is not None:
                 # Whether it asks for the key's login is to be known before a watch, which gets no answer.
@@ -63,13 +63,13 @@ class Cluster:
     def call(self, path: str, body: Json) -> dict[str, Any]:
         """The answer to a request that may be repeated: retried over the endpoints within patience."""
         self.version()
-        return self._patiently(
+        return self._retried(
             lambda endpoint, seconds: self._send(endpoint, path, body, seconds), (NotSent, NoAnswer, NoSpace)
         )
 
     def call_once(self, path: str, body: Json, undone: Callable[[], bool]) -> dict[str, Any]:
-        """The answer to a request that is sent once; retried only while it surely was not performed.
-        ``undone`` tells whether a request that a full etcd turned away surely was not.
+        """The answer to a request that is sent once; retried only while it certainly was not performed.
+        ``undone`` says whether a request that a full etcd turned away certainly was not.
 
         Raises ``TxnUnknown`` if it was sent and no answer came within patience.
         """
@@ -84,7 +84,7 @@ class Cluster:
                 raise NoAnswer(str(exc)) from exc
 
         try:
-            return self._patiently(attempt, (NotSent, NoSpace))
+            return self._retried(attempt, (NotSent, NoSpace))
         except NoAnswer as exc:
             raise TxnUnknown(
                 f"{self} did not answer a transaction ({exc}): it may have happened or not; "
@@ -108,7 +108,7 @@ class Cluster:
         self._fail_over(self._endpoints[self._current])
 
     def unavailable(self, problem: Exception) -> StoreUnavailable:
-        """The error for patience that is over, because of ``problem``."""
+        """The error for ``problem``, once patience is over."""
         patience = f"{self.settings.patience:g} s"
         if isinstance(problem, NoSpace):
             return StoreFull(
@@ -127,7 +127,7 @@ class Cluster:
         for endpoint in self._endpoints:
             endpoint.close()
 
-    def _patiently(self, attempt: Callable[[Endpoint, float], _T], again: tuple[type[Exception], ...]) -> _T:
+    def _retried(self, attempt: Callable[[Endpoint, float], _T], again: tuple[type[Exception], ...]) -> _T:
         """``attempt`` at one endpoint after the other, while it raises ``again`` and patience lasts."""
         patience = self.settings.patience
         deadline = self._clock.now() + patience
@@ -199,7 +199,7 @@ class Cluster:
             raise NotSent(f"no answer to the login: {exc}") from exc
 
 
-def _judge(version: str, cluster: Cluster) -> None:
+def _check_cluster(version: str, cluster: Cluster) -> None:
     """Refuse a server that is too old; warn of one that may lose data."""
     check_version(version, str(cluster), "give another endpoint")
     several = len(cluster.settings.endpoints) > 1 or not cluster.settings.loopback

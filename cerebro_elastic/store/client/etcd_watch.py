@@ -28,7 +28,7 @@ class EtcdWatch:
     """A ``Watch``: a thread reads the stream, and opens it again at the last revision + 1 when it ends.
 
     A stream that was silent for half the patience is opened anew, because that is the only way to
-    tell a quiet etcd from one that hangs or a network that drops packets.
+    distinguish a quiet etcd from one that hangs or a network that drops packets.
 
     An etcd with another history than before was restored from a backup, or exchanged: ``Rewound``. It is
     known by its revision, as long as that is lower than what was seen, or by its cluster id.
@@ -40,7 +40,7 @@ class EtcdWatch:
         self._prefix = prefix
         # To etcd, revision 0 means "from now on".
         self._position = max(start, 1)
-        # Who asks for what comes next has seen what came before.
+        # A caller that asks for what comes next has seen what came before.
         self._seen = self._position - 1
         self._cluster_id = ""
         self._heard = clock.now()
@@ -91,7 +91,7 @@ class EtcdWatch:
         try:
             self._follow()
         except Exception as exc:
-            # Whatever it is, it belongs to who waits in next().
+            # Whatever it is, next() raises it.
             self._batches.put(exc)
 
     def _follow(self) -> None:
@@ -100,7 +100,7 @@ class EtcdWatch:
                 with closing(self._open()) as stream:
                     self._read(stream)
             except (NotSent, NoAnswer) as exc:
-                # Lost, silent, or ended by etcd: the position tells what was delivered.
+                # Lost, silent, or ended by etcd: the position says what was delivered.
                 if self._clock.now() - self._heard > self._cluster.settings.patience:
                     raise self._cluster.unavailable(exc) from exc
             self._stopped.wait(_REOPEN_SECONDS)

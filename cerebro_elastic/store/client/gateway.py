@@ -39,7 +39,7 @@ _CONNECT_SECONDS = 2.0
 # At most: what has come is read at once.
 _READ_BYTES = 1 << 20
 _ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")
-"""What urllib3 says of itself in its messages."""
+"""The mention of its own objects in urllib3's messages."""
 
 
 class GatewayEndpoint:
@@ -147,8 +147,8 @@ def from_response(response: requests.Response, server: str) -> Problem:
     except (requests.JSONDecodeError, KeyError, TypeError):
         pass
     code = UNAVAILABLE if response.status_code >= 500 else INVALID_ARGUMENT
-    told = shorten(response.text, 80, placeholder=" ...")
-    return from_status(f"HTTP {response.status_code} {told} (no answer of an etcd)", code, server)
+    excerpt = shorten(response.text, 80, placeholder=" ...")
+    return from_status(f"HTTP {response.status_code} {excerpt} (no answer of an etcd)", code, server)
 
 
 def from_exception(
@@ -162,10 +162,10 @@ def from_exception(
     if cause is not None and not isinstance(cause, ssl.SSLEOFError):
         return StoreRefused(f"{server} does not accept the connection {encryption} ({cause}): {TLS_ADVICE}")
     reason = getattr(exc.args[0] if exc.args else None, "reason", exc)
-    told = _ITSELF.sub("", str(reason))
+    message = _ITSELF.sub("", str(reason))
     if isinstance(exc, requests.ConnectTimeout) or isinstance(reason, NewConnectionError):
-        return NotSent(f"cannot connect: {told}")
-    return NoAnswer(told)
+        return NotSent(f"cannot connect: {message}")
+    return NoAnswer(message)
 
 
 def _client(address: str, settings: StoreSettings) -> Etcd3Client:

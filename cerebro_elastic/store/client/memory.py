@@ -122,8 +122,8 @@ class MemoryStore:
         item = self._keys.get(compare.key)
         if item is None:
             return compare.revision == 0
-        found = item.create_revision if compare.target == "create" else item.mod_revision
-        return found == compare.revision
+        revision = item.create_revision if compare.target == "create" else item.mod_revision
+        return revision == compare.revision
 
     def _lease(self, lease: int) -> _Lease:
         try:

@@ -60,9 +60,11 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        """The file."""
         _drop_torn_line(path)
         lines = read_lines(path) if path.exists() else []
         self.revision = lines[-1].event.revision if lines else 0
+        """The revision of the last line; 0 if there is none."""
         self._digest = digest_of(lines)
         self._last = _of_one_revision([line.event for line in lines])
         self._unproven: list[str] = []
@@ -73,7 +75,7 @@ class Journal:
 
     @property
     def head(self) -> RecordHead:
-        """Where it ends."""
+        """Where the journal ends."""
         return RecordHead(self.revision, self._digest)
 
     def resume(self, read: StateRead, *, afresh: bool = False) -> int:
@@ -123,8 +125,8 @@ class Journal:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """All lines of ``path``; ``RunError`` names the first one that is no event. A last line that has no end
-    is being written."""
+    """All lines of ``path`` but a last one without an end, which is being written. Raises ``RunError``, which
+    names the first line that is no event."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
@@ -135,12 +137,12 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def read_journal(path: Path) -> list[Event]:
-    """All events in ``path``, as ``read_lines``."""
+    """All events in ``path``. Raises as ``read_lines``."""
     return [line.event for line in read_lines(path)]
 
 
 def read_head(path: Path) -> RecordHead | None:
-    """Where the record in ``path`` ends; ``None`` if it has not begun, or bears no digests."""
+    """Where the journal in ``path`` ends; ``None`` if it has no lines, or none with a digest."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     if not lines:
         return None
@@ -149,7 +151,7 @@ def read_head(path: Path) -> RecordHead | None:
 
 
 def digest_of(lines: Sequence[Line]) -> str:
-    """The digest up to which ``lines`` come. Those that bear none are chained behind those that do."""
+    """The digest of the last of ``lines``. Lines that bear none are chained behind those that do."""
     digest = ""
     for line in lines:
         digest = line.digest or chain_digest(digest, line.body)
@@ -173,7 +175,7 @@ def _of_one_revision(events: list[Event]) -> list[str]:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """A power cut may leave half a line; the store still has the event, and it is appended anew."""
+    """Remove half a line, as a power cut may leave it: the store has the event, and it is appended again."""
     if not path.exists():
         return
     content = path.read_bytes()

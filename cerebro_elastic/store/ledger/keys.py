@@ -88,7 +88,7 @@ class Keys:
 
     def node(self, name: str) -> str:
         """``Node``: host, capacity, ranks, devices, cached partitions, boot id. Written by the node's agent
-        under its lease, by its ranks when they are ready, and by who asks it to leave."""
+        under its lease, by its ranks when they are ready, and by the operator that drains it."""
         return f"{self.prefix}nodes/{name}"
 
     @property

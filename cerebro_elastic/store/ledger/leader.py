@@ -61,7 +61,7 @@ def become_leader(
 ) -> LeaderLedger | None:
     """Become the run's leader under ``lease``.
 
-    Guard: nobody leads. A leader key without a lease is nobody's, and is deleted first. Event:
+    Guard: the run has no leader. A leader key without a lease is foreign, and is deleted first. Event:
     ``LeaderChanged``, with the digest of the spec as it is now.
 
     Args:

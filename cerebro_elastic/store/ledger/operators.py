@@ -1,4 +1,4 @@
-"""What operators write to a run's record, whoever leads the run: they open it, and change its configs."""
+"""What operators write to a run's record: they open the run, and stop, resume and clone configs."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Record:
         return leader_in(item) if item else None
 
     def is_led(self) -> bool:
-        """Whether the run has a leader; a leader key without a lease is nobody's."""
+        """Whether the run has a leader; a leader key without a lease is foreign."""
         item = self.store.get(self.keys.leader)
         return item is not None and item.lease != 0
 

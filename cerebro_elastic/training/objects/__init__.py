@@ -2,9 +2,16 @@
 
 An ordinary fit keeps one graph of objects in memory: a hook's closure and an attribute hold the same dict, a
 tensor is a view of a weight, two layers share a list. A unit's process builds that graph anew by calling the
-same constructors. What was *born* there, and where, is surveyed before the state is put back (``Survey``); a
-``Encoder`` then makes a tree that a checkpoint can hold, in which every object appears once; a ``Filler``
-gives the values back to the very objects that were born in the same place, so that whoever else holds them
-sees them, too. Nothing is ever imported, called or made by a name in a checkpoint, except containers and
-values of the standard library and instances of classes that the user's own code has defined.
+same constructors.
+
+- ``ObjectGraph`` indexes the objects at set-up, before the state is put back: which there are, and at which
+paths
+  (``ObjectIndex``).
+- ``Encoder`` makes a tree that a checkpoint can hold, in which every object appears once.
+- ``Decoder`` writes the values back into the very objects that were at the same paths at set-up, so that all
+that hold
+  them see the values.
+
+Nothing is imported, called or made by a name in a checkpoint, except containers and values of the standard
+library and instances of classes that the user's own code has defined.
 """

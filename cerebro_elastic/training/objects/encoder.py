@@ -1,17 +1,18 @@
 """From objects to a tree that a checkpoint holds.
 
-*Plain* are numbers, strings, tensors, numpy arrays and lists, tuples, sets and dicts of these: they are their
-own tree. Everything else becomes a *tagged* tree, ``{TAG: kind, "value": content}``:
+*Plain* values are their own tree: numbers, strings, tensors, numpy arrays, and lists, tuples, sets and dicts
+of these. Everything else becomes a *tagged* tree, ``{TAG: kind, "value": content}``:
 
 - ``known``: an object that is carried elsewhere (a layer, a parameter, an optimizer), by name;
-- ``same``: an object that has been met before, by its path; ``view``: a tensor or array that looks at the
-  memory of one;
-- ``placed``: a plain value that was born somewhere else (``born``), or nowhere (``None``) though something
-  else was born in its place;
+- ``same``: an object that was met before, by its path; ``view``: a tensor or array that shares the memory of
+one;
+- ``placed``: a plain value that was at another path at set-up (``born``), or nowhere (``None``) while another
+object was
+  at its path;
 - other containers, enums, random generators, iterators, functions (what they close over, their defaults and
   attributes), objects with ``state_dict`` and ``load_state_dict``, objects of the user's classes with their
   attributes and slots, and those of libraries all of whose attributes can be carried;
-- ``opaque``: all the rest, which stays what the constructor has made of it.
+- ``opaque``: all the rest, which stays as the constructor has made it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from cerebro_elastic.training.objects import kinds
-from cerebro_elastic.training.objects.kinds import (
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, buffers_of, non_persistent_buffers_of
+from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.opaque import fingerprint
+from cerebro_elastic.training.objects.shared_memory import MemoryIndex
+from cerebro_elastic.training.objects.value_types import (
     KNOWN,
     LEAF_TENSOR,
     ON_ACCELERATOR,
@@ -44,58 +49,59 @@ from cerebro_elastic.training.objects.kinds import (
     VIEW,
     name_of,
 )
-from cerebro_elastic.training.objects.memory import Memory
-from cerebro_elastic.training.objects.opaque import fingerprint
-from cerebro_elastic.training.objects.survey import Survey
 
 Tree: TypeAlias = Any
 
 TAG = "cerebro.kind"
-MODULE_OWN = frozenset(vars(nn.Module())) - {"training"}
 
 
 class NotSerializable(Exception):
-    """The value has no tree; its text names the type at fault."""
+    """The value has no tree; the text names the type that has none."""
 
 
 class Encoder:
-    """One walk over a graph of objects. ``known`` are names of objects that are carried elsewhere; ``births``
-    is the survey of what was there when the unit had been set up. Attributes whose names are ``marks`` are
-    passed over; ``classes`` are those that instances can be made of, by their full names. If it is
-    ``strict``, what is opaque raises ``NotSerializable``. ``lost`` is what would be met at another path in the next
-    unit, or not at all, and cannot be made by then."""
+    """One walk over a graph of objects.
+
+    Args:
+        known: Objects that are carried elsewhere, by name.
+        at_setup: The objects that were there when the unit had been set up.
+        marks: Names of attributes to pass over.
+        classes: The classes that instances can be made of, by their full names.
+        strict: Raise ``NotSerializable`` for opaque values.
+    """
 
     def __init__(
         self,
         known: Mapping[str, object] | None = None,
-        births: Survey | None = None,
+        at_setup: ObjectIndex | None = None,
         marks: frozenset[str] = frozenset(),
         classes: Mapping[str, type] | None = None,
         *,
         strict: bool = True,
     ) -> None:
-        self.survey = Survey()
+        self.index = ObjectIndex()
         self.lost: list[tuple[str, Any]] = []
+        """Path and value of objects that the next unit lacks at their path, and cannot make."""
         self._classes = classes or {}
-        self._births = births
+        self._at_setup = at_setup
         self._known = {id(value): name for name, value in (known or {}).items()}
         self._marks = marks
         self._strict = strict
-        self._memory = Memory()
+        self._shared_memory = MemoryIndex()
         for name, value in (known or {}).items():
             if isinstance(value, Tensor):
-                self._memory.add(value, f"{KNOWN}:{name}")
+                self._shared_memory.add(value, f"{KNOWN}:{name}")
 
     def tree(self, value: Any, path: str = "") -> Tree:
-        """Raises ``NotSerializable``. Tensors are detached, not copied."""
+        """The tree of ``value`` at ``path``; raises ``NotSerializable``. Tensors are detached, not copied."""
         kind = type(value)
-        if kind in kinds.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
+        if kind in value_types.LEAVES or (isinstance(value, np.generic) and value.dtype.kind in "biufc"):
             return value
         if kind is tuple:
             return self._immutable(value, path, tuple(self._items(value, path)))
         if kind is frozenset and all(map(_is_key, value)):
             return value
-        if isinstance(value, Enum | torch.device) or kind in kinds.VALUE_TYPES:
+        if isinstance(value, Enum | torch.device) or kind in value_types.VALUE_TYPES:
             return self._immutable(value, path, self._standard(value, path))
         if isinstance(value, tuple) and kind is not tuple:
             return self._immutable(value, path, self._container(value, path))
@@ -103,13 +109,13 @@ class Encoder:
             return tree
         if (name := self._known.get(id(value))) is not None:
             return {TAG: KNOWN, "value": name}
-        if (first := self.survey.paths.get(id(value))) is not None:
+        if (first := self.index.paths.get(id(value))) is not None:
             return {TAG: SAME, "value": first}
         return self._object(value, path)
 
     def attributes(self, own: Mapping[str, Any], path: str = "") -> Tree:
-        """``{"plain": {name: tree}, "other": [names of what is opaque as a whole]}`` of an object's ``own``
-        attributes."""
+        """The tree of an object's ``own`` attributes: ``{"plain": {name: tree}, "other": [names of opaque
+        ones]}``."""
         plain, other = {}, []
         for name, value in own.items():
             if name in self._marks:
@@ -127,15 +133,18 @@ class Encoder:
         return {"plain": plain, "other": other}
 
     def module(self, module: nn.Module, own: Any, path: str = "", *, buffers: bool = True) -> Tree:
-        """All of a module but its state dict: which parameters are trained, ``buffers`` that are not
-        persistent, and the attributes that each part has of its ``own``."""
+        """The tree of a module without its state dict.
+
+        It has the names of the trained parameters, non-persistent buffers (unless ``buffers`` is false), and
+        the attributes of each module in it that ``own`` gives.
+        """
         parts = dict(module.named_modules())
         return {
             "trained": [name for name, parameter in module.named_parameters() if parameter.requires_grad],
             "buffers": {
-                at: {name: part._buffers[name] for name in part._non_persistent_buffers_set}
+                at: {name: buffers_of(part)[name] for name in non_persistent_buffers_of(part)}
                 for at, part in parts.items()
-                if buffers and part._non_persistent_buffers_set
+                if buffers and non_persistent_buffers_of(part)
             },
             "attributes": {
                 at: self.attributes(own(part), f"{path}/{at}" if at else path) for at, part in parts.items()
@@ -143,11 +152,15 @@ class Encoder:
         }
 
     def _object(self, value: Any, path: str) -> Tree:
-        self.survey.paths[id(value)] = path
-        self.survey.objects[path] = value
-        born = self._birth(value, path)
+        self.index.paths[id(value)] = path
+        self.index.objects[path] = value
+        born = self._setup_place(value, path)
         tree = self._content(value, path)
-        if self._births is not None and id(value) not in self._births.paths and not self._can_be_made(tree):
+        if (
+            self._at_setup is not None
+            and id(value) not in self._at_setup.paths
+            and not self._can_be_made(tree)
+        ):
             self.lost.append((path, value))
         if not born:
             return tree
@@ -155,25 +168,25 @@ class Encoder:
             return tree if tree[TAG] in (KNOWN, SAME, VIEW) else {**tree, **born}
         return {TAG: PLACED, "value": tree, **born}
 
-    def _birth(self, value: Any, path: str) -> dict[str, str | None]:
-        """Nothing, if what has been born here is this."""
-        if self._births is None:
+    def _setup_place(self, value: Any, path: str) -> dict[str, str | None]:
+        """Where the object was at set-up; nothing if it was here."""
+        if self._at_setup is None:
             return {}
-        born = self._births.paths.get(id(value))
-        if born == path or (born is None and path not in self._births.objects):
+        born = self._at_setup.paths.get(id(value))
+        if born == path or (born is None and path not in self._at_setup.objects):
             return {}
         return {"born": born}
 
     def _can_be_made(self, tree: Tree) -> bool:
-        """Whether ``tree`` needs nothing that a constructor has made."""
+        """Whether ``tree`` can be decoded without an object that a constructor has made."""
         if type(tree) is not dict or TAG not in tree:
             return True
-        return kinds.can_be_made(tree[TAG], self._classes)
+        return value_types.can_be_made(tree[TAG], self._classes)
 
     def _immutable(self, value: Any, path: str, tree: Tree) -> Tree:
-        self.survey.objects[path] = value
-        born = None if self._births is None else self._births.objects.get(path)
-        if self._births is not None and type(born) is not type(value) and not self._can_be_made(tree):
+        self.index.objects[path] = value
+        born = None if self._at_setup is None else self._at_setup.objects.get(path)
+        if self._at_setup is not None and type(born) is not type(value) and not self._can_be_made(tree):
             self.lost.append((path, value))
         return tree
 
@@ -215,36 +228,36 @@ class Encoder:
         return tensor if tensor.device.type == "cpu" else {TAG: ON_ACCELERATOR, "value": tensor}
 
     def _viewed(self, value: Any, path: str) -> Tree | None:
-        """``None`` if it is the first that looks at its memory."""
-        view = self._memory.view(value)
+        """The tree of a view; ``None`` if the value is the first with its memory."""
+        view = self._shared_memory.view(value)
         if view is None:
-            self._memory.add(value, f"{SAME}:{path}")
+            self._shared_memory.add(value, f"{SAME}:{path}")
             return None
         return {TAG: VIEW, "value": view}
 
     def _standard(self, value: Any, path: str) -> Tree | None:
-        """Enums, devices, and what the standard library and numpy have."""
+        """The tree of enums, devices, and objects of the standard library and numpy."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._tagged(kind, value.name)
         if isinstance(value, torch.device):
             return self._tagged(kind, str(value))
-        for generator, (_, get, _) in kinds.GENERATORS.items():
+        for generator, (_, get, _) in value_types.GENERATORS.items():
             if isinstance(value, generator):
                 return self._tagged(kind, self.tree(get(value), f"{path}/state"))
-        if kind in kinds.BUFFERS:
-            return self._tagged(kind, kinds.BUFFERS[kind][0](value))
+        if kind in value_types.BUFFERS:
+            return self._tagged(kind, value_types.BUFFERS[kind][0](value))
         if isinstance(value, dict | list | set | frozenset | tuple | deque):
             return self._container(value, path)
         if isinstance(value, queue.Queue):
             return self._tagged(kind, self.tree(value.queue, f"{path}/queue"))
         if isinstance(value, WeakKeyDictionary) and all(id(key) in self._known for key in value):
             return self._tagged(kind, self._pairs(value, path))
-        if (parts := kinds.reduced(value)) is not None:
+        if (parts := value_types.reduced(value)) is not None:
             name = f"{parts[0].__module__}.{parts[0].__qualname__}"
-            if name in kinds.ITERATORS or parts[0] is kind:
+            if name in value_types.ITERATORS or parts[0] is kind:
                 content = [name, *self._items(parts[1:], f"{path}/of")]
-                return {TAG: kinds.REDUCED, "value": content}
+                return {TAG: value_types.REDUCED, "value": content}
         return None
 
     def _container(self, value: Any, path: str) -> Tree:
@@ -255,9 +268,9 @@ class Encoder:
             tree = self._tagged(type(value), items)
         if isinstance(value, deque) and value.maxlen is not None:
             tree["longest"] = value.maxlen
-        if isinstance(value, defaultdict) and (factory := kinds.factory_name(value)):
+        if isinstance(value, defaultdict) and (factory := value_types.factory_name(value)):
             tree["factory"] = factory
-        if attributes := kinds.attributes_of(value):
+        if attributes := value_types.attributes_of(value):
             tree["attributes"] = self._attributes(attributes, path)
         return tree
 
@@ -265,22 +278,22 @@ class Encoder:
         if isinstance(value, functools.partial):
             parts = (value.func, value.args, value.keywords)
             return self._tagged(type(value), self._items(parts, path))
-        if isinstance(value, FunctionType) and kinds.is_users(value) and kinds.has_state(value):
-            return {TAG: kinds.FUNCTION, "value": self.function(value, path)}
+        if isinstance(value, FunctionType) and value_types.is_users(value) and value_types.has_state(value):
+            return {TAG: value_types.FUNCTION, "value": self.function(value, path)}
         if isinstance(value, CellType):
-            return {TAG: kinds.CELL, "value": self._items(_in_cell(value), path)}
+            return {TAG: value_types.CELL, "value": self._items(_in_cell(value), path)}
         return None
 
     def _method(self, value: MethodType, path: str) -> Tree | None:
-        """Bound anew each time that somebody asks for it: it has no identity."""
+        """The tree of a bound method, which has no identity: Python binds it anew at each access."""
         name = value.__func__.__name__
         if inspect.getattr_static(type(value.__self__), name, None) is not value.__func__:
             return None
-        tree = {TAG: kinds.METHOD, "name": name, "value": self.tree(value.__self__, f"{path}/self")}
+        tree = {TAG: value_types.METHOD, "name": name, "value": self.tree(value.__self__, f"{path}/self")}
         return self._immutable(value, path, tree)
 
     def function(self, function: FunctionType, path: str) -> Tree:
-        """What a function keeps."""
+        """The tree of what a function keeps."""
         return {
             "cells": self._items(_cells(function), f"{path}/closure"),
             "defaults": self.tree(function.__defaults__, f"{path}/defaults"),
@@ -297,12 +310,12 @@ class Encoder:
         if isinstance(value, nn.Module):
             state = {"state": dict(value.state_dict())}
             return self._tagged(kind, state | self.module(value, own_attributes, path))
-        if kinds.carries_itself(value):
+        if value_types.carries_itself(value):
             return self._tagged(kind, self._whole(dict(value.state_dict()), f"{path}/state"))
-        if not kinds.is_simple(kind) or kind.__module__ in kinds.CONSTANT:
+        if not value_types.is_simple(kind) or kind.__module__ in value_types.CONSTANT:
             return None
-        attributes = kinds.attributes_of(value)
-        if kinds.is_users(kind):
+        attributes = value_types.attributes_of(value)
+        if value_types.is_users(kind):
             return self._tagged(kind, self._attributes(attributes, path))
         if isinstance(value, LRScheduler):
             return self._tagged(kind, self._attributes(attributes, path))
@@ -314,7 +327,7 @@ class Encoder:
             return None
 
     def _whole(self, values: dict[str, Any], path: str) -> Tree:
-        """All of it, or ``NotSerializable``: what a part of a library's object means is not ours to know."""
+        """All values, or ``NotSerializable``: a part of a library's object may mean nothing by itself."""
         strict, self._strict = self._strict, True
         try:
             with self._undone():
@@ -324,13 +337,13 @@ class Encoder:
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
-        """What is not carried after all was not met."""
-        before = self.survey.size(), self._memory.size(), len(self.lost)
+        """If the block raises ``NotSerializable``, forget the objects met in it."""
+        before = self.index.size(), self._shared_memory.size(), len(self.lost)
         try:
             yield
         except NotSerializable:
-            self.survey.forget(before[0])
-            self._memory.forget(before[1])
+            self.index.forget(before[0])
+            self._shared_memory.forget(before[1])
             del self.lost[before[2] :]
             raise
 
@@ -344,7 +357,7 @@ class Encoder:
         ]
 
     def _set(self, value: Any, path: str) -> Tree:
-        """Sets have no order, and so their items no path: those are to be found by name or value."""
+        """Items of sets have no path: they must be plain, or found by name."""
         if not all(_is_key(item) or isinstance(item, Enum) or id(item) in self._known for item in value):
             return self._opaque(value, path)
         return self._tagged(type(value), self._items(sorted(value, key=str), path))
@@ -358,13 +371,13 @@ class Encoder:
     def _opaque(self, value: Any, path: str) -> Tree:
         if self._strict:
             raise NotSerializable(name_of(type(value)))
-        self.survey.opaque[path] = fingerprint(value, self._known)
+        self.index.opaque[path] = fingerprint(value, self._known)
         return {TAG: OPAQUE, "value": name_of(type(value))}
 
 
 def own_attributes(part: nn.Module) -> dict[str, Any]:
     """The attributes that a user's code has set on a plain module."""
-    return {name: value for name, value in vars(part).items() if name not in MODULE_OWN}
+    return {name: value for name, value in vars(part).items() if name not in MODULE_ATTRIBUTES}
 
 
 def _cells(function: FunctionType) -> list[Any]:
@@ -382,4 +395,4 @@ def _in_cell(cell: CellType) -> list[Any]:
 
 def _is_key(key: Any) -> bool:
     """Whether a dict's key or a set's item needs no tree."""
-    return type(key) in kinds.LEAVES or (type(key) is tuple and all(map(_is_key, key)))
+    return type(key) in value_types.LEAVES or (type(key) is tuple and all(map(_is_key, key)))

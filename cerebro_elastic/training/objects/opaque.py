@@ -1,4 +1,4 @@
-"""Objects that cannot be carried: whether one has changed."""
+"""Fingerprints of objects that cannot be carried: they show whether one has changed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from cerebro_elastic.training._torch_internals import version_of
+
 _MOST_BYTES = 4 << 20
 _MOST_OBJECTS = 20_000
 _CHANGE_AT_WILL = {
@@ -19,13 +21,12 @@ _CHANGE_AT_WILL = {
     "huggingface_hub", "lightning", "matplotlib", "rich", "tokenizers", "torch", "torchmetrics", "tqdm",
     "transformers", "wandb",
 }  # fmt: skip
-"""Packages whose objects show something, prepare inputs or lock: what they change of themselves trains
-nothing."""
+"""Packages whose objects display, prepare inputs or lock: their changes do not affect training."""
 
 
 def fingerprint(value: Any, known: Mapping[int, str]) -> str | None:
-    """Equal, as a rule, as long as ``value`` does not change in place; ``None`` if it is not known how to
-    tell. ``known`` objects in it are not looked into."""
+    """A text that stays equal, as a rule, while ``value`` does not change in place; ``None`` if none can be
+    made. It does not look into ``known`` objects, given by id."""
     if isinstance(value, GeneratorType):
         return _frame("gi", value)
     if isinstance(value, CoroutineType):
@@ -67,7 +68,7 @@ def _pickled(value: Any, known: Mapping[int, str]) -> str | None:
 
 
 class _TooLarge(Exception):
-    """To be carried on with without a fingerprint."""
+    """The value gets no fingerprint."""
 
 
 class _Sink:
@@ -87,7 +88,7 @@ class _Sink:
 
 
 class _Pickler(pickle.Pickler):
-    """Nothing is ever unpickled; this only looks."""
+    """Only reads: nothing is ever unpickled."""
 
     def __init__(self, sink: _Sink, known: Mapping[int, str]) -> None:
         super().__init__(sink, protocol=4)
@@ -99,7 +100,7 @@ class _Pickler(pickle.Pickler):
         if self._left < 0:
             raise _TooLarge
         if isinstance(value, Tensor):
-            return "tensor", id(value), value._version
+            return "tensor", id(value), version_of(value)
         if isinstance(value, np.ndarray) and value.nbytes > _MOST_BYTES:
             return "array", id(value)
         if id(value) in self._known or isinstance(value, nn.Module):

@@ -1,4 +1,4 @@
-"""Trees of objects: copied, compared, weighed."""
+"""Copies, comparisons and sizes of trees of objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def cloned(tree: Any) -> Any:
-    """The tree with tensors and containers of its own."""
+    """A copy of the tree with its own tensors and containers."""
     if isinstance(tree, Tensor):
         return tree.clone()
     if isinstance(tree, dict):
@@ -22,7 +22,7 @@ def cloned(tree: Any) -> Any:
 
 
 def trees_equal(one: Any, other: Any) -> bool:
-    """Bit by bit."""
+    """Whether two trees are equal, bit by bit."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -42,7 +42,7 @@ def trees_equal(one: Any, other: Any) -> bool:
 
 
 def size_in_bytes(tree: Any) -> int:
-    """Of the tensors and arrays in it."""
+    """Bytes of the tensors and arrays in a tree."""
     if isinstance(tree, Tensor):
         return tree.numel() * tree.element_size()
     if isinstance(tree, np.ndarray):

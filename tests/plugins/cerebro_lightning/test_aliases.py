@@ -9,7 +9,7 @@ import pytest
 from lightning_harness import FOLDER, ORDERS, Case, Stops, differences, ordinary_fit, outcome, units
 
 from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.objects.files import Files
+from cerebro_elastic.training.objects.user_files import UserFiles
 
 CUTS: Stops = {(0, 0): (2,), (1, 0): (1,)}
 
@@ -27,7 +27,7 @@ HOPS = [
 def test_what_is_kept_hops(module: str) -> None:
     callbacks = ("alias_zoo:Sharing",) if module == "HookWithDict" else ()
     case = Case(f"alias_zoo:{module}", callbacks=callbacks, orders=ORDERS[:2])
-    with Files(FOLDER).borrowed():
+    with UserFiles(FOLDER).borrowed():
         expected = ordinary_fit(case)
     found = outcome(list(units(case, CUTS)))
     for part in dataclasses.fields(expected):

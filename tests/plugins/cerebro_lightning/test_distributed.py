@@ -193,7 +193,7 @@ def test_what_is_not_finite_is_named(ranks: Ranks, tmp_path: Path, kind: str) ->
 
 def test_a_model_that_has_no_room_is_refused_before_it_is_trained() -> None:
     case = Case("OneCycle", hparams={"width": 1000})
-    unit = dataclasses.replace(job(case, 0, 0, None), room=100_000)
+    unit = dataclasses.replace(job(case, 0, 0, None), memory_limit_bytes=100_000)
     with pytest.raises(TaskError, match=r"a rank holds at least .* and has .* for them"):
         LightningTask(case.section, FOLDER).train(unit)
 

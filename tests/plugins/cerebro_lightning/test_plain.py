@@ -16,9 +16,9 @@ import torchmetrics
 from lightning_harness import differences, hop
 from torch import nn
 
+from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, own_attributes
-from cerebro_elastic.training.objects.filler import Filler
-from cerebro_elastic.training.objects.kinds import name_of
+from cerebro_elastic.training.objects.value_types import name_of
 
 CPU = torch.device("cpu")
 Point = namedtuple("Point", "x y")
@@ -56,8 +56,8 @@ class Slotted:
 def trip(value: Any, present: Any) -> Any:
     born = Encoder(strict=False)
     born.tree(present)
-    classes = {name_of(type(value)): type(value) for value in born.survey.objects.values()}
-    return Filler(born.survey, CPU, {}, classes).value(hop({"value": Encoder().tree(value)})["value"])
+    classes = {name_of(type(value)): type(value) for value in born.index.objects.values()}
+    return Decoder(born.index, CPU, {}, classes).value(hop({"value": Encoder().tree(value)})["value"])
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_attributes_that_training_has_removed_are_removed() -> None:
     fresh.extra = 1  # type: ignore[assignment]
     born = Encoder(strict=False)
     born.module(fresh, own_attributes)
-    Filler(born.survey, CPU).module(fresh, Encoder().module(module, own_attributes), own_attributes)
+    Decoder(born.index, CPU).module(fresh, Encoder().module(module, own_attributes), own_attributes)
     assert not hasattr(fresh, "extra")
 
 
@@ -189,7 +189,7 @@ def test_what_is_not_plain_has_no_tree(value: Any) -> None:
 def test_what_is_carried_elsewhere_is_named() -> None:
     meter, again = Meter(), Meter()
     tree = Encoder({"the meter": meter}).tree({"mine": [meter]})
-    assert Filler(Encoder().survey, CPU, {"the meter": again}).value(tree)["mine"][0] is again
+    assert Decoder(Encoder().index, CPU, {"the meter": again}).value(tree)["mine"][0] is again
 
 
 def test_an_object_may_hold_itself() -> None:

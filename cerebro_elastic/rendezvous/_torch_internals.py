@@ -1,0 +1,12 @@
+"""What is private to torch and used in this folder. Tried with torch 2.13.
+
+``tests/test_torch_internals.py`` names what an upgrade of torch takes away.
+"""
+
+from torch._C._distributed_c10d import HashStore, Store
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _NodeDesc as NodeDescription
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _RendezvousState as RendezvousState
+
+__all__ = ["HashStore", "NodeDescription", "RendezvousState", "Store"]
+# HashStore, Store: torch's key-value stores; their public names in ``torch.distributed`` have no types.
+# NodeDescription, RendezvousState: what torch's dynamic rendezvous pickles into a backend and reads from it.

@@ -1,0 +1,249 @@
+"""Heartbeats of a node's ranks: written by each rank, read by their agent.
+
+A rank cannot end itself while it is stopped (SIGSTOP), waits in the kernel for a driver or a disk, or holds
+the interpreter's lock: the thread of its watchdog may stand still, too. So each rank writes a heartbeat into
+a file once a second, from a thread that does nothing else. Its agent reads the file whenever it renews the
+node's lease, and kills a rank whose heartbeat has stopped.
+
+A line of the file holds, in this order:
+
+- a number that grows;
+- whether the rank is ready (1);
+- the seconds without a heartbeat after which it is to be killed;
+- what it does (``RankActivity``): the attempt's token, the seconds since its last progress, and the seconds
+that
+  it may take without progress; zeros if it is idle.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.nodes import Stall
+from cerebro_elastic.rendezvous.rank_failure import RankFailure, take_rank_failure
+
+START_SECONDS = 300.0
+"""Seconds without a heartbeat for ranks that are not ready: imports from a cold disk hold the interpreter's
+lock."""
+_BEAT_SECONDS = 1.0
+_MARGIN_SECONDS = 3.0
+"""Seconds between two heartbeats and between two looks at them, together, at most."""
+_REPORT_SECONDS = 10.0
+"""After so long without a heartbeat the stall is reported, and the node gets no more units."""
+_LOOK_SECONDS = 5.0
+"""If the last look is longer ago, the agent itself has stood still. Its ranks may have stood still with it,
+and get time to go on."""
+_END_SECONDS = 30.0
+"""An agent that has not restarted its killed ranks within this time cannot: they do not die, or it stands
+still itself."""
+_WIDTH = 80
+
+_STATES = {
+    "T": "it is stopped (SIGSTOP)",
+    "t": "it is stopped by a debugger",
+    "D": "it waits in the kernel, for a driver or a disk",
+    "Z": "it has died, and its agent does not start it anew",
+}
+
+
+class RankActivity(NamedTuple):
+    """What a rank does."""
+
+    attempt: int = 0
+    """The attempt's token; 0 if the rank is idle."""
+    silent_seconds: float = 0.0
+    """Seconds since the last sign of progress."""
+    limit_seconds: float = 0.0
+    """Seconds that the rank may take without progress."""
+
+
+class Heartbeat:
+    """The heartbeat of rank ``local_rank``, which a thread writes into ``folder``."""
+
+    def __init__(self, folder: Path, local_rank: int) -> None:
+        self._path = folder / f"{local_rank}.heartbeat"
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._ready, self._limit = False, START_SECONDS
+        self._activity: Callable[[], RankActivity] = RankActivity
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def ready(self, limit: float, activity: Callable[[], RankActivity]) -> None:
+        """From now on the agent kills the rank after ``limit`` seconds without a heartbeat, or after those of
+        its attempt if they are more. ``activity`` returns what the rank does."""
+        self._activity, self._limit, self._ready = activity, limit, True
+
+    def stop(self) -> None:
+        """The rank ends normally."""
+        self._ended.set()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+        os.close(self._file)
+
+    def _beat(self) -> None:
+        number = 0
+        while True:
+            activity, number = self._activity(), number + 1
+            limit = max(self._limit, activity.limit_seconds)
+            doing = f"{activity.attempt} {activity.silent_seconds:.1f} {activity.limit_seconds:.3f}"
+            line = f"{number} {self._ready:d} {limit:.3f} {doing}"
+            with suppress(OSError):  # a full disk: the next one may get through
+                os.pwrite(self._file, line.ljust(_WIDTH - 1).encode() + b"\n", 0)
+            if self._ended.wait(_BEAT_SECONDS):
+                return
+
+
+@dataclass
+class _Rank:
+    """What an agent knows of a rank."""
+
+    line: str = ""
+    """Its last heartbeat; empty before the first."""
+    silent_seconds: float = 0.0
+    """For how long there was no new heartbeat."""
+    left: bool = False
+    """Whether it has ended normally."""
+
+    @property
+    def ready(self) -> bool:
+        return self.line.split()[1:2] == ["1"]
+
+    @property
+    def limit(self) -> float:
+        return float(self.line.split()[2]) if self.line else START_SECONDS
+
+    @property
+    def activity(self) -> RankActivity:
+        if not self.line:
+            return RankActivity()
+        attempt, silent, seconds = self.line.split()[3:]
+        return RankActivity(int(attempt), float(silent), float(seconds))
+
+
+class RankMonitor:
+    """Watches this agent's ``count`` ranks by the files that they write into ``folder``."""
+
+    def __init__(self, folder: Path, count: int, clock: Clock) -> None:
+        self._folder = folder
+        self._count = count
+        self._clock = clock
+        self._failure: RankFailure | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """The ranks are about to be started or restarted."""
+        self._ranks = {number: _Rank() for number in range(self._count)}
+        self._looked_at = self._clock.now()
+        self._killed_seconds = 0.0
+
+    def take_rank_failure(self) -> RankFailure:
+        """Why the ranks died. Their own dumps say more than what their agent has seen."""
+        seen, self._failure = self._failure, None
+        dumped = take_rank_failure(self._folder)
+        return dumped if seen is None or dumped.kind is FailureKind.HANG else seen
+
+    def look(self) -> Stall | None:
+        """Whether a rank shows no heartbeat or no progress. A rank without a heartbeat is killed in the
+        end."""
+        elapsed = min(self._clock.now() - self._looked_at, _LOOK_SECONDS)
+        self._looked_at = self._clock.now()
+        self._killed_seconds += elapsed if self._failure is not None else 0.0
+        stalls = [stall for number in self._ranks if (stall := self._look_at(number, elapsed))]
+        return min(stalls, default=None, key=lambda stall: stall.since)
+
+    @property
+    def dead(self) -> RankFailure | None:
+        """Why a rank was killed, if it was not restarted for long since."""
+        return self._failure if self._killed_seconds > _END_SECONDS else None
+
+    def _look_at(self, number: int, elapsed: float) -> Stall | None:
+        rank = self._ranks[number]
+        try:
+            line = (self._folder / f"{number}.heartbeat").read_text()
+        except FileNotFoundError:
+            line, rank.left = "", rank.left or bool(rank.line)
+        except OSError:  # a disk that does not answer is no sign of life
+            line = ""
+        if rank.left:
+            return None
+        if line != rank.line and len(line) == _WIDTH:
+            rank.line, rank.silent_seconds = line, 0.0
+        else:
+            rank.silent_seconds += elapsed
+        if rank.silent_seconds > rank.limit + _MARGIN_SECONDS:
+            self._kill(number, rank)
+        if rank.silent_seconds > (min(_REPORT_SECONDS, rank.limit) if rank.ready else START_SECONDS / 2):
+            return self._stall(
+                rank.silent_seconds, f"rank {number} shows no sign of life: {self._state(number)}"
+            )
+        activity = rank.activity
+        if activity.attempt and activity.silent_seconds > max(_REPORT_SECONDS, activity.limit_seconds / 2):
+            return self._stall(activity.silent_seconds, f"rank {number} makes no progress in its unit")
+        return None
+
+    def _stall(self, silent_seconds: float, reason: str) -> Stall:
+        return Stall(round(self._clock.wall() - silent_seconds, 1), reason)
+
+    def _kill(self, number: int, rank: _Rank) -> None:
+        if self._failure is None:
+            silence = f"showed no sign of life for {rank.silent_seconds:.0f} s ({self._state(number)})"
+            self._failure = RankFailure(
+                FailureKind.HANG,
+                f"rank {number} {silence} and was killed by its agent; if it was only slow, raise "
+                "limits.hang_seconds",
+            )
+        pid = self._pid(number)
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _state(self, number: int) -> str:
+        pid = self._pid(number)
+        stat = _stat(pid) if pid is not None else None
+        if stat is None:
+            return "its process is not to be seen"
+        return _STATES.get(stat[0], "it runs, but not its Python threads")
+
+    def _pid(self, number: int) -> int | None:
+        """The rank's process, by the file that it has written, else by its environment."""
+        with suppress(FileNotFoundError, ValueError):
+            pid = int((self._folder / f"{number}.pid").read_text())
+            stat = _stat(pid)
+            return pid if stat is None or stat[1] == os.getpid() else None
+        return next((pid for pid in _children() if _local_rank(pid) == number), None)
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """A process's state and parent; ``None`` if they cannot be read."""
+    try:
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return state, int(parent)
+
+
+def _children() -> Iterator[int]:
+    if sys.platform == "linux":
+        for file in Path("/proc/self/task").glob("*/children"):
+            with suppress(OSError):
+                yield from map(int, file.read_text().split())
+
+
+def _local_rank(pid: int) -> int | None:
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            if name == b"LOCAL_RANK":
+                return int(value)
+    return None

@@ -1,0 +1,35 @@
+"""What is private to torch and used in more than one folder. Tried with torch 2.13.
+
+``tests/test_torch_internals.py`` names what an upgrade of torch takes away. What a single folder uses is in
+that folder's ``_torch_internals.py``.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+OPTIMIZER_IMPORT = "torch._dynamo"
+"""The module that the first optimizer imports, which takes seconds."""
+
+MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
+"""The attributes that every module has: none of them was set by a user's code."""
+
+
+def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """The table of a module's own parameters, ``None`` where one is registered without a value; writable."""
+    return module._parameters
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """The table of a module's own buffers; writable."""
+    return module._buffers
+
+
+def modules_of(module: nn.Module) -> dict[str, nn.Module | None]:
+    """The table of the modules right inside a module; writable."""
+    return module._modules
+
+
+def non_persistent_buffers_of(module: nn.Module) -> set[str]:
+    """The names of a module's own buffers that its state dict leaves out; writable."""
+    return module._non_persistent_buffers_set

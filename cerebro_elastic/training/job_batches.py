@@ -1,0 +1,103 @@
+"""The batches of a unit, for every task adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.data.batches import BatchPart, LoaderSettings, batch_count, batches, whole
+from cerebro_elastic.data.partition import Partition, sample_order
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.training.task import Stopped, UnitJob
+
+
+def check_batch_size(hparams: HParams) -> None:
+    """Raise ``TaskError`` if the hyper-parameters give a ``batch_size`` that is out of range."""
+    size = hparams.get("batch_size", 1)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise TaskError(f"batch_size is {size!r}: it must be a whole number of at least 1")
+
+
+def loader_settings(job: UnitJob) -> LoaderSettings:
+    """The recipe's settings, with the config's own ``batch_size`` if it has one."""
+    return replace(job.loader, batch_size=job.hparams.get("batch_size", job.loader.batch_size))
+
+
+def epoch_batches(job: UnitJob) -> int:
+    """How many batches a whole epoch has. They never span partitions."""
+    size = loader_settings(job).batch_size
+    return sum(batch_count(rows, size) for rows in job.rows)
+
+
+def unit_batches(job: UnitJob) -> int:
+    """How many batches the job's partition has, those to skip included."""
+    return batch_count(job.partition.rows, loader_settings(job).batch_size)
+
+
+def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
+    """The batches of the job's partition behind the skipped ones, in the order of run seed, epoch and
+    partition.
+
+    Each batch is made when it is taken; skipped ones are not made.
+
+    Args:
+        job: The job.
+        part: Which rows of a batch this rank takes; by default all.
+
+    Raises:
+        Stopped: In place of the next batch, when the job is asked to stop: on every rank at the same batch.
+    """
+    loader = loader_settings(job)
+    order = sample_order(job.seed, job.unit.epoch, job.unit.partition, job.partition.rows, loader.shuffle)
+    seed = rank_seed(job)
+    with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:
+        for done in range(job.skip, unit_batches(job)):
+            if done > job.skip and job.stop(done):
+                raise Stopped(done)
+            batch = next(loaded)
+            job.beat()
+            yield batch
+
+
+def rank_seed(job: UnitJob) -> int:
+    """The seed of this rank for what is random in the unit. Each rank has another one."""
+    rank, _ = ranks()
+    entropy = (job.seed, job.unit.epoch, job.unit.partition, *([rank] if rank else []))
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPart = whole) -> Iterator[Any]:
+    """The batches of ``partitions``, one after the other, each in its natural order: for validation.
+
+    Arguments and errors are those of ``training_batches``; ``Stopped`` is raised only in a unit that
+    evaluates.
+    """
+    loader, done = loader_settings(job), 0
+    for partition in partitions:
+        for batch in batches(partition, np.arange(partition.rows), loader, part=part):
+            if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
+                raise Stopped(done)
+            job.beat()
+            yield batch
+            done += 1
+
+
+def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
+    """The number of rows of each batch of ``partitions``."""
+    size = loader_settings(job).batch_size
+    for partition in partitions:
+        for start in range(0, partition.rows, size):
+            yield min(size, partition.rows - start)
+
+
+def rows_until(job: UnitJob, done: int) -> int:
+    """How many rows the job has trained when ``done`` batches of its partition are trained."""
+    return sum(islice(batch_rows(job, [job.partition]), job.skip, done))

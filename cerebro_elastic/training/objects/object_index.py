@@ -1,0 +1,29 @@
+"""The objects that a walk over a graph has met, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class ObjectIndex:
+    """The objects met so far."""
+
+    paths: dict[int, str] = field(default_factory=dict)
+    """The path of each object that has an identity, by its id."""
+    objects: dict[str, Any] = field(default_factory=dict)
+    """The objects by path. They are kept, so that no id is used again."""
+    opaque: dict[str, Any] = field(default_factory=dict)
+    """Fingerprints of the objects that cannot be carried, by path."""
+
+    def size(self) -> int:
+        return len(self.objects)
+
+    def forget(self, size: int) -> None:
+        """Forget all but the first ``size`` objects."""
+        for path in list(self.objects)[size:]:
+            value = self.objects.pop(path)
+            if self.paths.get(id(value)) == path:
+                del self.paths[id(value)]
+            self.opaque.pop(path, None)

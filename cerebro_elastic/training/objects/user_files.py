@@ -1,0 +1,242 @@
+"""What the user's files keep: global variables, attributes of classes, and the state of functions.
+
+All configs of a process share the files, so a unit borrows them: it begins with their values right after the
+import, or with those that its config has carried. Afterwards the values are put back.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cerebro_elastic.registry import is_library, is_own
+from cerebro_elastic.training.objects import value_types
+from cerebro_elastic.training.objects.decoder import Decoder
+from cerebro_elastic.training.objects.encoder import TAG, Encoder, Tree
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.trees import cloned, size_in_bytes, trees_equal
+from cerebro_elastic.training.objects.value_types import KNOWN, OPAQUE, SAME, VIEW
+
+_LARGEST = 64 << 20
+"""In bytes: a variable that is larger is taken to be constant."""
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A file or a class."""
+
+    name: str
+    """Its path in the graph of objects."""
+    thing: Any
+    """The module object or the class."""
+
+    def own(self) -> dict[str, Any]:
+        """The variables that may change, by name. Members of an enum do not."""
+        if isinstance(self.thing, type) and issubclass(self.thing, Enum):
+            return {}
+        return {name: value for name, value in vars(self.thing).items() if self._may_change(name, value)}
+
+    def _may_change(self, name: str, value: Any) -> bool:
+        if name.startswith(("__", "_abc_")):
+            return False
+        if isinstance(value, FunctionType):
+            return value_types.has_state(value) and value.__module__ == self._module
+        return not isinstance(value, type | ModuleType | property | classmethod | staticmethod)
+
+    @property
+    def _module(self) -> str:
+        return str(self.thing.__module__ if isinstance(self.thing, type) else self.thing.__name__)
+
+
+@dataclass(frozen=True)
+class _Pristine:
+    """A file right after its import."""
+
+    owners: Sequence[Owner]
+    """The file and its classes."""
+    trees: Mapping[str, Mapping[str, Tree]]
+    """By owner: the trees of its variables by name."""
+    index: ObjectIndex
+    """The objects that it kept."""
+    arrays: Sequence[Any]
+    """The tensors and arrays among them."""
+
+
+_PRISTINE: WeakKeyDictionary[ModuleType, _Pristine] = WeakKeyDictionary()
+
+
+class UserFiles:
+    """The user's files that have been imported: those below the folder ``root``, and the modules
+    ``names``."""
+
+    def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
+        self._root = root.resolve()
+        self._names = frozenset(names)
+        self._imported = 0
+        self._files: list[_Pristine] = []
+        self.shared = False
+        """Whether an object of the config is an array of a file."""
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """The block is a unit. A file that it imports itself is not tracked in it."""
+        self._find_imported()
+        try:
+            yield
+        finally:
+            self._put_back()
+
+    @property
+    def classes(self) -> dict[str, type]:
+        """The classes that the files define, by their full names."""
+        return {
+            value_types.name_of(owner.thing): owner.thing
+            for owner in self.owners
+            if isinstance(owner.thing, type)
+        }
+
+    @property
+    def owners(self) -> list[Owner]:
+        """The files and their classes."""
+        return [owner for file in self._files for owner in file.owners]
+
+    def changed(self, encoder: Encoder) -> dict[str, Tree]:
+        """By owner: the trees of variables that have changed since the import, and the names that are
+        gone."""
+        changed: dict[str, Tree] = {}
+        self.shared = any(
+            not encoder.index.paths.get(id(value), "file ").startswith(("file ", "class "))
+            for file in self._files
+            for value in file.arrays
+        )
+        for file in self._files:
+            for owner in file.owners:
+                tree = _changes(encoder, owner, file)
+                if tree["plain"] or tree["gone"]:
+                    changed[owner.name] = cloned(tree)
+        return changed
+
+    def index(self, encoder: Encoder) -> None:
+        """Have ``encoder`` meet all objects of the files."""
+        for owner in self.owners:
+            _variables(encoder, owner, owner.own())
+
+    def restore(self, decoder: Decoder, changed: Mapping[str, Tree]) -> None:
+        """Set the values that ``changed`` has in the files, which are as they were imported."""
+        for owner in self.owners:
+            if owner.name in changed:
+                decoder.variables(owner.thing, changed[owner.name], owner.name)
+
+    def _put_back(self) -> None:
+        encoder = Encoder(strict=False)
+        for file in self._files:
+            _put_back(file, encoder)
+
+    def _find_imported(self) -> None:
+        """Find the files that have been imported since the last unit."""
+        if len(sys.modules) == self._imported:
+            return
+        self._imported = len(sys.modules)
+        modules = [
+            module
+            for name, module in sorted(sys.modules.items())
+            if isinstance(module, ModuleType)
+            and (name in self._names or _lies_below(self._root, vars(module).get("__file__") or ""))
+        ]
+        encoder = Encoder(strict=False)
+        for module in modules:
+            if module not in _PRISTINE:
+                _PRISTINE[module] = _pristine(module, encoder)
+        self._files = [_PRISTINE[module] for module in modules]
+
+
+def _lies_below(root: Path, file: str) -> bool:
+    """Whether a file is the user's. It must be fast: a unit asks it of thousands of modules."""
+    return bool(file) and not is_library(file) and _is_own(file, root)
+
+
+@functools.lru_cache(maxsize=20_000)
+def _is_own(file: str, root: Path) -> bool:
+    return is_own(Path(file), root)
+
+
+def _pristine(module: ModuleType, encoder: Encoder) -> _Pristine:
+    owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
+    trees = {owner.name: cloned(_variables(encoder, owner, owner.own())) for owner in owners}
+    known = encoder.index.objects.values()
+    arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
+    return _Pristine(owners, trees, encoder.index, arrays)
+
+
+def _classes(outer: Any, module: str) -> Iterator[Owner]:
+    """The classes that are defined in a file, or in a class of it."""
+    inside = f"{outer.__qualname__}." if isinstance(outer, type) else ""
+    for value in list(vars(outer).values()):
+        if not isinstance(value, type) or value.__module__ != module:
+            continue
+        if value.__qualname__.startswith(inside) and value is not outer:
+            yield Owner(f"class {value_types.name_of(value)}", value)
+            yield from _classes(value, module)
+
+
+def _variables(encoder: Encoder, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
+    tree = encoder.attributes(own, owner.name)
+    opaque = {name: {TAG: OPAQUE, "value": value_types.name_of(type(own[name]))} for name in tree["other"]}
+    return {**tree["plain"], **opaque}
+
+
+def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
+    """The variables of ``owner`` that have changed. Those that cannot be carried, or are too large to be
+    kept, count as constant. One that is carried elsewhere, too, has changed only if it is another object."""
+    own, before = owner.own(), pristine.trees[owner.name]
+    changed = {}
+    candidates = {
+        name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))
+    }
+    for name, tree in _variables(encoder, owner, candidates).items():
+        bound = pristine.index.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
+        if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
+            continue
+        if not bound and isinstance(own[name], FunctionType):
+            continue  # it was patched, as torch does with the step of an optimizer's class
+        if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE)):
+            changed[name] = tree
+    return {"plain": changed, "gone": sorted(before.keys() - own.keys())}
+
+
+_NOWHERE = object()
+
+
+def _is_leaf(value: Any, before: Tree) -> bool:
+    """Whether it is the same number or text as before."""
+    return value is before and type(value) in value_types.LEAVES
+
+
+def _is_constant(tree: Tree) -> bool:
+    return (type(tree) is dict and tree.get(TAG) == OPAQUE) or size_in_bytes(tree) > _LARGEST
+
+
+def _put_back(pristine: _Pristine, encoder: Encoder) -> None:
+    decoder = Decoder(pristine.index, _CPU)
+    for owner in pristine.owners:
+        before = pristine.trees[owner.name]
+        changed = _changes(encoder, owner, pristine)
+        names = [name for name in (*changed["plain"], *changed["gone"]) if name in before]
+        back = {
+            "plain": cloned({name: before[name] for name in names}),
+            "gone": [name for name in changed["plain"] if name not in before],
+        }
+        decoder.variables(owner.thing, back, owner.name)

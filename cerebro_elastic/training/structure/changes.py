@@ -1,0 +1,194 @@
+"""What a model consists of, and how training has changed that.
+
+Every unit builds its model anew, while an ordinary fit keeps one model. During that, lazy layers become real
+ones, buffers get another shape or type, parameters and layers come and go. A unit compares the structure of
+its model at the end with that at the beginning. The difference hops; ``rebuild`` applies it to the next
+unit's model before that gets its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils.prune import BasePruningMethod
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel.optimizer_state import group_names
+from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.training._torch_internals import CALL_HOOK_TABLES, hooks_of, is_lazy_hook, pruned_name
+from cerebro_elastic.training.structure import new_modules
+
+TensorOutline: TypeAlias = tuple[Any, ...]
+"""A tensor: its kind (``parameter``, ``buffer``, or ``hidden`` for a buffer that the state dict leaves out),
+dtype, shape, strides, layout and whether it has gradients. A tied tensor has kind and its name elsewhere in
+the model; an uninitialized one kind, ``lazy`` and whether it has gradients; ``None`` has its kind alone."""
+
+LAZY = "lazy"
+PRUNED = "pruned:"
+
+
+class ModuleOutline(NamedTuple):
+    """A module of a model."""
+
+    kind: str
+    """The full name of its class."""
+    modules: tuple[tuple[str, str | None], ...]
+    """The modules right inside it: by name, the path at which each is first met."""
+    tensors: tuple[tuple[str, TensorOutline], ...]
+    """Its own tensors, by name."""
+    hooks: tuple[str, ...]
+    """Labels of its hooks."""
+
+
+ModelOutline: TypeAlias = Mapping[str, ModuleOutline]
+"""The modules by their paths, outer ones first."""
+
+ModuleChange: TypeAlias = Mapping[str, Any]
+"""A module's outlines ``was`` and ``now`` (``None``: it was or is not there), and for a new one how it is
+``created``."""
+
+
+class ModelStructure:
+    """The structure of ``model`` and the parameter groups of its ``optimizers`` as they are built."""
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        self.outline = outline(model)
+        self.groups = [group_names(optimizer, model) for optimizer in optimizers]
+        self._kinds = [type(optimizer) for optimizer in optimizers]
+
+    def changes(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Any]:
+        """What training has changed: nothing, as a rule.
+
+        Raises:
+            TaskError: A change cannot be applied to the next unit's model.
+        """
+        if [type(optimizer) for optimizer in optimizers] != self._kinds:
+            raise TaskError(
+                f"{type(model).__name__} had the optimizers {_kinds(self._kinds)} and has "
+                f"{_kinds(map(type, optimizers))} now: keep them, and change their groups of parameters"
+            )
+        now, changed = outline(model), dict[str, Any]()
+        if now != self.outline:
+            changed["parts"] = self._parts(model, now)
+        groups = [group_names(optimizer, model) for optimizer in optimizers]
+        if groups != self.groups:
+            changed["groups"] = self.groups
+        return changed
+
+    def _parts(self, model: nn.Module, now: ModelOutline) -> dict[str, ModuleChange]:
+        paths = [path for path in {**self.outline, **now} if self.outline.get(path) != now.get(path)]
+        kept = {path: part for path, part in self.outline.items() if path not in paths}
+        factory = new_modules.ModuleFactory(model, kept)
+        parts: dict[str, ModuleChange] = {}
+        for path in paths:
+            was, is_now = self.outline.get(path), now.get(path)
+            change: dict[str, Any] = {"was": was and tuple(was), "now": is_now and tuple(is_now)}
+            if is_now is not None:
+                if replaces(was, is_now):
+                    change["created"] = factory.blueprint(path)
+                elif was is not None:
+                    _check_hooks(model, path, was, is_now)
+            parts[path] = change
+        return parts
+
+
+def outline(model: nn.Module) -> dict[str, ModuleOutline]:
+    """The structure of ``model``."""
+    parts: dict[str, ModuleOutline] = {}
+    paths: dict[nn.Module, str] = {}
+    tensors: dict[int, str] = {}
+    for path, part in model.named_modules():
+        paths[part] = path
+        hidden = non_persistent_buffers_of(part)
+        specs = [
+            (name, _spec("parameter", path, name, own, tensors)) for name, own in parameters_of(part).items()
+        ]
+        specs += [
+            (name, _spec("hidden" if name in hidden else "buffer", path, name, own, tensors))
+            for name, own in buffers_of(part).items()
+        ]
+        parts[path] = ModuleOutline(new_modules.name_of(type(part)), (), tuple(specs), _hooks(part))
+    for part, path in paths.items():
+        if inside := modules_of(part):
+            modules = tuple((name, None if m is None else paths[m]) for name, m in inside.items())
+            parts[path] = parts[path]._replace(modules=modules)
+    return parts
+
+
+def replaces(was: ModuleOutline | None, now: ModuleOutline) -> bool:
+    """Whether a module is new, or took the place of one of another class."""
+    if was is None:
+        return True
+    return was.kind != now.kind and not materializes(was, now)
+
+
+def materializes(was: ModuleOutline, now: ModuleOutline) -> bool:
+    """Whether a lazy module has seen its first batch."""
+    return LAZY in was.hooks and LAZY not in now.hooks
+
+
+def without_uninitialized(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state dict without its uninitialized values."""
+    lazy = [name for name, value in state.items() if is_lazy(value)]
+    if not lazy:
+        return state
+    kept = type(state)()
+    for name, value in state.items():
+        if name not in lazy:
+            kept[name] = value  # type: ignore[index]
+    return kept
+
+
+def _spec(kind: str, path: str, name: str, tensor: Tensor | None, seen: dict[int, str]) -> TensorOutline:
+    if tensor is None:
+        return (kind,)
+    full = f"{path}.{name}" if path else name
+    if (first := seen.setdefault(id(tensor), full)) != full:
+        return kind, first
+    if is_lazy(tensor):
+        return kind, LAZY, tensor.requires_grad
+    shape, layout = tuple(tensor.shape), str(tensor.layout)
+    plain = tensor.layout is not torch.strided or tensor.is_contiguous()
+    strides = None if plain else tuple(tensor.stride())
+    return kind, tensor.dtype, shape, strides, layout, tensor.requires_grad
+
+
+def _hooks(part: nn.Module) -> tuple[str, ...]:
+    return tuple(_label(hook) for table in CALL_HOOK_TABLES for hook in hooks_of(part, table).values())
+
+
+def _label(hook: Any) -> str:
+    if isinstance(hook, BasePruningMethod):
+        return f"{PRUNED}{pruned_name(hook)}"
+    name = getattr(hook, "__qualname__", type(hook).__qualname__)
+    return LAZY if is_lazy_hook(name) else str(name)
+
+
+def _check_hooks(model: nn.Module, path: str, was: ModuleOutline, now: ModuleOutline) -> None:
+    before, after = ([hook for hook in part.hooks if not _is_known(hook)] for part in (was, now))
+    if before != after:
+        changed = ", ".join(
+            dict.fromkeys(hook for hook in [*before, *after] if hook not in before or hook not in after)
+        )
+        raise TaskError(
+            f"{where(model, path)} has got or lost a hook during training ({changed or 'their order'}), "
+            "which the next unit's would lack: register hooks in the constructor or in setup(), and keep them"
+        )
+
+
+def _is_known(hook: str) -> bool:
+    return hook == LAZY or hook.startswith(PRUNED)
+
+
+def where(model: nn.Module, path: str) -> str:
+    """A module as its user calls it."""
+    return f"{type(model).__name__}.{path}" if path else type(model).__name__
+
+
+def _kinds(kinds: Iterable[type]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds) or "none"

@@ -1,0 +1,194 @@
+"""Applies the changes that training has made to a model's structure to a model that was built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import prune
+from torch.optim import Optimizer
+
+from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.parallel.optimizer_state import regroup
+from cerebro_elastic.torch_internals import buffers_of, modules_of, non_persistent_buffers_of, parameters_of
+from cerebro_elastic.training._torch_internals import finalize_lazy_module, refresh_flat_weights
+from cerebro_elastic.training.structure import new_modules
+from cerebro_elastic.training.structure.changes import (
+    LAZY,
+    PRUNED,
+    ModelStructure,
+    ModuleOutline,
+    TensorOutline,
+    materializes,
+    replaces,
+    where,
+)
+
+
+def rebuild(
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    built: ModelStructure,
+    changes: Mapping[str, Any],
+    named: Sequence[Mapping[str, Any]],
+) -> None:
+    """Change the structure of a model; its values are to be loaded afterwards.
+
+    Args:
+        model: The model, as it was built.
+        optimizers: Its optimizers, as they were built.
+        built: The structure of both.
+        changes: What ``ModelStructure.changes`` returned.
+        named: The states of the optimizers by parameter names.
+
+    Raises:
+        CheckpointError: The changes belong to a model that was built differently.
+    """
+    if "parts" in changes:
+        _Rebuild(model, built, changes["parts"]).do()
+    if "groups" in changes:
+        if changes["groups"] != built.groups:
+            raise _otherwise("the optimizers' groups of parameters", changes["groups"], built.groups)
+        for optimizer, state in zip(optimizers, named, strict=True):
+            regroup(optimizer, model, state)
+
+
+def finalize_lazy_modules(model: nn.Module) -> None:
+    """Do to the lazy modules of ``model`` that have values what their first batch would do."""
+    for module in model.modules():
+        if isinstance(module, LazyModuleMixin):
+            finalize_lazy_module(module)
+
+
+class _Rebuild:
+    def __init__(
+        self, model: nn.Module, built: ModelStructure, changes: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._model = model
+        self._built = built.outline
+        self._changes = changes
+        self._modules = dict(model.named_modules())
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+
+    def do(self) -> None:
+        changed = {path: self._change(path) for path in self._changes}
+        self._create({path: now for path, (was, now) in changed.items() if now and replaces(was, now)})
+        changed |= {path: (None, now) for path, (was, now) in changed.items() if now and replaces(was, now)}
+        existing = {path: (was, now) for path, (was, now) in changed.items() if now is not None}
+        for path, (was, now) in existing.items():
+            self._set_up(path, was, now)
+        for path, (_, now) in existing.items():
+            self._tie(path, now)
+            if isinstance(module := self._modules[path], nn.RNNBase):
+                refresh_flat_weights(module)
+
+    def _create(self, new: Mapping[str, ModuleOutline]) -> None:
+        built = dict(self._modules)
+        for path, part in new.items():
+            self._modules[path] = new_modules.create(part.kind, self._changes[path]["created"], built)
+        for path, outer in self._built.items():
+            for name, at in outer.modules:
+                if at in new:
+                    modules_of(self._modules[path])[name] = self._modules[at]
+
+    def _change(self, path: str) -> tuple[ModuleOutline | None, ModuleOutline | None]:
+        was, now = (_module_outline(self._changes[path][key]) for key in ("was", "now"))
+        if self._built.get(path) != was:
+            raise _otherwise(where(self._model, path), was, self._built.get(path))
+        return was, now
+
+    def _set_up(self, path: str, was: ModuleOutline | None, now: ModuleOutline) -> None:
+        module = self._modules[path]
+        specs = dict(was.tensors) if was else {}
+        for hook in dict.fromkeys([*(was.hooks if was else ()), *now.hooks]):
+            if hook.startswith(PRUNED):
+                _prune(module, specs, hook.removeprefix(PRUNED), hook in now.hooks)
+        tables: dict[str, dict[str, Any]] = {"parameter": {}, "buffer": {}}
+        hidden = set()
+        for name, spec in now.tensors:
+            kind = "parameter" if spec[0] == "parameter" else "buffer"
+            own = _table(module, kind).get(name)
+            tables[kind][name] = own if specs.get(name) == spec else self._tensor(own, specs.get(name), spec)
+            if spec[0] == "hidden":
+                hidden.add(name)
+            module.__dict__.pop(name, None)
+        _refill(parameters_of(module), tables["parameter"])
+        _refill(buffers_of(module), tables["buffer"])
+        names = non_persistent_buffers_of(module)
+        names.clear()
+        names.update(hidden)
+        inside = {name: None if at is None else self._modules[at] for name, at in now.modules}
+        for name in inside:
+            module.__dict__.pop(name, None)
+        _refill(modules_of(module), inside)
+        if was is not None and materializes(was, now):
+            finalize_lazy_modules(module)
+
+    def _tensor(self, own: Tensor | None, was: TensorOutline | None, now: TensorOutline) -> Tensor | None:
+        if len(now) < 3:  # none, or tied
+            return None
+        if LAZY in now:
+            return own
+        kind, dtype, shape, strides, _layout, grad = now
+        if own is not None and is_lazy(own):
+            own.materialize(shape, dtype=dtype)
+            return own.requires_grad_(grad) if kind == "parameter" else own
+        fresh = _empty(dtype, shape, strides, self._device)
+        if kind != "parameter":
+            return fresh
+        if own is None or was is None or len(was) < 3:
+            return nn.Parameter(fresh, grad)
+        own.grad = None
+        own.data = fresh
+        return own.requires_grad_(grad)
+
+    def _tie(self, path: str, now: ModuleOutline) -> None:
+        for name, spec in now.tensors:
+            if len(spec) == 2 and spec[1] != LAZY:
+                owner, _, other = spec[1].rpartition(".")
+                table, source = (_table(self._modules[at], spec[0]) for at in (path, owner))
+                table[name] = source[other]
+
+
+def _module_outline(saved: Any) -> ModuleOutline | None:
+    return None if saved is None else ModuleOutline(*saved)
+
+
+def _table(module: nn.Module, kind: str) -> dict[str, Any]:
+    """The module's own parameters, or buffers of either kind."""
+    return parameters_of(module) if kind == "parameter" else buffers_of(module)
+
+
+def _refill(table: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """In place, for others may refer to the table."""
+    table.clear()
+    table.update(values)
+
+
+def _empty(dtype: torch.dtype, shape: Any, strides: Any, device: torch.device) -> Tensor:
+    if strides is None or 0 in strides:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _prune(module: nn.Module, specs: dict[str, TensorOutline], name: str, pruned: bool) -> None:
+    """Have a parameter pruned, or no longer. It stays the same object under another name."""
+    original = f"{name}_orig"
+    if pruned and name in parameters_of(module):
+        mask = torch.ones_like(getattr(module, name))
+        prune.custom_from_mask(module, name, mask)  # type: ignore[no-untyped-call]
+        specs[original] = specs.pop(name)
+    elif not pruned and original in parameters_of(module):
+        prune.remove(module, name)  # type: ignore[no-untyped-call]
+        specs[name] = specs.pop(original)
+
+
+def _otherwise(what: str, was: Any, now: Any) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint was made by a model with {what} built as {was}, here it is {now}: build the same "
+        "model in every unit, from hyper-parameters alone"
+    )

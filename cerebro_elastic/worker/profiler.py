@@ -1,0 +1,187 @@
+"""A profile on one of its ranks: what a strategy costs for a config, from a few batches.
+
+As Saturn's Trial Runner does (cerebro-platform-thesis-2023, section 3.2.4): nothing is saved, and the config
+does not advance. A refusal before the first batch, and too little memory, are results, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from cerebro_elastic.clock import Clock
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, ProfileResult
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
+from cerebro_elastic.parallel import collectives
+from cerebro_elastic.training import job_batches
+from cerebro_elastic.training.task import Stopped, TaskState, UnitJob
+from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.failure import failure_of
+from cerebro_elastic.worker.rank_assignment import RankAssignment
+from cerebro_elastic.worker.rank_context import RankTools
+
+_BATCHES = 6
+"""How many batches are trained at least. The first is not timed, for it pays for what is done once."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What a few batches of a unit have shown."""
+
+    batch_seconds: float
+    """Seconds of one batch."""
+    peak_bytes: int
+    """The most bytes that one of the ranks had in use; known on the rank that leads."""
+    state: TaskState | None
+    """The state after the batches; ``None`` of a task that does not split."""
+
+
+def profile_attempt(
+    tools: RankTools, attempt: Attempt, config: Config, rank_assignment: RankAssignment, hang_seconds: float
+) -> ProfileResult | None:
+    """Profile the attempt's strategy on this rank, which counts as hanging after ``hang_seconds``.
+
+    Returns:
+        The result on the rank that leads, and on each that finds the strategy infeasible; ``None`` on the
+        others.
+    """
+    try:
+        return _profile_attempt(tools, attempt, config, rank_assignment, hang_seconds)
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
+        reason = refusal_of(attempt, error)
+        if reason is None:
+            raise
+        return _result(attempt, refusal=reason)
+
+
+def _profile_attempt(
+    tools: RankTools, attempt: Attempt, config: Config, rank_assignment: RankAssignment, hang_seconds: float
+) -> ProfileResult | None:
+    runner, beat = tools.context.unit_runner, tools.context.watchdog.beat
+    limit = tools.context.memory_limit_bytes
+    wait = tools.rendezvous.waiting(attempt, rank_assignment, beat)
+    state = tools.state_fetcher.load(attempt.input, wait=wait)
+    meter = memory.Meter(torch.device(runner.device))
+    job = runner.job(config, attempt.unit, state, strategy=attempt.strategy, beat=beat)
+    with tools.rendezvous.group(attempt, rank_assignment, hang_seconds):
+        profiled = profile(runner, job, tools.context.clock, meter, limit)
+    if not rank_assignment.leads:
+        return None
+    if reason := over_limit(profiled.peak_bytes, limit):
+        return _result(attempt, refusal=reason)
+    seconds = profiled.batch_seconds * job_batches.unit_batches(job)
+    return _result(attempt, seconds=seconds, bytes=profiled.peak_bytes)
+
+
+def profile(
+    runner: UnitRunner,
+    job: UnitJob,
+    clock: Clock,
+    meter: memory.Meter,
+    limit: int | None,
+    seconds: float = 0.0,
+) -> Profiled:
+    """Train a few batches of the job on this rank, in the group that its strategy needs.
+
+    Args:
+        runner: Performs the job.
+        job: A job whose state may be given away.
+        clock: Times the batches.
+        meter: Measures the memory, from before the state was loaded on.
+        limit: How many bytes a unit may take; ``None``: what is free.
+        seconds: Train more batches if the few take less than this.
+    """
+    device = torch.device(runner.device)
+    free = memory.free_bytes(device, limit)
+    watch = _Watch(clock, device, meter, seconds)
+    watch.begin(job.skip, job_batches.unit_batches(job))
+    state = None
+    with suppress(Stopped):  # of a task that does not split: it has seen as many batches
+        # If one rank refuses all do: none is left waiting for it.
+        limited = replace(job, stop=watch.stop, memory_limit_bytes=collectives.least(free))
+        state = runner.perform(limited).state
+    watch.end(job_batches.unit_batches(job))
+    return Profiled(watch.batch_seconds, max(collectives.gathered(watch.peak_bytes), default=0), state)
+
+
+def over_limit(peak_bytes: int, limit: int | None) -> str | None:
+    """Why a strategy is refused under which a rank had ``peak_bytes`` in use; ``None`` if it is not."""
+    if limit is None or peak_bytes <= limit:
+        return None
+    return (
+        f"it took {peak_bytes / 1e6:.3g} MB on a rank, which may take {limit / 1e6:.3g} MB ({memory.LIMIT})"
+    )
+
+
+@dataclass
+class _Watch:
+    """Times the batches of a profile, and measures its memory at the end: the state is exported only then."""
+
+    clock: Clock
+    device: torch.device
+    meter: memory.Meter
+    seconds: float
+    skip: int = 0
+    batches: int = 0
+    enough: int = 0
+    peak_bytes: int = 0
+    times: dict[int, float] = field(default_factory=dict)
+    """When how many batches of the partition were trained, by the clock."""
+
+    def begin(self, skip: int, batches: int) -> None:
+        self.skip, self.batches, self.enough = skip, batches, skip + _BATCHES
+        self.times[skip] = self._now()
+
+    def stop(self, done: int) -> bool:
+        """``UnitJob.stop``: whether ``done`` batches are enough."""
+        self.times[done] = self._now()
+        if done == self.skip + _BATCHES and self.seconds:
+            # All ranks train as many, and none trains the last: more than a batch may follow behind that.
+            wanted = collectives.least(int(self.seconds / max(self.batch_seconds, 1e-6)))
+            self.enough = max(done, min(self.skip + wanted, self.batches - 1))
+        return done >= self.enough
+
+    def end(self, batches: int) -> None:
+        """The job has come back, perhaps after fewer batches."""
+        if len(self.times) <= _BATCHES:
+            self.times[batches] = self._now()
+        self.peak_bytes = self.meter.peak_bytes()
+
+    @property
+    def batch_seconds(self) -> float:
+        """Seconds of one batch, without the first if there are several."""
+        times = list(self.times.items())
+        (first, began), (last, ended) = times[1 if len(times) > 2 else 0], times[-1]
+        return (ended - began) / (last - first)
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return self.clock.now()
+
+
+def refusal_of(attempt: Attempt, error: BaseException) -> str | None:
+    """Why the attempt's strategy is infeasible, if that is what ``error`` says; else ``None``."""
+    failure = failure_of(attempt, attempt.node, error)
+    if failure.kind is FailureKind.OUT_OF_MEMORY:
+        return f"out of memory: {failure.story}"
+    return failure.story if isinstance(error, TaskError | RecipeError | MissingExtra) else None
+
+
+def _result(
+    attempt: Attempt, *, seconds: float = 0.0, bytes: int = 0, refusal: str | None = None
+) -> ProfileResult:
+    return ProfileResult(
+        attempt.unit,
+        attempt.strategy,
+        attempt.hardware,
+        attempt.node,
+        attempt.token,
+        seconds=seconds,
+        bytes=bytes,
+        refusal=refusal,
+    )

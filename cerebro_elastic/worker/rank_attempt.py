@@ -1,0 +1,206 @@
+"""One attempt on one of its ranks: take part, then commit, or record why nothing is committed.
+
+The rank that leads commits for all. Each rank records its own failure. The first failure counts: it ends the
+attempt for all of its nodes.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, wait
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.errors import GroupBroken
+from cerebro_elastic.logs import EventLog
+from cerebro_elastic.parallel import group
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.training.task import Stopped
+from cerebro_elastic.worker import memory
+from cerebro_elastic.worker.failure import failure_of
+from cerebro_elastic.worker.group_rendezvous import Withdrawn, needs_group
+from cerebro_elastic.worker.profiler import profile_attempt
+from cerebro_elastic.worker.rank_assignment import RankAssignment
+from cerebro_elastic.worker.rank_context import RankTools
+from cerebro_elastic.worker.unit_training import SavedUnit, TrainedUnit, UnitTraining
+
+_VERDICT = 0.25
+"""The part of the hang time that the lead waits, when its group has broken, for the reason to be recorded: by
+then a rank that hangs has ended, and its agent has found one that died."""
+_LOOK_SECONDS = 0.1
+_STATES_IN_MEMORY = 2
+"""This many times the bytes of a state must be free on the host for the next one to come beside it."""
+
+
+class RankAttempt:
+    """This rank's part in ``attempt`` at a unit of ``config``."""
+
+    def __init__(
+        self,
+        tools: RankTools,
+        attempt: Attempt,
+        config: Config,
+        rank_assignment: RankAssignment,
+        log: EventLog,
+    ) -> None:
+        self.attempt = attempt
+        self._tools = tools
+        self._context = tools.context
+        self._config = config
+        self._rank_assignment = rank_assignment
+        self._log = log
+        self._limits = self._context.unit_runner.recipe.limits
+        self._hang_seconds = max(
+            self._limits.hang_seconds, self._limits.hang_factor * (attempt.expected or 0.0)
+        )
+
+    def run(self) -> None:
+        """Take part, and record the outcome."""
+        rank, size = self._rank_assignment.rank, self._rank_assignment.size
+        self._log.info("began", **({} if size == 1 else {"rank": rank, "of": size}))
+        try:
+            self._take_part()
+        finally:
+            if needs_group(self.attempt.strategy) or self._profiles:
+                with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
+                    group.sweep()
+
+    @property
+    def _profiles(self) -> bool:
+        return self.attempt.unit.phase is Phase.PROFILE
+
+    def _take_part(self) -> None:
+        if self._profiles:  # a save in the background would be measured, too
+            self._tools.writer.wait(self._context.watchdog.beat)
+        try:
+            with self._context.watchdog.watching(self._hang_seconds, self.attempt.token):
+                result = self._perform()
+        except Withdrawn:
+            self._log.warning("withdrawn before it began")
+        except GroupBroken as error:
+            self._await_reason(error)
+        except (Exception, SystemExit, Stopped) as error:  # whatever the user's code raises
+            self._give_up(error)
+        else:
+            if isinstance(result, TrainedUnit):
+                self._save(result)
+            elif result is not None:
+                self._record(result)
+
+    def _perform(self) -> TrainedUnit | ProfileResult | None:
+        part = (self._tools, self.attempt, self._config, self._rank_assignment)
+        if self._profiles:
+            return profile_attempt(*part, self._hang_seconds)
+        return UnitTraining(*part).run(self._hang_seconds)
+
+    def _record(self, profile: ProfileResult) -> None:
+        self._context.ledger.record_profile(self.attempt, profile)
+        self._log.info(
+            "profiled",
+            strategy=profile.strategy.label,
+            seconds=profile.seconds,
+            bytes=profile.bytes,
+            refusal=profile.refusal,
+        )
+
+    def _save(self, trained: TrainedUnit) -> None:
+        """Save and commit. If that takes a while, the node is free for its next unit meanwhile."""
+        writer = self._tools.writer
+        writer.wait(self._context.watchdog.beat)
+        save = writer.begin(partial(self._watched_save, trained))
+        saving = None
+        if self._may_save_behind(trained) and not wait([save], self._context.quick_save_seconds).done:
+            saving = self._context.ledger.mark_trained(self.attempt)
+        if saving is None:
+            self._finish(trained, save)
+            return
+        self._log.info("trained", bytes=trained.staged_bytes)
+        behind = RankAttempt(self._tools, saving, self._config, self._rank_assignment, self._log)
+        freed_at = self._context.clock.now()
+        writer.go_on(partial(behind._finish, trained, save, freed_at), trained.staged_bytes)
+
+    def _may_save_behind(self, trained: TrainedUnit) -> bool:
+        """Whether the next unit may begin before this one is saved.
+
+        Not if the node is to leave, nor in a gang, nor if nothing is left to save, nor without memory for
+        both states.
+        """
+        if self._context.leaving.asked or len(self.attempt.nodes) > 1 or not trained.staged_bytes:
+            return False
+        return memory.free_bytes(torch.device("cpu"), None) > _STATES_IN_MEMORY * trained.staged_bytes
+
+    def _watched_save(self, trained: TrainedUnit) -> SavedUnit:
+        """In the writer's thread."""
+        with self._context.watchdog.watching(self._hang_seconds, self.attempt.token):
+            saved = trained.save()
+        self._tools.writer.last_save_seconds = saved.seconds
+        return saved
+
+    def _finish(self, trained: TrainedUnit, save: Future[SavedUnit], freed_at: float | None = None) -> None:
+        """Record the outcome when the save is done. The node was free since ``freed_at``, or only then."""
+        try:
+            visit = trained.visit(save.result(), freed_at)
+        except (Exception, SystemExit) as error:
+            self._give_up(error)
+        else:
+            self._commit(visit)
+
+    def _commit(self, visit: Visit) -> None:
+        fields = {
+            "seconds": visit.seconds,
+            "hop_seconds": visit.hop_seconds,
+            **({"save_seconds": visit.save_seconds} if visit.save_seconds else {}),
+            **({"fetch_seconds": visit.fetch_seconds} if visit.fetch_seconds else {}),
+            "metrics": visit.metrics,
+        }
+        if not visit.whole:
+            self._announce_leaving()
+        if self._context.ledger.commit(self.attempt, self._config, visit, self._context.spec.plan):
+            self._log.info("committed" if visit.whole else "committed in part", **fields)
+            self._tools.collector.committed(visit)
+        else:
+            self._log.warning("refused: the assignment was withdrawn")
+            self._tools.collector.refused(visit)
+
+    def _await_reason(self, error: GroupBroken) -> None:
+        """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
+        that reason. The lead gives up if none of them does in time."""
+        self._log.warning("broken", why=str(error))
+        clock, leaving = self._context.clock, self._context.leaving
+        if leaving.asked:
+            self._give_up(error)
+            return
+        deadline = clock.now() + _VERDICT * self._hang_seconds
+        while self._rank_assignment.leads and self._tools.rendezvous.stands(self.attempt):
+            if clock.now() > deadline or leaving.asked:
+                self._give_up(error)
+                return
+            clock.sleep(_LOOK_SECONDS)
+
+    def _give_up(self, error: BaseException) -> None:
+        """When the rank is to leave, an exception is no failure of the unit: SIGTERM ends the processes that
+        the unit uses, too."""
+        context = self._context
+        if context.leaving.asked:
+            self._log.warning("given up", why=f"{type(error).__name__}: {error}")
+            self._announce_leaving()
+            context.ledger.give_up(self.attempt)
+        else:
+            failure = failure_of(self.attempt, context.identity.node, error, Path(context.spec.root))
+            self._log.exception("failed", kind=failure.kind.value)
+            context.ledger.fail(self.attempt, self._config, failure)
+
+    def _announce_leaving(self) -> None:
+        """Let the history say that the node was asked to leave before it says what the node left undone.
+
+        The thread that announces this otherwise may be slower than this unit. (In a gang another node may be
+        the one that leaves.)
+        """
+        context = self._context
+        if context.leaving.asked:
+            grace_seconds, identity = max(0.0, context.leaving.left), context.identity
+            NodeLedger(context.ledger.record).drain(identity.node, grace_seconds, identity.boot)
