@@ -16,7 +16,7 @@ from cerebro_elastic.recipes.search import KnownConfig, Start
 from cerebro_elastic.reporting.results import ConfigResult, gather
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.search.objective import objectives_of
+from cerebro_elastic.search.criterion import criteria_of
 
 
 def written_out(recipe: Recipe, home: Path) -> Recipe:
@@ -87,7 +87,7 @@ def _trials(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iterator[di
         yield known.model_dump(mode="json")
         return
     other, found = _run(known, home, where), 0
-    metrics = [objective.metric for objective in objectives_of(recipe)]
+    metrics = [objective.metric for objective in criteria_of(recipe)]
     configs = gather(other.events)[0].configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")
