@@ -7,7 +7,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, RecipeFile
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
@@ -56,7 +56,9 @@ def _show(recipe: Recipe, configs: int, checks: list[Checked], problem: str | No
     )
     console.print(f"\n{summary}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
     if any(strategy != Strategy() for strategy in strategies(recipe)):
-        console.print("on one rank: on several, sums are added up in another order (docs/exactness.md)")
+        console.print(
+            "on one rank: on several, sums are added up in another order (docs/design/exactness.md)"
+        )
 
 
 def _table(checks: list[Checked]) -> Table:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
@@ -88,7 +88,7 @@ def _show(console: Console, recipe: Recipe, forecasts: Forecasts, price: float |
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if forecasts.left_out:
-        say("\nLeft out (docs/scheduling.md says by which rules):")
+        say("\nLeft out (docs/how-to/forecast.md says by which rules):")
         for line in _left_out(forecasts):
             say(line)
     if forecasts.ways:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic import registry
+from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.interfaces import Search
-from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan, Progress, Strategy
+from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, GROUP, ParallelismSection, nodes_of, ranks_of
 from cerebro_elastic.registry import load

@@ -10,7 +10,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from cerebro_elastic.core.model.values import Phase
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import Part, whole
 from cerebro_elastic.training import feed
 from cerebro_elastic.training.task import UnitJob

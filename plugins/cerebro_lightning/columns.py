@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, TensorDataset
 
-from cerebro_elastic.data.check import check_given
+from cerebro_elastic.data.column_checks import check_given
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError
 

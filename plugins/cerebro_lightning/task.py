@@ -11,7 +11,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from cerebro_elastic.core.model.values import HParams, Phase, Strategy
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.registry import import_object
