@@ -13,8 +13,8 @@ import pytest
 
 from cerebro_elastic.cli.app import _MODULES
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated
-from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.runs.folder import RunFolder
 
 Cerebro = Callable[..., Any]
