@@ -9,11 +9,11 @@ from cerebro_elastic.words import visible
 
 
 def main() -> None:
-    """Run a command; an error of ours is one message and a non-zero exit, never a traceback."""
+    """Run a command. A ``CerebroError`` becomes one message and a non-zero exit status, never a traceback."""
     try:
         from cerebro_elastic.cli.app import app
 
-        app()
+        app(prog_name="cerebro")
     except CerebroError as error:
         print(visible(f"error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,4 +1,4 @@
-"""The commands. Each does what a function of the package does, and shows it to people or machines."""
+"""The commands. Each calls one function of the package and prints its result for people or as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from cerebro_elastic.cli.options import echo
 from cerebro_elastic.version import __version__
 
-_HOMES = {
+_MODULES = {
     "run": "run",
     "join": "join",
     "drain": "join",
@@ -30,37 +30,42 @@ _HOMES = {
     "replay": "verify",
     "export": "results",
     "report": "results",
+    "profile": "profile",
     "trials": "profile",
     "plan": "plan",
     "simulate": "simulate",
 }
-"""Each command and the module with the function of that name, in the order of ``cerebro --help``."""
+"""The module of each command, which has a function of that name. The order is that of ``cerebro --help``."""
+
+_FORMER = frozenset({"trials"})
+"""Former names of commands. They work for one release, and ``--help`` does not list them."""
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The commands by name. One is imported when it is asked for: all of them take more than a second."""
+    """The commands by name. Each is imported when it is used: importing all takes more than a second."""
 
     def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name in _HOMES and name not in self._made:
-            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            alone.command(name)(getattr(import_module(f"cerebro_elastic.cli.{_HOMES[name]}"), name))
-            self._made[name] = typer.main.get_command(alone)
-        return self._made[name]
+        if name in _MODULES and name not in self._loaded:
+            single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            function = getattr(import_module(f"cerebro_elastic.cli.{_MODULES[name]}"), name)
+            single.command(name, hidden=name in _FORMER)(function)
+            self._loaded[name] = typer.main.get_command(single)
+        return self._loaded[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
+        self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._made[name]
+        del self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*_HOMES, *self._made]))
+        return iter(dict.fromkeys([*_MODULES, *self._loaded]))
 
     def __len__(self) -> int:
-        return len({*_HOMES, *self._made})
+        return len({*_MODULES, *self._loaded})
 
 
 class _Group(TyperGroup):
@@ -72,9 +77,9 @@ class _Group(TyperGroup):
 app = typer.Typer(
     name="cerebro",
     cls=_Group,
-    help="Train many configurations by Model Hopper Parallelism: the data stay, the models hop.",
+    help="Train many configurations by Model Hopper Parallelism: the data stay in place, the models move.\n\n"
+    "Example: cerebro init digits, then cerebro run digits.yaml",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

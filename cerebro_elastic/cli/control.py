@@ -1,4 +1,4 @@
-"""Operators' commands for the configs of a live run."""
+"""Commands that change the configs of a live run."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
+from cerebro_elastic.cli.options import Config, Etcd, Home, Run, echo, store_of
 from cerebro_elastic.recipes.source import read_yaml
 from cerebro_elastic.reporting.tables import hparams_text
 
-Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.")]
-Config = Annotated[str, typer.Argument(help="The config, as `cerebro status` names it.")]
+Reason = Annotated[str, typer.Option(help="The reason, for the record.")]
 
 
 def stop(
     run: Run,
     config: Config,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "stopped by hand",
+    reason: Reason = "stopped by hand",
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Stop a config of a live run. The unit that it is in does not count; all it has committed stays."""
+    """Stop a config of a live run: it gets no more units, and its present unit does not count.
+
+    Example: cerebro stop digits c0003 --reason "diverges"
+    """
     from cerebro_elastic.runs.control.configs import stop as ask
 
     stopped = ask(run, config, reason=reason, home=home, store=store_of(etcd))
@@ -31,11 +33,14 @@ def stop(
 def resume(
     run: Run,
     config: Config,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "resumed by hand",
+    reason: Reason = "resumed by hand",
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Let a stopped config of a live run go on to its end, whoever stopped it."""
+    """Train a stopped config of a live run to its end, also one that the search stopped.
+
+    Example: cerebro resume digits c0003
+    """
     from cerebro_elastic.runs.control.configs import resume as ask
 
     resumed = ask(run, config, reason=reason, home=home, store=store_of(etcd))
@@ -46,16 +51,23 @@ def clone(
     run: Run,
     config: Config,
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hyper-parameters that differ.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Hyper-parameters that differ, e.g. lr=0.01."),
     ] = None,
     start: Annotated[
         Literal["here", "best", "scratch"],
-        typer.Option("--from", help="From where the config stands, from its best epoch's end, or anew."),
+        typer.Option(
+            "--from",
+            help="Begin with the config's present state, with that of its best epoch, or from scratch.",
+        ),
     ] = "here",
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Add a config to a live run: like another, but for some hyper-parameters, and warm-started from it."""
+    """Add a config to a live run: a copy of another with some hyper-parameters changed, warm-started from it.
+
+    Example: cerebro clone digits c0003 lr=0.01 --from best
+    """
     from cerebro_elastic.runs.control.configs import clone as ask
 
     new = ask(run, config, dict(map(_pair, changes or [])), start=start, home=home, store=store_of(etcd))

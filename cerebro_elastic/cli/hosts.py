@@ -1,4 +1,4 @@
-"""Commands for schedulers (Slurm, Kubernetes, torchx, ...): the same on each machine of a run."""
+"""Commands for job schedulers (Slurm, Kubernetes, torchx, ...): each machine of a run starts the same one."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from cerebro_elastic.runs.start.prepare_run import has_ended
 
 
 def host(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file: the same on all hosts.")],
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file: the same on all machines.")],
     run_id: Annotated[
         str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
     ] = None,
     hosts: Annotated[
-        str | None, typer.Option(help="MIN:MAX hosts, which with --nodes go before the recipe's `nodes`.")
+        str | None, typer.Option(help="Machines, MIN:MAX; with --nodes it replaces the recipe's `nodes`.")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of this machine, which share its GPUs.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes on this machine; they share its GPUs.")] = 1,
     epochs: Epochs = None,
     checkpoints: Checkpoints = None,
     home: Home = None,
     etcd: Annotated[
         str | None,
         typer.Option(
-            help="HOST:PORT of an etcd, by default the recipe's; @NAME:PORT if a variable NAME has its host."
+            help="HOST:PORT of an etcd, by default the recipe's; @NAME:PORT reads the host from $NAME."
         ),
     ] = None,
     grace: Grace = GRACE,
@@ -57,8 +57,10 @@ def host(
 ) -> None:
     """Take part in a recipe's run with other machines that run the same command.
 
-    The first one opens the run, the others join; all may lead it. It ends with the run. SIGTERM lets the
-    machine's nodes leave: they finish their units or hand them on part-way.
+    The first machine opens the run, the others join; each may lead it. The command ends with the run. On
+    SIGTERM the machine's nodes leave: they finish their units, or hand them on part-way.
+
+    Example: cerebro host recipes/digits.yaml --etcd etcd.example.org:2379 --hosts 2:8
     """
     from cerebro_elastic.runs.start.host import host as take_part
 
@@ -86,18 +88,20 @@ def host(
 
 
 def etcd(
-    run: Annotated[str, typer.Argument(help="The id of the run that it is for.")],
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port for clients.")] = 2379,
+    run: Annotated[str, typer.Argument(help="The id of the run that the etcd serves.")],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port for clients.")] = 2379,
     listen: Annotated[
-        str, typer.Option(help="This machine's address for clients; 0.0.0.0 for those of other machines.")
+        str, typer.Option(help="This machine's address for clients; 0.0.0.0 admits other machines.")
     ] = "127.0.0.1",
     home: Home = None,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Serve an etcd for the hosts of one run, until they have ended.
 
-    It asks for the run's key, which it makes, and does not encrypt: for one machine, or a network in which
-    nobody listens who should not. What must outlive a machine needs an etcd of three members.
+    The command makes the run's key, and clients must present it. The connections are not encrypted: use it on
+    one machine or in a trusted network. To survive the loss of a machine, use an etcd of three members.
+
+    Example: cerebro etcd digits --listen 0.0.0.0
     """
     from cerebro_elastic.runs.start.etcd_server import serve
 
@@ -105,7 +109,7 @@ def etcd(
     try:
         with stopped_as_by_ctrl_c(), view:
             watch(submitted_by)
-            # A job on the machine of who submits it serves nobody else.
+            # A job on the submitting machine serves no other machine.
             listen = "127.0.0.1" if submitted_by == parent() else listen
             serve(run, port=port, listen=listen, home=home, watcher=view.watcher)
     except KeyboardInterrupt:
@@ -113,8 +117,11 @@ def etcd(
 
 
 def host_resolved(address: str | None, env: Mapping[str, str]) -> str | None:
-    """``@NAME:PORT`` with what the variable NAME holds: torchx names the variable, each of its schedulers
-    another, and not where it would be the machine itself. Anything else as it is."""
+    """Replace NAME in ``@NAME:PORT`` by the variable's value; return any other address as it is.
+
+    Each scheduler of torchx has a variable of its own for the host. Where it is not set, the host is this
+    machine.
+    """
     if address is None or not address.startswith("@"):
         return address
     name, colon, port = address[1:].partition(":")

@@ -1,4 +1,4 @@
-"""``cerebro init``: a recipe to begin with."""
+"""``cerebro init``: a recipe to start from."""
 
 from __future__ import annotations
 
@@ -14,13 +14,23 @@ from cerebro_elastic.recipes.shipped import shipped, write_shipped
 from cerebro_elastic.reporting.terminal import terminal
 
 
+def _names(incomplete: str) -> list[str]:
+    return [name for name in shipped() if name.startswith(incomplete)]
+
+
 def init(
     recipe: Annotated[
-        str | None, typer.Argument(help="digits, lightning, torch, ...; all are listed if none is named.")
+        str | None,
+        typer.Argument(
+            help="digits, lightning, torch, ...; without a name all are listed.", autocompletion=_names
+        ),
     ] = None,
-    folder: Annotated[Path, typer.Argument(help="Where to.")] = Path(),
+    folder: Annotated[Path, typer.Argument(help="The folder for the files.")] = Path(),
 ) -> None:
-    """Write a commented recipe, with the Python file that it names, to begin with."""
+    """Write a commented recipe, and the Python file that it names, to start from.
+
+    Example: cerebro init digits my_project
+    """
     if recipe is None:
         table = Table("recipe", Column("", overflow="fold"), box=None, padding=(0, 2, 0, 0))
         for name, summary in shipped().items():

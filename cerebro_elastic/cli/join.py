@@ -1,4 +1,4 @@
-"""Commands by which machines become nodes of a run that goes on, and leave it."""
+"""Commands by which a machine joins a live run, and a node leaves it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Etcd, Grace, Home, echo, stopped_as_by_ctrl_c, store_of
+from cerebro_elastic.cli.options import Etcd, Grace, Home, Run, echo, stopped_as_by_ctrl_c, store_of
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.control.drain import A_DAY
@@ -14,18 +14,21 @@ from cerebro_elastic.runs.live import LiveView
 
 
 def join(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    run: Run,
     name: Annotated[
         str | None, typer.Option(help="The node's name.", show_default="the host's with a suffix")
     ] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of this machine, which share its GPUs.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes on this machine; they share its GPUs.")] = 1,
     home: Home = None,
     etcd: Etcd = None,
     grace: Grace = GRACE,
 ) -> None:
-    """Make this machine a node of a run that goes on, and a candidate for its lead.
+    """Make this machine a node of a live run, and a candidate for its lead.
 
-    It ends with the run. Ctrl-C or SIGTERM lets the node leave: it finishes its unit or hands it on part-way.
+    The command ends with the run. On Ctrl-C or SIGTERM the node leaves: it finishes its unit, or hands it on
+    part-way.
+
+    Example: cerebro join digits --etcd etcd.example.org:2379
     """
     from cerebro_elastic.runs.start.join import join as take_part
 
@@ -48,15 +51,18 @@ def join(
 
 
 def drain(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    run: Run,
     node: Annotated[str, typer.Argument(help="The node, as `cerebro status` names it.")],
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds; what takes longer is handed on part-way.")
+        float, typer.Option(min=0, help="Seconds for the present unit; a longer one is handed on part-way.")
     ] = A_DAY,
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Ask a node to leave: it gets no more units, finishes its present one, and ends."""
+    """Ask a node to leave: it gets no more units, finishes its present unit, and ends.
+
+    Example: cerebro drain digits node-1 --grace 60
+    """
     from cerebro_elastic.runs.control.drain import drain as ask
 
     ask(run, node, grace=grace, home=home, store=store_of(etcd))

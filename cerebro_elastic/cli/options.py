@@ -1,4 +1,4 @@
-"""What several commands have in common."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 
@@ -12,52 +12,59 @@ from typing import Annotated, Any
 
 import typer
 
+from cerebro_elastic.cli.completion import config_ids, run_ids
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.process import watch_parent
 from cerebro_elastic.words import visible
 
-Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
-Epochs = Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")]
-Checkpoints = Annotated[
-    str | None, typer.Option(help="URL for checkpoints and logs, instead of the recipe's: s3://...")
+Run = Annotated[str, typer.Argument(help="Run id, or the run's folder.", autocompletion=run_ids)]
+Config = Annotated[
+    str, typer.Argument(help="The config, as `cerebro status` names it.", autocompletion=config_ids)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+RecipeFile = Annotated[Path, typer.Argument(help="The recipe, a YAML file.")]
+Home = Annotated[Path | None, typer.Option(help="Folder of runs.", show_default="$CEREBRO_HOME, else ./runs")]
+Epochs = Annotated[int | None, typer.Option(help="Epochs of each config, instead of the recipe's.")]
+Checkpoints = Annotated[
+    str | None, typer.Option(help="URL of the checkpoints and logs, instead of the recipe's, e.g. s3://...")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Every epoch of every config, and the optimality gap.")
+    bool,
+    typer.Option("--verbose", "-v", help="Also show every epoch of every config, and the optimality gap."),
 ]
 Etcd = Annotated[
-    str | None, typer.Option(help="HOST:PORT of an etcd; login and TLS come from CEREBRO_ETCD_*.")
+    str | None, typer.Option(help="HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
 ]
-Grace = Annotated[float, typer.Option(min=0, help="Seconds for nodes to leave in, when they are stopped.")]
+Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 SubmittedBy = Annotated[
     str | None,
     typer.Option(
         hidden=True,
-        help="PID@HOST of who made this part of a job: it stops with the process that started it.",
+        help="PID@HOST that submitted this job: the command ends with the process that started it.",
     ),
 ]
 
 
 def overrides(**given: Any) -> dict[str, Any]:
-    """Those values of a recipe that were given."""
+    """The options that were given, as overrides of a recipe."""
     return {key: value for key, value in given.items() if value is not None}
 
 
 def store_of(etcd: str | None) -> StoreSettings | None:
-    """An external etcd, if one is named."""
+    """The settings of the external etcd, if one is named."""
     from cerebro_elastic.runs.attach import store_at
 
     return store_at(etcd) if etcd else None
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """A line of text that may have others' words in it."""
+    """Print a line; control characters in it become visible."""
     typer.echo(visible(text), err=err)
 
 
 @contextmanager
 def stopped_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM, as batch systems send it, does what Ctrl-C does."""
+    """Handle SIGTERM, which batch systems send, like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -66,11 +73,11 @@ def stopped_as_by_ctrl_c() -> Iterator[None]:
 
 
 def parent() -> str:
-    """Who started this process, as ``SubmittedBy`` has it."""
+    """The process that started this one, in the form of ``SubmittedBy``."""
     return f"{os.getppid()}@{socket.gethostname()}"
 
 
 def watch(submitted_by: str | None) -> None:
-    """Stop this process, which is part of a job, when the one that started it has ended."""
+    """End this process, a part of a job, when the process that started it has ended."""
     if submitted_by is not None:
         watch_parent(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))

@@ -15,7 +15,7 @@ from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.reporting.failures import failures_told
+from cerebro_elastic.reporting.failures import failure_texts
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.tables import leaderboard_table, unit_text
 from cerebro_elastic.reporting.terminal import terminal
@@ -30,19 +30,19 @@ def json_text(value: Any) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def head_text(head: RecordHead) -> str:
-    """What people may note, to tell later whether the record was changed."""
+    """The digest to note, by which `verify --head` later finds whether the record was changed."""
     return f"head of the record: {head.digest} (revision {head.revision})"
 
 
 def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
-    """How a run stands."""
+    """A run's state for machines."""
     return {
         "run": run,
         "live": live,
@@ -52,7 +52,8 @@ def state_json(run: str, state: State, live: bool) -> dict[str, Any]:
         "saving": {n: unit_text(attempt.unit) for n, attempt in state.saving.items()},
         "draining": {n: node.drain for n, node in state.nodes.items() if node.drain is not None},
         "stalled": {n: _stall(node.stalled) for n, node in state.nodes.items() if node.stalled is not None},
-        "aside": dict(state.quarantined),
+        "quarantined": dict(state.quarantined),
+        "aside": dict(state.quarantined),  # the key's former name
         "configs": {name: _config_json(c) for name, c in state.configs.items()},
         "gap": _gap(state),
         "waits": {c: _wait(w) for c, w in waits(state, state.plan).items()} if state.plan else {},
@@ -83,19 +84,19 @@ def outcome_json(result: RunResult) -> dict[str, Any]:
 
 
 def in_vain(result: RunResult) -> bool:
-    """Whether a run has nothing to show: all configs failed, or none has a value of the objective."""
+    """Whether a run has no result: all configs failed, or none has a value of the objective."""
     rows = result.leaderboard
     return all(row.status == "failed" for row in rows) or all(row.best is None for row in rows)
 
 
 def show_outcome(result: RunResult) -> None:
-    """What came of a run, and where it lies, for people."""
+    """Print a run's results, and where they lie, for people."""
     console = terminal()
     console.print(leaderboard_table(result.leaderboard, result.recipe.objective.metric))
-    failed = list(failures_told(result.leaderboard, result.events, result.folder.logs))
-    for text in failed:
+    failures = list(failure_texts(result.leaderboard, result.events, result.folder.logs))
+    for text in failures:
         console.print(text, style="red", soft_wrap=True)
-    if failed:
+    if failures:
         console.print("to train these again: correct it, and start the run anew with --fresh", soft_wrap=True)
     try:
         best = result.best
@@ -112,9 +113,10 @@ def show_outcome(result: RunResult) -> None:
         console.print(head_text(result.head), soft_wrap=True)
     name = result.run
     console.print(f"next: cerebro verify {name}, cerebro replay {name} --config CONFIG")
-    for each in known(result.folder):
-        if not each.exactness.outcome.good and not (failed and each.exactness.outcome.bad):
-            console.print(f"note: {each.text}", style="yellow", soft_wrap=True)
+    for checked in known(result.folder):
+        outcome = checked.exactness.outcome
+        if not outcome.good and not (failures and outcome.bad):
+            console.print(f"note: {checked.text}", style="yellow", soft_wrap=True)
 
 
 def _config_json(config: Config) -> dict[str, Any]:
@@ -135,8 +137,8 @@ def _wait(wait: Wait) -> dict[str, Any]:
 
 
 def _gap(state: State) -> dict[str, float] | None:
-    found = gap(state)
-    return {"forecast": found.forecast, "bound": found.bound, "share": found.share} if found else None
+    optimality = gap(state)
+    return None if optimality is None else {**asdict(optimality), "share": optimality.share}
 
 
 def _unit(attempt: Attempt | None) -> str | None:

@@ -1,16 +1,15 @@
-"""``cerebro plan``: what a recipe's run will take, before there is one."""
+"""``cerebro plan``: the time, cost and memory of a recipe's run before it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.cli.options import Home, Json, echo
+from cerebro_elastic.cli.options import Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
@@ -20,11 +19,12 @@ from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.forecast.plan import RunForecast
 from cerebro_elastic.runs.forecast.plan import plan as forecast
 from cerebro_elastic.runs.forecast.plan_candidates import Option, PlanCandidate
+from cerebro_elastic.training.strategy_cost import StrategyCost
 from cerebro_elastic.words import counted
 
 
 def plan(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    recipe: RecipeFile,
     nodes: Annotated[
         str | None, typer.Option(help="Numbers of nodes to compare.", show_default="1,2,4,8 and the recipe's")
     ] = None,
@@ -34,18 +34,22 @@ def plan(
             help="Numbers of partitions to compare.", show_default="the recipe's, and the numbers of nodes"
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
-    price: Annotated[float | None, typer.Option(min=0, help="What an hour of a node costs.")] = None,
+    epochs: Epochs = None,
+    price: Annotated[
+        float | None, typer.Option(min=0, help="The price of a node for an hour, in any currency.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast what a run takes, and on which nodes and partitions it is best: time, cost, memory, bytes.
+    """Forecast a run's time, cost, memory and traffic, and find the best numbers of nodes and partitions.
 
-    A few batches are trained on this machine for each parallelism of the recipe; the rest is simulated.
+    The command trains a few batches here by each parallelism of the recipe, and simulates the rest.
+
+    Example: cerebro plan recipes/digits.yaml --nodes 1,2,4 --price 2.50
     """
     checked = load_recipe(recipe) if epochs is None else load_recipe(recipe, epochs=epochs)
     console = terminal(stderr=True)
-    found = forecast(
+    forecasts = forecast(
         checked,
         nodes=_numbers(nodes, "--nodes"),
         partitions=_numbers(partitions, "--partitions"),
@@ -53,13 +57,13 @@ def plan(
         say=lambda text: console.print(text, soft_wrap=True, style="dim"),
     )
     if as_json:
-        echo(json_text(_json(found, price)))
+        echo(json_text(_json(forecasts, price)))
     else:
-        _show(terminal(), checked, found, price)
+        _show(terminal(), checked, forecasts, price)
 
 
 _WORTH_SAYING = 0.005
-"""A cost of even progress below this is that of chance."""
+"""A smaller cost of even progress is noise."""
 
 
 def _numbers(text: str | None, option: str) -> list[int]:
@@ -70,48 +74,48 @@ def _numbers(text: str | None, option: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _show(console: Console, recipe: Recipe, found: RunForecast, price: float | None) -> None:
+def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float | None) -> None:
     def say(text: str) -> None:
         console.print(text, soft_wrap=True)
 
-    tried = {profile.config for profile in found.measurement.profiles}
+    profiled = {profile.config for profile in forecasts.measurement.profiles}
     say(
-        f"{recipe.name}: {counted(found.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
-        f"{counted(found.measurement.rows, 'row')} ({bytes_text(found.measurement.bytes)}); {len(tried)} "
-        "tried here, about a second each\n"
+        f"{recipe.name}: {counted(forecasts.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
+        f"{counted(forecasts.measurement.rows, 'row')} ({bytes_text(forecasts.measurement.bytes)}); "
+        f"{len(profiled)} profiled here, about a second each\n"
     )
-    console.print(_options_table(found, price))
-    memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in found.memory.items())
+    console.print(_options_table(forecasts, price))
+    memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in forecasts.memory.items())
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
-    if found.left_out:
+    if forecasts.left_out:
         say("\nLeft out (docs/how-to/forecast.md says by which rules):")
-        for line in _left_out(found):
+        for line in _left_out(forecasts):
             say(line)
-    if found.ways:
-        say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {found.best.candidate}:")
-        console.print(_ways_table(found))
+    if forecasts.ways:
+        say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {forecasts.best.candidate}:")
+        console.print(_ways_table(forecasts))
     else:
         say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")
-    if found.stopped:
+    if forecasts.stopped:
         say(
-            f"\nThe search stopped {counted(found.stopped, 'config')} by curves that were made up: how many "
-            "it will stop, and so how long the run takes, is a guess."
+            f"\nThe search stopped {counted(forecasts.stopped, 'config')} by made-up curves: how many it "
+            "will stop, and so how long the run takes, is a guess."
         )
-    if found.evenness > _WORTH_SAYING:
+    if forecasts.evenness > _WORTH_SAYING:
         say(
-            f"\nKeeping configs within an epoch of each other would cost {found.evenness:.1%} of the time: "
-            "they are kept so only where it costs nothing, or with `progress: even`."
+            f"\nKeeping configs within an epoch of each other would cost {forecasts.evenness:.1%} of the "
+            "time: they are kept so only where it costs nothing, or with `progress: even`."
         )
-    say(f"\nBest in time times cost: {_as_recipe(recipe, found.best.candidate)}")
+    say(f"\nBest in time times cost: {_as_recipe(recipe, forecasts.best.candidate)}")
 
 
-def _options_table(found: RunForecast, price: float | None) -> Table:
+def _options_table(forecasts: RunForecast, price: float | None) -> Table:
     cost = [] if price is None else ["cost"]
     table = _table("nodes", "parts", "parallelism", "makespan", "node h", *cost, "gap", "idle", "")
-    cheapest = min(found.options, key=lambda option: option.hours)
-    marks = {cheapest.candidate: "cheapest", found.options[0].candidate: "fastest"}
-    marks[found.best.candidate] = "best"
-    for option in found.options:
+    cheapest = min(forecasts.options, key=lambda option: option.hours)
+    marks = {cheapest.candidate: "cheapest", forecasts.options[0].candidate: "fastest"}
+    marks[forecasts.best.candidate] = "best"
+    for option in forecasts.options:
         table.add_row(
             str(option.candidate.nodes),
             str(option.candidate.partitions),
@@ -126,20 +130,20 @@ def _options_table(found: RunForecast, price: float | None) -> Table:
     return table
 
 
-def _left_out(found: RunForecast) -> Iterator[str]:
+def _left_out(forecasts: RunForecast) -> Iterator[str]:
     """A line for each reason."""
     reasons: dict[str, list[PlanCandidate]] = {}
-    for candidate, why in found.left_out.items():
+    for candidate, why in forecasts.left_out.items():
         reasons.setdefault(why, []).append(candidate)
     for why, candidates in reasons.items():
         more = f" and {len(candidates) - 1} more" if len(candidates) > 1 else ""
         yield f"  {candidates[0]}{more}: {brief(why, 300)}"
 
 
-def _ways_table(found: RunForecast) -> Table:
+def _ways_table(forecasts: RunForecast) -> Table:
     table = _table("  trained by", "formula", "bytes", "ratio")
-    own = found.ways[0].bytes
-    for way in found.ways:
+    own = forecasts.ways[0].bytes
+    for way in forecasts.ways:
         table.add_row(f"  {way.name}", way.formula, bytes_text(way.bytes), f"{way.bytes / own:.3g}")
     return table
 
@@ -153,44 +157,51 @@ def _table(*columns: str) -> Table:
 
 
 def _as_recipe(recipe: Recipe, candidate: PlanCandidate) -> str:
-    """What to write into the recipe."""
-    told = [f"nodes: {candidate.nodes}"]
+    """The lines for the recipe."""
+    keys = [f"nodes: {candidate.nodes}"]
     if recipe.data.url is None:
-        told.append(f"data: {{partitions: {candidate.partitions}}}")
+        keys.append(f"data: {{partitions: {candidate.partitions}}}")
     if candidate.strategy != Strategy():
-        told.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")
-    return ", ".join(told)
+        keys.append(f"parallelism: [{candidate.strategy.parallelism}] ({candidate.strategy})")
+    return ", ".join(keys)
 
 
-def _json(found: RunForecast, price: float | None) -> dict[str, Any]:
+def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
+    profiles = [_profile(profile) for profile in forecasts.measurement.profiles]
     return {
-        "configs": found.configs,
-        "rows": found.measurement.rows,
-        "bytes": found.measurement.bytes,
-        "options": [_option(found, option, price) for option in found.options],
-        "best": _option(found, found.best, price),
-        "left_out": [{**_candidate(candidate), "why": why} for candidate, why in found.left_out.items()],
-        "trials": [
-            {
-                "config": profile.config,
-                "choice": profile.strategy.label,
-                "beside": profile.concurrent_units,
-                "batch": profile.batch_seconds,
-                "fixed": profile.fixed_seconds,
-                "hop": profile.hop_seconds,
-                "saving": profile.save_seconds,
-                "bytes": profile.peak_bytes,
-                "state": profile.state_bytes,
-                "refusal": profile.refusal,
-            }
-            for profile in found.measurement.profiles
-        ],
-        "evenness": found.evenness,
-        "traffic": {way.name: way.bytes for way in found.ways},
+        "configs": forecasts.configs,
+        "rows": forecasts.measurement.rows,
+        "bytes": forecasts.measurement.bytes,
+        "options": [_option(forecasts, option, price) for option in forecasts.options],
+        "best": _option(forecasts, forecasts.best, price),
+        "left_out": [{**_candidate(candidate), "why": why} for candidate, why in forecasts.left_out.items()],
+        "profiles": profiles,
+        "trials": profiles,  # the key's former name
+        "evenness": forecasts.evenness,
+        "traffic": {way.name: way.bytes for way in forecasts.ways},
     }
 
 
-def _option(found: RunForecast, option: Option, price: float | None) -> dict[str, Any]:
+def _profile(profile: StrategyCost) -> dict[str, Any]:
+    return {
+        "config": profile.config,
+        **_strategy(profile.strategy),
+        "beside": profile.concurrent_units,
+        "batch": profile.batch_seconds,
+        "fixed": profile.fixed_seconds,
+        "hop": profile.hop_seconds,
+        "saving": profile.save_seconds,
+        "bytes": profile.peak_bytes,
+        "state": profile.state_bytes,
+        "refusal": profile.refusal,
+    }
+
+
+def _strategy(strategy: Strategy) -> dict[str, str]:
+    return {"strategy": strategy.label, "choice": strategy.label}  # ``choice`` is the key's former name
+
+
+def _option(forecasts: RunForecast, option: Option, price: float | None) -> dict[str, Any]:
     return {
         **_candidate(option.candidate),
         "seconds": option.seconds,
@@ -198,7 +209,7 @@ def _option(found: RunForecast, option: Option, price: float | None) -> dict[str
         "cost": None if price is None else price * option.hours,
         "gap": option.gap,
         "idle": option.idle,
-        "memory": found.memory[option.candidate.strategy],
+        "memory": forecasts.memory[option.candidate.strategy],
     }
 
 
@@ -206,6 +217,6 @@ def _candidate(candidate: PlanCandidate) -> dict[str, Any]:
     return {
         "nodes": candidate.nodes,
         "partitions": candidate.partitions,
-        "choice": candidate.strategy.label,
+        **_strategy(candidate.strategy),
         "ranks": candidate.strategy.ranks,
     }

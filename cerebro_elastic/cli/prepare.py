@@ -1,4 +1,4 @@
-"""``cerebro prepare``: a dataset from data as they are, and how far that is."""
+"""``cerebro prepare``: a dataset of partitions from raw data, with progress."""
 
 from __future__ import annotations
 
@@ -23,44 +23,58 @@ _SECONDS, _SECONDS_MOVING = 10.0, 0.2
 
 
 def prepare(
-    source: Annotated[str, typer.Argument(help=".npz, .npy folder, CSV, Parquet, or module:function.")],
+    source: Annotated[
+        str, typer.Argument(help="The data: .npz, a folder of .npy, CSV, Parquet, or module:function.")
+    ],
     destination: Annotated[str, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")],
     partitions: Annotated[int, typer.Option(min=1, help="Number of training partitions.")],
     seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
     valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
-    test: Annotated[str, typer.Option(help="The same for a test after the run.")] = "0",
+    test: Annotated[
+        str, typer.Option(help="Share of rows for a test after the run, or a source of its own.")
+    ] = "0",
     labels: Annotated[
-        list[str] | None, typer.Option(help="Columns that may hold no NaN.", show_default="all")
+        list[str] | None, typer.Option(help="Columns that must not hold NaN.", show_default="all")
     ] = None,
-    columns: Annotated[
-        list[str] | None, typer.Option(help="Columns to use; the others are left out.", show_default="all")
+    columns: Annotated[list[str] | None, typer.Option(help="Columns to keep.", show_default="all")] = None,
+    features: Annotated[
+        list[str] | None, typer.Option(help="Columns that are joined into one matrix, `features`.")
     ] = None,
-    features: Annotated[list[str] | None, typer.Option(help="Columns that become one matrix.")] = None,
     label: Annotated[
-        str | None, typer.Option(help="The column to predict; the features are all others, or as named.")
+        str | None,
+        typer.Option(
+            help="The column to predict; the features are all other columns, or those of --features."
+        ),
     ] = None,
-    encode: Annotated[list[str] | None, typer.Option(help="Columns of text that become numbers.")] = None,
+    encode: Annotated[
+        list[str] | None, typer.Option(help="Columns of text that are encoded as numbers.")
+    ] = None,
     rows: Annotated[
         str | None,
-        typer.Option(help="module:function, (row, split) -> columns, that makes each row."),
+        typer.Option(help="module:function, called with (row, split), that returns the columns of a row."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that make rows.", show_default="one per core")
+        int | None, typer.Option(min=1, help="Processes that make the rows.", show_default="one per core")
     ] = None,
     bad: Annotated[
         str | None,
-        typer.Option(help="How many rows may fail: a number, or a share such as 1%.", show_default="0"),
+        typer.Option(help="The most rows that may fail: a number, or a share such as 1%.", show_default="0"),
     ] = None,
     share: Annotated[
         str | None,
-        typer.Option(help="I/N: this machine's share of the rows, of N machines.", show_default="0/1"),
+        typer.Option(
+            help="I/N: this is machine I, from 0, of N machines that share the rows.", show_default="0/1"
+        ),
     ] = None,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Shuffle a dataset once and write it as partitions.
 
-    A run does so itself with the `source` of its recipe; what is prepared here serves several runs, as `url`.
-    With --rows a function makes the dataset of each row of the source; the same command goes on after a kill.
+    A run prepares the `source` of its recipe itself. A dataset that is prepared here serves several runs:
+    give it as the recipe's `url`. With --rows a function makes the columns of each row; after a kill the
+    same command continues.
+
+    Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
     from cerebro_elastic.runs.start.datasets import prepare as prepare_data
 
@@ -95,20 +109,20 @@ def prepare(
         share=_share(share or "0/1"),
         show=_Shown(),
     )
-    echo(f"{_told(manifest)} at {destination} (digest {manifest.digest[:12]})")
+    echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
 
 
-def _told(manifest: Manifest) -> str:
+def _summary(manifest: Manifest) -> str:
     names = dict(zip(SPLITS, ("training", "validation", "test"), strict=True))
     counts = {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS}
-    told = [f"{counted(counts['train'], 'training row')} in {counted(len(manifest.train), 'partition')}"]
-    held = [split for split in SPLITS[1:] if split == "valid" or counts[split]]
-    told += [counted(counts[split], f"{names[split]} row") for split in held]
-    return ", ".join(told)
+    parts = [f"{counted(counts['train'], 'training row')} in {counted(len(manifest.train), 'partition')}"]
+    shown = [split for split in SPLITS[1:] if split == "valid" or counts[split]]
+    parts += [counted(counts[split], f"{names[split]} row") for split in shown]
+    return ", ".join(parts)
 
 
 class _Shown:
-    """Progress for people: a line that moves in a terminal, else a line now and then."""
+    """Prints progress: one line that is updated in a terminal, else a line every ten seconds."""
 
     def __init__(self) -> None:
         self._console = terminal(stderr=True)
@@ -125,17 +139,17 @@ class _Shown:
 
 
 def progress_text(progress: RowProgress, seconds: float) -> str:
-    """``1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go``; the rate is that of what is made now."""
+    """``1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go``; the rate leaves out known rows."""
     rate = (progress.done - progress.known) / seconds if seconds > 0 else 0.0
-    told = [f"{progress.done} of {counted(progress.total, 'row')}"]
+    parts = [f"{progress.done} of {counted(progress.total, 'row')}"]
     if progress.bad:
-        told.append(f"{progress.bad} bad")
+        parts.append(f"{progress.bad} bad")
     if rate > 0:
-        told.append(f"{rate:.3g} rows/s")
+        parts.append(f"{rate:.3g} rows/s")
         minutes, rest = divmod(round((progress.total - progress.done) / rate), 60)
         if progress.done < progress.total:
-            told.append(f"about {minutes}:{rest:02d} to go")
-    return ", ".join(told)
+            parts.append(f"about {minutes}:{rest:02d} to go")
+    return ", ".join(parts)
 
 
 def _limit(text: str) -> float:
@@ -147,7 +161,7 @@ def _limit(text: str) -> float:
 
 def _share(text: str) -> MachineShare:
     # Some schedulers give the number in a variable.
-    found = re.fullmatch(r"(\d+)/(\d+)", os.path.expandvars(text))
-    if found is None or int(found[1]) >= int(found[2]):
+    match = re.fullmatch(r"(\d+)/(\d+)", os.path.expandvars(text))
+    if match is None or int(match[1]) >= int(match[2]):
         raise DataError(f"--share is {text!r}: give I/N, such as 0/4 on the first of 4 machines")
-    return MachineShare(int(found[1]), int(found[2]))
+    return MachineShare(int(match[1]), int(match[2]))

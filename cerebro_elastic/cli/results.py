@@ -1,4 +1,4 @@
-"""Commands that take something out of a run: its report, a trained model."""
+"""Commands that take a report or a trained model out of a run."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import Annotated
 
 import typer
 
-from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
+from cerebro_elastic.cli.completion import config_ids
+from cerebro_elastic.cli.options import Etcd, Home, Run, echo, store_of
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    run: Run,
     output: Annotated[
         str | None,
         typer.Option(help="A file or URL.", show_default="report.html in the run's folder, else RUN.html"),
     ] = None,
     gantt: Annotated[
-        str | None, typer.Option(help="Write its Gantt chart here, too, as a PNG: a file or URL.")
+        str | None, typer.Option(help="Also write the Gantt chart as a PNG: a file or URL.")
     ] = None,
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Write what happened in a run as one page for a browser: results, curves, nodes, faults, bytes.
+    """Write a run's report, one page for a browser: results, curves, nodes, faults, bytes.
 
-    It needs no network, and can be sent to anybody. A run writes one at its end; a live run has one so far.
+    The page needs no network. A run writes it at its end; this command also writes that of a live run.
+
+    Example: cerebro report digits --output digits.html
     """
     from cerebro_elastic.runs.results.report import write_gantt, write_report
     from cerebro_elastic.runs.results.result import open_run
@@ -36,29 +39,31 @@ def report(
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    run: Run,
     folder: Annotated[Path, typer.Argument(help="Where the model goes: a new or empty folder.")],
-    best: Annotated[bool, typer.Option("--best", help="The best config, which is the default.")] = False,
-    config: Annotated[str | None, typer.Option(help="Another config.")] = None,
+    best: Annotated[bool, typer.Option("--best", help="The best config (the default).")] = False,
+    config: Annotated[str | None, typer.Option(help="Another config.", autocompletion=config_ids)] = None,
     home: Home = None,
     etcd: Etcd = None,
 ) -> None:
-    """Take a trained model out of a run, for people who have nothing of this package.
+    """Export a trained model from a run. To use it, this package is not needed.
 
-    It is the config's state after its best epoch: weights (safetensors), for a LightningModule a checkpoint
-    that `load_from_checkpoint` and `Trainer.fit(ckpt_path=...)` take, and a model card.
+    The folder gets the config's weights after its best epoch (safetensors), a model card, and for a
+    LightningModule a checkpoint for `load_from_checkpoint` and `Trainer.fit(ckpt_path=...)`.
 
-    Such a checkpoint has no random generators, no gradients that accumulate, and no plain attributes of the
-    module and its callbacks. To go on from it equals the run bit for bit only where training uses none of
-    them; those that the config has are named.
+    The checkpoint lacks random generators, accumulated gradients, and plain attributes of the module and its
+    callbacks. The command names those that the config has: if training uses them, training on from the
+    checkpoint is not bit-identical to the run.
+
+    Example: cerebro export digits model --config c0003
     """
     from cerebro_elastic.runs.results.export import export as write
     from cerebro_elastic.runs.results.result import open_run
 
     if best and config is not None:
         raise typer.BadParameter("--best and --config name two configs: keep one")
-    picked = write(open_run(run, home=home, store=store_of(etcd)), folder, config or "best")
-    echo(f"{picked.row.config} after epoch {picked.at.epoch} is in {folder}: see {folder / 'README.md'}")
-    echo("who goes on training from there goes on without:")
-    for name in picked.not_carried:
+    exported = write(open_run(run, home=home, store=store_of(etcd)), folder, config or "best")
+    echo(f"{exported.row.config} after epoch {exported.at.epoch} is in {folder}: see {folder / 'README.md'}")
+    echo("training on from there goes on without:")
+    for name in exported.not_carried:
         echo(f"  {name}")

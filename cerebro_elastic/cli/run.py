@@ -1,5 +1,4 @@
-"""``cerebro run``: a whole run on this machine. What takes long to import is imported when the first line is
-on the screen."""
+"""``cerebro run``: a whole run on this machine. Heavy modules are imported after its first line."""
 
 from __future__ import annotations
 
@@ -32,11 +31,13 @@ def run(
     run_id: Annotated[
         str | None, typer.Option(help="The run's id.", show_default="the recipe's name")
     ] = None,
-    nodes: Annotated[str | None, typer.Option(help="Number of local nodes, instead of the recipe's.")] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Number of nodes on this machine, instead of the recipe's.")
+    ] = None,
     epochs: Epochs = None,
     checkpoints: Checkpoints = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Throw away what a run of this id has left.")
+        bool, typer.Option("--fresh", help="Delete what an earlier run of this id has left.")
     ] = False,
     home: Home = None,
     etcd: Etcd = None,
@@ -44,16 +45,18 @@ def run(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run a recipe on this machine, or go on with an unfinished run of it.
+    """Run a recipe on this machine, or continue an unfinished run of it.
 
-    Ctrl-C or SIGTERM stops it cleanly; the same command goes on where it stood. Nodes may join at any time.
+    Ctrl-C or SIGTERM stops the run cleanly; the same command continues it. Nodes may join at any time.
+
+    Example: cerebro run recipes/digits.yaml --nodes 2
     """
     if recipe is None:
         raise RecipeError(
             "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
             "`cerebro init` lists others"
         )
-    echo(f"reading {recipe}", err=as_json)  # what is imported now takes a second
+    echo(f"reading {recipe}", err=as_json)  # the imports below take a second
     from cerebro_elastic.recipes import load_recipe
     from cerebro_elastic.reporting.terminal import terminal
     from cerebro_elastic.runs.live import LiveView

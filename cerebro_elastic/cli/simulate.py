@@ -1,4 +1,4 @@
-"""``cerebro simulate``: what a run would take."""
+"""``cerebro simulate``: a run on a virtual clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cerebro_elastic.cli.options import Home, Json, echo
+from cerebro_elastic.cli.options import Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
@@ -25,39 +25,42 @@ from cerebro_elastic.words import counted
 
 
 def simulate(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.")],
+    recipe: RecipeFile,
     nodes: Annotated[str | None, typer.Option(help="Number of nodes, instead of the recipe's.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    epochs: Epochs = None,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the recipe's.")] = None,
     seconds: Annotated[
         str | None,
         typer.Option(
-            help="What a unit takes: a number, or a JSON file by config and node.", show_default="10"
+            help="Seconds of a unit: a number, or a JSON file by config and node.", show_default="10"
         ),
     ] = None,
     like: Annotated[
-        str | None, typer.Option("--from", help="A recorded run: its units' seconds, its curves.")
+        str | None, typer.Option("--from", help="Take seconds of units, and curves, from this recorded run.")
     ] = None,
-    noise: Annotated[float, typer.Option(min=0, max=3, help="Spread of units' seconds (log-normal).")] = 0.0,
+    noise: Annotated[
+        float, typer.Option(min=0, max=3, help="Spread of the units' seconds (sigma of a log-normal).")
+    ] = 0.0,
     faults: Annotated[
         Path | None, typer.Option(help="A file with lines like `kill node-1 at 30 for 10`.")
     ] = None,
-    report: Annotated[str | None, typer.Option(help="Write a report page here: a file or URL.")] = None,
-    gantt: Annotated[
-        str | None, typer.Option(help="Write the Gantt chart here, as a PNG: a file or URL.")
-    ] = None,
+    report: Annotated[str | None, typer.Option(help="Write a report page: a file or URL.")] = None,
+    gantt: Annotated[str | None, typer.Option(help="Write the Gantt chart as a PNG: a file or URL.")] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast a run on a virtual clock: how long it takes, and how busy its nodes are. Nothing is trained.
+    """Simulate a run: how long it takes, and how busy its nodes are. Nothing is trained.
 
-    Decisions are those of a live run. What units take you say (--seconds), or a recorded run does (--from).
+    The simulation makes the decisions of a live run. The seconds of units come from --seconds, or from a
+    recorded run (--from).
+
+    Example: cerebro simulate recipes/digits.yaml --nodes 4 --seconds 12 --noise 0.2
     """
     from cerebro_elastic.runs.results.report import write_gantt, write_page
 
     given: dict[str, Any] = {"nodes": nodes, "epochs": epochs, "seed": seed}
     checked = load_recipe(recipe, **{key: value for key, value in given.items() if value is not None})
-    done = simulate_run(
+    result = simulate_run(
         checked,
         seconds=_times(seconds),
         like=like,
@@ -67,16 +70,16 @@ def simulate(
         home=home,
     )
     if report is not None:
-        write_page(done.spec, done.simulation.events, checked.objective, report)
+        write_page(result.spec, result.simulation.events, checked.objective, report)
     if gantt is not None:
-        write_gantt(done.simulation.events, gantt)
+        write_gantt(result.simulation.events, gantt)
     if as_json:
-        echo(json_text(_json(done)))
+        echo(json_text(_json(result)))
     else:
-        _show(done, report, gantt)
-    if done.simulation.state.outcome is None:
+        _show(result, report, gantt)
+    if result.simulation.state.outcome is None:
         raise RunError(
-            f"the run stands still after {clock_text(done.simulation.seconds)}: no node is left that could "
+            f"the run stands still after {clock_text(result.simulation.seconds)}: no node is left that could "
             "do a unit, and none comes; give it nodes that come back (`kill NODE at 30 for 10`, `join`)"
         )
 
@@ -108,45 +111,46 @@ def _text(path: Path | None) -> str:
         ) from exc
 
 
-def _json(done: SimulatedRun) -> dict[str, Any]:
-    simulation = done.simulation
+def _json(result: SimulatedRun) -> dict[str, Any]:
+    simulation = result.simulation
     return {
-        "run": done.spec.plan.run,
+        "run": result.spec.plan.run,
         "outcome": simulation.state.outcome,
         "seconds": simulation.seconds,
-        "idle": done.idle,
-        "visits": _visits(done),
-        "configs": _configs(done),
+        "idle": result.idle,
+        "visits": _visits(result),
+        "configs": _configs(result),
         "nodes": {
             share.node: {
                 "present": share.present,
                 "training": share.training,
                 "hopping": share.hopping,
-                "trying": share.trying,
+                "profiling": share.profiling,
+                "trying": share.profiling,  # the key's former name
                 "lost": share.lost,
                 "quarantined": share.quarantined,
                 "idle": share.idle,
                 "visits": share.visits,
             }
-            for share in done.shares
+            for share in result.shares
         },
     }
 
 
-def _show(done: SimulatedRun, report: str | None, gantt: str | None) -> None:
+def _show(result: SimulatedRun, report: str | None, gantt: str | None) -> None:
     console = terminal()
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("node", "visits", "training", "hops", "trials", "lost", "quarantine", "idle"):
+    for name in ("node", "visits", "training", "hops", "profiles", "lost", "quarantine", "idle"):
         table.add_column(name, justify="left" if name == "node" else "right")
-    for share in done.shares:
+    for share in result.shares:
         idle = (share.quarantined, share.idle)
-        parts = (share.training, share.hopping, share.trying, share.lost, *idle)
+        seconds = (share.training, share.hopping, share.profiling, share.lost, *idle)
         present = share.present or 1.0
-        table.add_row(share.node, str(share.visits), *(f"{part / present:.1%}" for part in parts))
-    ended = ", ".join(f"{count} {status}" for status, count in _configs(done).items() if count)
-    took = f"{clock_text(done.simulation.seconds)} ({done.simulation.seconds:.1f} s)"
+        table.add_row(share.node, str(share.visits), *(f"{part / present:.1%}" for part in seconds))
+    ended = ", ".join(f"{count} {status}" for status, count in _configs(result).items() if count)
+    took = f"{clock_text(result.simulation.seconds)} ({result.simulation.seconds:.1f} s)"
     console.print(
-        f"{took} for {counted(_visits(done), 'unit')}; nodes idle {done.idle:.1%}; "
+        f"{took} for {counted(_visits(result), 'unit')}; nodes idle {result.idle:.1%}; "
         f"configs: {ended or 'none'}",
         soft_wrap=True,
     )
@@ -156,11 +160,11 @@ def _show(done: SimulatedRun, report: str | None, gantt: str | None) -> None:
             console.print(f"{name}: {where}", soft_wrap=True)
 
 
-def _visits(done: SimulatedRun) -> int:
-    return sum(isinstance(event, UnitCommitted) for event in done.simulation.events)
+def _visits(result: SimulatedRun) -> int:
+    return sum(isinstance(event, UnitCommitted) for event in result.simulation.events)
 
 
-def _configs(done: SimulatedRun) -> dict[str, int]:
-    """How many configs stand how."""
-    configs = done.simulation.state.configs.values()
+def _configs(result: SimulatedRun) -> dict[str, int]:
+    """The number of configs of each status."""
+    configs = result.simulation.state.configs.values()
     return {status.value: sum(c.status is status for c in configs) for status in Status}

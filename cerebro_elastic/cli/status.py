@@ -1,15 +1,14 @@
-"""Commands that say how things stand: with a run, with this machine."""
+"""Commands that show the state of a run, and of this machine."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.table import Column, Table
 from rich.text import Text
 
-from cerebro_elastic.cli.options import Etcd, Home, Json, Verbose, echo, store_of
+from cerebro_elastic.cli.options import Etcd, Home, Json, Run, Verbose, echo, store_of
 from cerebro_elastic.cli.output import head_text, json_text, state_json
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Objective
@@ -19,13 +18,16 @@ from cerebro_elastic.runs.folder import default_home
 
 
 def status(
-    run: Annotated[str, typer.Argument(help="Run id, or the run's folder.")],
+    run: Run,
     home: Home = None,
     etcd: Etcd = None,
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Show how a run stands, while it goes on or afterwards."""
+    """Show the state of a run, live or ended: its nodes, configs and metrics.
+
+    Example: cerebro status digits --verbose
+    """
     from cerebro_elastic.runs.control.status import head_now
     from cerebro_elastic.runs.control.status import status as ask
 
@@ -34,8 +36,8 @@ def status(
     spec, state, live = ask(run, home=home, store=store_of(etcd))
     head = head_now(run, state, home=home, store=store_of(etcd))
     if as_json:
-        told = state_json(spec.plan.run, state, live)
-        echo(json_text({**told, "head": asdict(head) if head is not None else None}))
+        values = state_json(spec.plan.run, state, live)
+        echo(json_text({**values, "head": asdict(head) if head is not None else None}))
         return
     console = terminal()
     how = "live" if live else state.outcome or "not running; the same `cerebro run` goes on from here"
@@ -48,7 +50,10 @@ def status(
 
 
 def doctor(home: Home = None, etcd: Etcd = None) -> None:
-    """Try what a run needs of this machine, and say what works."""
+    """Check what a run needs on this machine, and show what works.
+
+    Example: cerebro doctor --home /scratch/runs
+    """
     from cerebro_elastic.runs.start.doctor import examine
 
     table = Table("", "", Column(overflow="fold"), box=None, show_header=False, padding=(0, 2, 0, 0))

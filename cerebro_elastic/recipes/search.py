@@ -193,9 +193,9 @@ class SearchSection(Section):
     """Where the search ends."""
 
     @property
-    def trials(self) -> Sequence[KnownConfig]:
-        """What is ``known``. (Runs that are named are written out when a run is opened.)"""
-        return [trial for trial in self.known if isinstance(trial, KnownConfig)]
+    def known_configs(self) -> Sequence[KnownConfig]:
+        """The configs in ``known``. (The start of a run replaces names of runs by their configs.)"""
+        return [config for config in self.known if isinstance(config, KnownConfig)]
 
     @property
     def behind(self) -> int:

@@ -15,7 +15,7 @@ from cerebro_elastic.words import counted
 _NAMED = 5
 
 
-def failures_told(rows: Sequence[ConfigResult], events: Sequence[Event], logs: Path) -> Iterator[str]:
+def failure_texts(rows: Sequence[ConfigResult], events: Sequence[Event], logs: Path) -> Iterator[str]:
     """A text for each reason for which configs failed: which configs, what, the user's own lines, and the
     node's log below ``logs`` that has all of it, if it is there."""
     tries = [event.failure for event in events if isinstance(event, UnitFailed)]

@@ -1,4 +1,4 @@
-"""What the trials of a run have told: how each choice does for each config on each kind of node."""
+"""The profiles of a run: what each strategy takes for each config on each kind of node."""
 
 from __future__ import annotations
 
@@ -23,22 +23,26 @@ from cerebro_elastic.stories import short
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """A choice for a config on a kind of node: ``seconds`` of a unit and ``bytes`` of a rank from its trial,
-    refined by ``units`` visits; ``refusal`` if it is not feasible, and then neither counts; ``used`` if it is
-    the fastest that is. All are ``None`` or 0 if it was not tried yet."""
+    """A strategy for a config on one kind of node."""
 
     config: str
     hardware: str
+    """The kind of node."""
     strategy: Strategy
     seconds: float | None = None
+    """What a unit takes; ``None`` if the strategy is not profiled yet, or refused."""
     bytes: int = 0
+    """Memory of a rank."""
     units: int = 0
+    """How many visits have refined the profile's estimate."""
     refusal: str | None = None
+    """Why the strategy is not feasible, if it is not."""
     used: bool = False
+    """Whether it is the fastest feasible strategy."""
 
 
 def profile_rows(state: State) -> list[ProfileRow]:
-    """A row for each choice of the plan, for each config and kind of node that there were trials of."""
+    """A row for each strategy of the plan, for each config and each kind of node that has profiled it."""
     if state.plan is None or not chooses(state.plan):
         return []
     return [row for config in in_order(state.configs.values()) for row in _rows(state, state.plan, config)]
@@ -72,17 +76,17 @@ def _row(
 
 
 def profiles_view(rows: Sequence[ProfileRow]) -> RenderableType:
-    """For people: the choices of each config on each kind of node."""
+    """A table for each config and kind of node."""
     width = max((len(row.strategy.label) for row in rows), default=0)
     parts: list[RenderableType] = []
     for (config, hardware), strategies in groupby(rows, key=lambda row: (row.config, row.hardware)):
-        parts += [f"{config} on {hardware}", _choices_table(strategies, width)]
+        parts += [f"{config} on {hardware}", _strategies_table(strategies, width)]
     return Group(*parts)
 
 
-def _choices_table(rows: Iterable[ProfileRow], width: int) -> Table:
+def _strategies_table(rows: Iterable[ProfileRow], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("  choice", min_width=width + 2, no_wrap=True)
+    table.add_column("  strategy", min_width=width + 2, no_wrap=True)
     for name in ("s/unit", "MB/rank", "units"):
         table.add_column(name, justify="right", min_width=len(name), no_wrap=True)
     table.add_column("", overflow="fold")
@@ -102,4 +106,4 @@ def _verdict(row: ProfileRow) -> Text:
         return Text(f"refused: {brief(short(row.refusal))}", "red")
     if row.used:
         return Text("fastest", "green")
-    return Text("" if row.seconds is not None else "untried", "dim")
+    return Text("" if row.seconds is not None else "not profiled", "dim")

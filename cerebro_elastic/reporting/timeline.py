@@ -93,14 +93,14 @@ class Share:
     present: float
     training: float
     hopping: float
-    trying: float
+    profiling: float
     lost: float
     quarantined: float
     visits: int
 
     @property
     def idle(self) -> float:
-        busy = self.training + self.hopping + self.trying + self.lost
+        busy = self.training + self.hopping + self.profiling + self.lost
         return max(0.0, self.present - busy - self.quarantined)
 
 
@@ -336,11 +336,11 @@ def _share(
     training = sum(v.seconds for v in visits)
     hopping = sum(v.hop_seconds + v.fetch_seconds for v in visits)
     lost = sum(span.seconds for span in spans if span.lost)
-    trying = sum(span.seconds for span in spans if span.visit is None and not span.lost)
+    profiling = sum(span.seconds for span in spans if span.visit is None and not span.lost)
     quarantined = sum(each.seconds for each in quarantines)
     # A node that joined before others knew of it, or whose clock differs, was there at least as long as this.
-    present = max(present, training + hopping + trying + lost + quarantined)
-    return Share(node, present, training, hopping, trying, lost, quarantined, len(visits))
+    present = max(present, training + hopping + profiling + lost + quarantined)
+    return Share(node, present, training, hopping, profiling, lost, quarantined, len(visits))
 
 
 def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:

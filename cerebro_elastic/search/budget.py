@@ -1,4 +1,4 @@
-"""When a search has had enough."""
+"""When the budget of a search is used up."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 
 from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.recipes.search import Budget
-from cerebro_elastic.search.objective import Objective
+from cerebro_elastic.search.criterion import Criterion
 
 
-def exhausted(budget: Budget, context: SearchContext, objective: Objective) -> str | None:
-    """Why the search ends here, if it does. Time is that of the visits, so that whoever asks gets the same
-    answer; units that have begun end first."""
+def exhausted(budget: Budget, context: SearchContext, criterion: Criterion) -> str | None:
+    """The reason why the search ends now, or ``None`` if it goes on.
+
+    Time is that of the recorded visits, so that every controller comes to the same answer. Units that have
+    begun are finished.
+    """
     usage = context.usage
     limits = {
         "epochs": (usage.units / context.partitions, budget.epochs),
@@ -23,9 +26,9 @@ def exhausted(budget: Budget, context: SearchContext, objective: Objective) -> s
         if limit is not None and used >= limit:
             return f"the search's budget is used up: {name} {limit:g}"
     if budget.target is not None:
-        goal = objective.sign * budget.target
+        goal = criterion.sign * budget.target
         for view in context.configs:
-            best = objective.best(view)
+            best = criterion.best(view)
             if math.isfinite(best) and best <= goal:
-                return f"{view.config} has reached the target: {objective.told(best)}"
+                return f"{view.config} has reached the target: {criterion.text(best)}"
     return None

@@ -1,7 +1,7 @@
 """Constraints between hyper-parameters: expressions such as ``lr * width < 4``, or users' functions.
 
 An expression is interpreted here node by node: numbers, strings, lists, names, arithmetic,
-comparisons, ``and``, ``or``, ``not``, ``in`` and a few functions. Nothing else can happen in it.
+comparisons, ``and``, ``or``, ``not``, ``in`` and a few functions. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cerebro_elastic.registry import import_object, is_reference
 Constraint: TypeAlias = Callable[[HParams], bool]
 
 _MOST_BITS = 4096
-"""Of a power of whole numbers: 9**9**9 would be computed for hours."""
+"""The largest result of a power of whole numbers: 9**9**9 would take hours."""
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -59,13 +59,13 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"abs": abs, "len": len, "max": m
 
 
 def constraint_of(recipe: Recipe) -> Constraint:
-    """All constraints of the recipe as one. Raises ``RecipeError`` for one that cannot be used."""
+    """All constraints of the recipe as one. Raises ``RecipeError`` for one that cannot be evaluated."""
     checks = [_checked(recipe, index, text) for index, text in enumerate(recipe.search.constraints)]
     return lambda hparams: all(check(hparams) for check in checks)
 
 
 def _checked(recipe: Recipe, index: int, text: str) -> Constraint:
-    """One constraint, its every failure told with its place in the recipe."""
+    """One constraint. Each of its errors names the constraint's place in the recipe."""
     place = f"{recipe.source.where(('search', 'constraints', index))}: constraint {text!r}"
     try:
         holds = _function(text, recipe) if is_reference(text) else _expression(text, recipe.search.space)

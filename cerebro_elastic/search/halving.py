@@ -1,9 +1,10 @@
 """Successive halving: asynchronous (ASHA, Li et al. 2020), in brackets (Hyperband, Li et al. 2018), and with
 a model of the space (BOHB, Falkner et al. 2018).
 
-A config that comes to a rung rests there (it is stopped, and keeps its checkpoint), unless it is among the
-best ``1 / reduction_factor`` of those that have come so far: these go on, and who rests is resumed when it
-comes to be among them. In a synchronous bracket a rung decides when all of its configs have come.
+A rung is an amount of training after which configs are compared. A config that reaches a rung is promoted if
+it is among the best ``1 / reduction_factor`` of the configs that have reached it. Otherwise it rests: it is
+stopped and keeps its checkpoint, and it is resumed if it comes to be among the best later. In a synchronous
+bracket a rung decides when all of its configs have reached it.
 """
 
 from __future__ import annotations
@@ -18,32 +19,33 @@ from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Resume, 
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import AshaSearch, HyperbandSearch
+from cerebro_elastic.search.criterion import Criterion, Resource, ranked
 from cerebro_elastic.search.methods import make_sampler
-from cerebro_elastic.search.objective import Objective, Resource, ranked
 from cerebro_elastic.search.procedure import Procedure, at_rest
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """``size`` configs (``None``: as they come) that are compared when they have come as far as each of the
-    ``rungs``, which rise."""
+    """Configs that are compared at the same rungs."""
 
     size: int | None
+    """How many configs the bracket gets; ``None`` for any number."""
     rungs: Sequence[int]
+    """Epochs or units, rising."""
 
 
 Plan: TypeAlias = Callable[[int], Sequence[Bracket]]
-"""The brackets for configs that are trained for so many epochs or units."""
+"""From the epochs or units of a whole training to the brackets."""
 
 
 class Halving(Procedure):
-    """Successive halving in the brackets of ``plan``, which get their configs one after the other."""
+    """Successive halving in the brackets of ``plan``. New configs fill one bracket after the other."""
 
     def __init__(self, recipe: Recipe, sampler: str, plan: Plan, *, synchronous: bool) -> None:
         section = recipe.search
         assert isinstance(section, AshaSearch)
-        objective = Objective.of(recipe.objective, section.metric)
-        super().__init__(recipe, make_sampler(recipe, sampler, section), objective)
+        criterion = Criterion.of(recipe.objective, section.metric)
+        super().__init__(recipe, make_sampler(recipe, sampler, section), criterion)
         self._factor = section.reduction_factor
         self._resource = Resource(section.resource)
         self._plan = plan
@@ -52,21 +54,21 @@ class Halving(Procedure):
             self.brackets(SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
     def brackets(self, context: SearchContext) -> Sequence[Bracket]:
-        """The brackets of one round; rungs count from where configs begin."""
+        """The brackets of one round. Their rungs include the epochs that a warm start brings."""
         epoch = context.partitions if self._resource.unit == "units" else 1
         behind = self.recipe.search.behind * epoch
         brackets = self._plan(context.epochs * epoch - behind)
         return [replace(b, rungs=[behind + rung for rung in b.rungs]) for b in brackets]
 
     def limit(self, context: SearchContext) -> int:
-        """Each bracket once, if they have a size and nothing else ends the search."""
+        """One round of brackets, if they have sizes and no budget ends the search."""
         sizes = [bracket.size for bracket in self.brackets(context)]
         if None in sizes or self.recipe.search.budget.ends:
             return super().limit(context)
         return sum(size for size in sizes if size)
 
     def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
-        """The bracket's number, counted on when they begin again."""
+        """The bracket's number, which goes on counting in the next round."""
         brackets = self.brackets(context)
         return {} if len(brackets) == 1 else {"bracket": _number(brackets, len(known))}
 
@@ -80,28 +82,29 @@ class Halving(Procedure):
             for number, members in brackets.items()
             for decision in self._judged(plan[number % len(plan)], members, context)
         ]
-        # What rests makes room for who goes on.
+        # A config that rests makes room for one that is resumed.
         stops = [decision for decision in judged if isinstance(decision, Stop)]
         return stops or judged[: max(0, self.slots(context))]
 
     def _judged(
         self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[Decision]:
-        """From the highest rung down, so that who has come far is resumed first."""
+        """Decisions from the highest rung down: the config that has come furthest is resumed first."""
         for rung, admitted in reversed(list(self._rungs(bracket, members, context))):
-            self.objective.check_logged_at([p for s in members if (p := self._resource.at(s, rung))])
-            best = {s.config for s in self._promoted(members, rung, admitted)}
+            points = [point for view in members if (point := self._resource.at(view, rung))]
+            self.criterion.check_logged_at(points)
+            best = {other.config for other in self._promoted(members, rung, admitted)}
             for view in members:
                 if self._resource.of(view) == rung and at_rest(view):
                     if view.config in best and view.status is Status.STOPPED:
                         yield Resume(view.config, f"among the best at {self._where(rung, context)}")
                     elif view.config not in best and view.status is Status.LIVE:
-                        yield Stop(view.config, self._told(view, rung, context))
+                        yield Stop(view.config, self._reason_to_rest(view, rung, context))
 
     def _rungs(
         self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext
     ) -> Iterator[tuple[int, Sequence[ConfigView] | None]]:
-        """The rungs, each with the configs for which it waits, if it does."""
+        """The rungs, each with the configs that it waits for, or ``None`` if it does not wait."""
         awaited: Sequence[ConfigView] | None = None
         if self._synchronous:
             awaited = (
@@ -113,35 +116,35 @@ class Halving(Procedure):
                 awaited = self._promoted(members, rung, awaited)
 
     def _grows(self, bracket: Bracket, members: Sequence[ConfigView], context: SearchContext) -> bool:
-        """Whether the bracket gets further configs: it does not if there are no more."""
+        """Whether the bracket gets further configs."""
         if len(members) >= (bracket.size or 0) or self.left(context) <= 0:
             return False
-        anybody = any(s.status is Status.LIVE for s in context.configs)
-        return anybody or self.sample(context.proposed) is not None
+        any_live = any(view.status is Status.LIVE for view in context.configs)
+        return any_live or self.sample(context.proposed) is not None
 
     def _promoted(
         self, members: Sequence[ConfigView], rung: int, awaited: Sequence[ConfigView] | None
     ) -> list[ConfigView]:
-        """Who goes on from the rung; nobody, while one is awaited who can still come."""
+        """The configs that go on from the rung; none while an awaited config can still reach it."""
         if awaited is None:
-            arrived = [s for s in members if not _gone(s) and self._resource.of(s) >= rung]
+            arrived = [view for view in members if not _gone(view) and self._resource.of(view) >= rung]
             return self._best(arrived, rung, len(arrived))
-        if any(not _gone(s) and self._resource.of(s) < rung for s in awaited):
+        if any(not _gone(view) and self._resource.of(view) < rung for view in awaited):
             return []
-        return self._best([s for s in awaited if not _gone(s)], rung, len(awaited))
+        return self._best([view for view in awaited if not _gone(view)], rung, len(awaited))
 
     def _best(self, arrived: Sequence[ConfigView], rung: int, count: int) -> list[ConfigView]:
-        return ranked((self._at(s, rung), s) for s in arrived)[: count // self._factor]
+        return ranked((self._at(view, rung), view) for view in arrived)[: count // self._factor]
 
     def _at(self, view: ConfigView, rung: int) -> float:
         point = self._resource.at(view, rung)
-        return math.inf if point is None else self.objective.loss(point)
+        return math.inf if point is None else self.criterion.loss(point)
 
     def _where(self, rung: int, context: SearchContext) -> str:
-        return self._resource.told(rung, context.partitions)
+        return self._resource.text(rung, context.partitions)
 
-    def _told(self, view: ConfigView, rung: int, context: SearchContext) -> str:
-        return f"rests with {self.objective.told(self._at(view, rung))} after {self._where(rung, context)}"
+    def _reason_to_rest(self, view: ConfigView, rung: int, context: SearchContext) -> str:
+        return f"rests with {self.criterion.text(self._at(view, rung))} after {self._where(rung, context)}"
 
 
 def _gone(view: ConfigView) -> bool:
@@ -199,7 +202,7 @@ def hyperband(recipe: Recipe, sampler: str | None = None) -> Halving:
 
 
 def bohb(recipe: Recipe) -> Halving:
-    """Hyperband whose configs TPE proposes, from what those before have come to."""
+    """Hyperband with configs that TPE proposes from the results so far."""
     return hyperband(recipe, "tpe")
 
 

@@ -11,15 +11,17 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, SearchContext, Stop
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import MedianSearch
+from cerebro_elastic.search.criterion import Resource, epoch_ends
 from cerebro_elastic.search.methods import make_sampler
-from cerebro_elastic.search.objective import Resource, epoch_ends
 from cerebro_elastic.search.procedure import Procedure, at_rest
 from cerebro_elastic.words import counted
 
 
 class MedianStopping(Procedure):
-    """At each epoch's end a config stops whose best value so far is worse than the median of what the others
-    had at this epoch, once ``n_startup_trials`` of them have come so far."""
+    """Stops a config at an epoch's end if its best value is worse than the median of the others there.
+
+    Configs are compared once ``n_startup_trials`` others have reached the epoch.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         section = recipe.search
@@ -29,27 +31,28 @@ class MedianStopping(Procedure):
         self._resource = Resource("epochs")
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
-        live = [s for s in context.proposed if s.status is Status.LIVE and at_rest(s)]
-        due = [s for s in live if self._is_due(s)]
-        return [Stop(s.config, told) for s in due if (told := self._verdict(s, context)) is not None]
+        live = [view for view in context.proposed if view.status is Status.LIVE and at_rest(view)]
+        due = [view for view in live if self._is_due(view)]
+        reasons = ((view, self._reason_to_stop(view, context)) for view in due)
+        return [Stop(view.config, reason) for view, reason in reasons if reason is not None]
 
     def _is_due(self, view: ConfigView) -> bool:
-        """Whether it is at the end of an epoch at which configs are judged."""
+        """Whether the config is at the end of an epoch after which configs are compared."""
         last = view.curve[-1] if view.curve else None
         behind = view.epochs - self._section.behind - self._section.n_warmup_steps
         at_end = last is not None and last.ends and view.units == last.units
         return at_end and behind > 0 and behind % self._section.interval_steps == 0
 
-    def _verdict(self, view: ConfigView, context: SearchContext) -> str | None:
-        """Why the config stops, if it does."""
-        self.objective.check_logged_at(epoch_ends(view))
-        others = [s for s in context.proposed if s is not view and s.status is not Status.FAILED]
-        points = [p for s in others if (p := self._resource.at(s, view.epochs)) is not None]
-        losses = [loss for p in points if (loss := self.objective.loss(p)) < math.inf]
+    def _reason_to_stop(self, view: ConfigView, context: SearchContext) -> str | None:
+        """The reason to stop the config, or ``None`` if it goes on."""
+        self.criterion.check_logged_at(epoch_ends(view))
+        rivals = [v for v in context.proposed if v is not view and v.status is not Status.FAILED]
+        points = [p for rival in rivals if (p := self._resource.at(rival, view.epochs)) is not None]
+        losses = [loss for p in points if (loss := self.criterion.loss(p)) < math.inf]
         if len(losses) < self._section.n_startup_trials:
             return None
-        own, median = self.objective.best(view), statistics.median(losses)
+        own, median = self.criterion.best(view), statistics.median(losses)
         if own <= median:
             return None
-        told = (self.objective.told(own), self.objective.told(median), counted(view.epochs, "epoch"))
-        return "{} is worse than the others' median, {}, after {}".format(*told)
+        values = (self.criterion.text(own), self.criterion.text(median), counted(view.epochs, "epoch"))
+        return "{} is worse than the others' median, {}, after {}".format(*values)

@@ -1,4 +1,4 @@
-"""The methods by which every config is trained to its end: they differ in where the next one lies."""
+"""The methods that train every config to its end. They differ in how they choose the next point."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ def grid(recipe: Recipe) -> Procedure:
 
 
 def random(recipe: Recipe) -> Procedure:
-    """``num`` distinct points, drawn by the run's seed. Raises ``RecipeError`` if there are not so many, or
-    if they are more than the limit."""
+    """``num`` distinct points, drawn by the run's seed.
+
+    Raises:
+        RecipeError: The space has fewer points, or ``num`` is above ``limits.configs``.
+    """
     num, limit = recipe.search.num, recipe.limits.configs
     assert num is not None
     if num > limit:
@@ -26,10 +29,10 @@ def random(recipe: Recipe) -> Procedure:
             "(limits.configs); draw fewer or raise the limit"
         )
     sampler = RandomSampler(recipe)
-    found = sampler.count(num)
-    if found < num:
+    distinct = sampler.count(num)
+    if distinct < num:
         raise RecipeError(
-            f"{recipe.source.where(('search', 'num'))}: num is {num}, but many draws found only {found} "
+            f"{recipe.source.where(('search', 'num'))}: num is {num}, but many draws found only {distinct} "
             "distinct points that the constraints allow; ask for fewer"
         )
     return Procedure(recipe, sampler, eager=True)

@@ -1,5 +1,5 @@
-"""optuna's samplers: each time the study is made anew from the configs as they stand, and its sampler from a
-seed of its own, so that what comes next follows from the recipe and the history alone."""
+"""optuna's samplers. For each point a new study is made from the configs' present state, and a new sampler
+from a seed of its own. So the next point depends on the recipe and the history alone."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
+from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.sampling import Sample
 from cerebro_elastic.search.space import key, values
 
 _TRIES = 20
-"""Points that are asked for until one is new and satisfies the constraints."""
+"""How many points to ask for until one is new and satisfies the constraints."""
 _STATES = {
     Status.FINISHED: TrialState.COMPLETE,
     Status.STOPPED: TrialState.PRUNED,
@@ -61,11 +61,11 @@ class OptunaSampler:
     def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
         self._recipe = recipe
         self._options = {**self.defaults, **options}
-        self._objectives = objectives_of(recipe)
+        self._criteria = criteria_of(recipe)
         self._space = Space(recipe)
         self._holds = constraint_of(recipe) if recipe.search.space else lambda _hparams: True
         self._check_options()
-        self._made(0)
+        self._sampler(0)
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
         taken = {key(view.hparams) for view in known}
@@ -79,14 +79,14 @@ class OptunaSampler:
         return None
 
     def _notes(self, trial: FrozenTrial) -> dict[str, Any]:
-        """What the sampler, and a space that is a function, know of the point."""
+        """What the sampler, or a space that is a function, needs to find again for this point."""
         notes: dict[str, Any] = {"optuna": trial.system_attrs} if trial.system_attrs else {}
         if not self._space.distributions:
             notes["space"] = {n: distribution_to_json(d) for n, d in trial.distributions.items()}
         return notes
 
     def _ask(self, study: optuna.Study, place: int) -> tuple[HParams, Trial]:
-        """The point number ``place``; most samplers do not care."""
+        """The point number ``place``, which most samplers do not use."""
         del place
         trial = study.ask(self._space.distributions or None)
         return self._space.point(trial), trial
@@ -94,7 +94,7 @@ class OptunaSampler:
     def _seed(self, place: int, attempt: int) -> int:
         return crc32(f"{self._recipe.seed}/{place}/{attempt}".encode())
 
-    def _made(self, seed: int) -> BaseSampler:
+    def _sampler(self, seed: int) -> BaseSampler:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
@@ -119,10 +119,10 @@ class OptunaSampler:
 
     def _study(self, known: Sequence[ConfigView], seed: int) -> optuna.Study:
         directions = [
-            StudyDirection.MINIMIZE if o.sign > 0 else StudyDirection.MAXIMIZE for o in self._objectives
+            StudyDirection.MINIMIZE if o.sign > 0 else StudyDirection.MAXIMIZE for o in self._criteria
         ]
-        study = optuna.create_study(sampler=self._made(seed), directions=directions)
-        study.add_trials([trial_of(view, self._space, self._objectives) for view in known])
+        study = optuna.create_study(sampler=self._sampler(seed), directions=directions)
+        study.add_trials([trial_of(view, self._space, self._criteria) for view in known])
         return study
 
 
@@ -130,7 +130,7 @@ class Tpe(OptunaSampler):
     """Tree-structured Parzen estimator."""
 
     sampler = optuna.samplers.TPESampler
-    # With it the sampler looks away from where configs are under way.
+    # With it the sampler avoids the surroundings of configs that are being trained.
     defaults = MappingProxyType({"constant_liar": True})
 
 
@@ -166,7 +166,7 @@ class Qmc(OptunaSampler):
         return self._recipe.seed
 
     def _ask(self, study: optuna.Study, place: int) -> tuple[HParams, Trial]:
-        """The study counts the points of the sequence, and was not there when the others were drawn."""
+        """A new study knows none of the sequence's earlier points, so they are drawn again."""
         trial = study.ask()
         frozen = study.get_trials(deepcopy=False)[trial.number]
         for _ in range(place + 1):
@@ -185,12 +185,12 @@ class Space:
 
     @property
     def size(self) -> float:
-        """How many points there are at most."""
+        """An upper bound of the number of points."""
         listed = [values(domain) for domain in self._domains.values()]
-        return math.prod(math.inf if each is None else len(each) for each in listed) if listed else math.inf
+        return math.prod(math.inf if v is None else len(v) for v in listed) if listed else math.inf
 
     def point(self, trial: Trial) -> HParams:
-        """What the trial has been given; for a function, what it asked for."""
+        """The trial's point; a space that is a function asks the trial for its values."""
         if self._function is not None:
             try:
                 self._function(trial)
@@ -200,17 +200,17 @@ class Space:
         return self.decoded(trial.params)
 
     def params(self, view: ConfigView) -> Mapping[str, tuple[Any, BaseDistribution]]:
-        """The config's point as optuna has it; without what does not lie in the space."""
+        """The config's point in optuna's values, without values outside the space."""
         notes = view.origin.get("space", {})
         if self._function is not None:
-            found = {n: json_to_distribution(text) for n, text in notes.items()}
+            distributions = {n: json_to_distribution(text) for n, text in notes.items()}
         else:
-            found = self.distributions
-        encoded = {n: (_encoded(v), found[n]) for n, v in view.hparams.items() if n in found}
+            distributions = self.distributions
+        encoded = {n: (_encoded(v), distributions[n]) for n, v in view.hparams.items() if n in distributions}
         return {n: (v, d) for n, (v, d) in encoded.items() if d._contains(d.to_internal_repr(v))}
 
     def decoded(self, params: Mapping[str, Any]) -> HParams:
-        """optuna's values as the recipe's: a choice that is no scalar is written as JSON there."""
+        """optuna's values as those of the recipe. A choice that is no scalar is JSON text in optuna."""
         return {name: self._decoded(name, value) for name, value in params.items()}
 
     def _decoded(self, name: str, value: Any) -> Any:
@@ -243,21 +243,24 @@ def _distribution(domain: Domain) -> BaseDistribution:
     return FloatDistribution(*domain.uniform)
 
 
-def trial_of(view: ConfigView, space: Space, objectives: Sequence[Objective]) -> FrozenTrial:
-    """A config as optuna has it: complete with its best epoch's value, or pruned with all its values; one
-    that went wrong, or has logged nothing finite, has failed."""
-    ends = [point for point in epoch_ends(view) if all(o.finite(point) for o in objectives)]
+def trial_of(view: ConfigView, space: Space, criteria: Sequence[Criterion]) -> FrozenTrial:
+    """A config as a trial of optuna.
+
+    A finished config is complete with its best epoch's value, a stopped one is pruned with all its values. A
+    config that failed, or has logged nothing finite, is a failed trial.
+    """
+    ends = [point for point in epoch_ends(view) if all(o.finite(point) for o in criteria)]
     state = _STATES[view.status]
     if state in (TrialState.COMPLETE, TrialState.PRUNED) and not ends:
         state = TrialState.FAIL
     complete = state is TrialState.COMPLETE
-    best = min(ends, key=objectives[0].loss, default=None)
+    best = min(ends, key=criteria[0].loss, default=None)
     params = space.params(view)
     return create_trial(
         state=state,
-        values=[o.value(best) for o in objectives] if best and complete else None,
+        values=[o.value(best) for o in criteria] if best and complete else None,
         params={name: value for name, (value, _) in params.items()},
         distributions={name: distribution for name, (_, distribution) in params.items()},
         system_attrs=dict(view.origin.get("optuna", {})),
-        intermediate_values={p.epochs: objectives[0].value(p) for p in ends} if len(objectives) == 1 else {},
+        intermediate_values={p.epochs: criteria[0].value(p) for p in ends} if len(criteria) == 1 else {},
     )

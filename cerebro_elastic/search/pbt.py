@@ -1,9 +1,8 @@
-"""Population based training (Jaderberg et al. 2017): the worst go on from the states of the best, with other
-hyper-parameters.
+"""Population based training (Jaderberg et al. 2017): changed copies of the best configs replace the worst.
 
-Who comes to the end of an interval is judged against those that have come as far before. One of the worst
-stops, and in its place in the population a child of one of the best begins: it goes on from its parent's last
-committed checkpoint, which is shared and not copied.
+At the end of an interval a config is compared with the configs that have reached the same amount of training.
+One of the worst stops. Its place in the population goes to a child of one of the best, which continues from
+its parent's last committed checkpoint with other hyper-parameters. The checkpoint is shared, not copied.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import PbtSearch
 from cerebro_elastic.search.budget import exhausted
 from cerebro_elastic.search.constraints import constraint_of
-from cerebro_elastic.search.objective import Objective, Resource, ranked
+from cerebro_elastic.search.criterion import Criterion, Resource, ranked
 from cerebro_elastic.search.procedure import Procedure, at_rest
 from cerebro_elastic.search.sampling import RandomSampler
 from cerebro_elastic.search.space import draw, perturbed
@@ -29,13 +28,13 @@ _TRIES = 100
 
 
 class PopulationBasedTraining(Procedure):
-    """The origin of each config has the number of its ``member`` of the population."""
+    """Each config's origin has the number of its place in the population, ``member``."""
 
     def __init__(self, recipe: Recipe) -> None:
         section = recipe.search
         assert isinstance(section, PbtSearch)
-        objective = Objective.of(recipe.objective, section.metric)
-        super().__init__(recipe, RandomSampler(recipe), objective, eager=True)
+        criterion = Criterion.of(recipe.objective, section.metric)
+        super().__init__(recipe, RandomSampler(recipe), criterion, eager=True)
         self._section = section
         self._resource = Resource(section.resource)
         self._holds = constraint_of(recipe)
@@ -53,43 +52,46 @@ class PopulationBasedTraining(Procedure):
             )
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
-        live = [s for s in context.proposed if s.status is Status.LIVE and at_rest(s)]
-        return [Stop(s.config, told) for s in live if (told := self._verdict(s, context)) is not None]
+        live = [view for view in context.proposed if view.status is Status.LIVE and at_rest(view)]
+        reasons = ((view, self._reason_to_stop(view, context)) for view in live)
+        return [Stop(view.config, reason) for view, reason in reasons if reason is not None]
 
     def propose(self, context: SearchContext) -> Sequence[Proposal]:
-        """The population, then a child in the place of each that was stopped."""
+        """The population, then a child for each config that was stopped."""
         assert self._section.num is not None
         if len(context.proposed) < self._section.num:
             return super().propose(context)
         if exhausted(self.recipe.search.budget, context, self._overall) is not None:
             return ()
-        places = [s for s in _present(context) if s.status is Status.STOPPED and not s.by_hand]
+        stopped = [
+            member for member in _present(context) if member.status is Status.STOPPED and not member.by_hand
+        ]
         room = min(self.slots(context), self.recipe.limits.configs - len(context.proposed))
-        children = (self._child(view, context) for view in places)
+        children = (self._child(view, context) for view in stopped)
         return [child for child in children if child is not None][: max(0, room)]
 
     def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
         del context
         return {"member": len(known)}
 
-    def _verdict(self, view: ConfigView, context: SearchContext) -> str | None:
-        """Why the config makes way for another's child, if it does."""
+    def _reason_to_stop(self, view: ConfigView, context: SearchContext) -> str | None:
+        """Why a child of another config takes this one's place, or ``None`` if it stays."""
         reached = self._resource.of(view)
         own = self._resource.at(view, reached)
         if own is None or reached % self._section.perturbation_interval or reached >= self._end(context):
             return None
-        self.objective.check_logged_at([own])
+        self.criterion.check_logged_at([own])
         rivals = self._rivals(reached, context)
         worst = int(len(rivals) * self._section.quantile_fraction)
-        order = ranked((self._loss(s, reached), s) for s in rivals)
+        order = ranked((self._loss(other, reached), other) for other in rivals)
         if worst == 0 or view in order[: len(rivals) - worst] or not self._parents(view, context):
             return None
-        told = self.objective.told(self.objective.loss(own))
-        where = self._resource.told(reached, context.partitions)
-        return f"among the worst with {told} after {where}: a child of one of the best takes its place"
+        value = self.criterion.text(self.criterion.loss(own))
+        where = self._resource.text(reached, context.partitions)
+        return f"among the worst with {value} after {where}: a child of one of the best takes its place"
 
     def _child(self, view: ConfigView, context: SearchContext) -> Proposal | None:
-        """Exploit and explore: a copy of one of the best that can still go on, perturbed."""
+        """Exploit and explore: a perturbed copy of one of the best configs that are still live."""
         parents = self._parents(view, context)
         if not parents:
             return None
@@ -99,29 +101,29 @@ class PopulationBasedTraining(Procedure):
         return Proposal(self._explored(parent.hparams, rng), parent.config, origin)
 
     def _parents(self, view: ConfigView, context: SearchContext) -> list[ConfigView]:
-        """The best of those that have come as far, if they still go on."""
+        """The best configs that have reached the same amount and are still live."""
         reached = self._resource.of(view)
         rivals = self._rivals(reached, context)
         most = math.ceil(len(rivals) * self._section.quantile_fraction)
-        best = ranked((self._loss(s, reached), s) for s in rivals)[:most]
-        return [s for s in best if s.status is Status.LIVE and s is not view]
+        best = ranked((self._loss(other, reached), other) for other in rivals)[:most]
+        return [other for other in best if other.status is Status.LIVE and other is not view]
 
     def _rivals(self, reached: int, context: SearchContext) -> list[ConfigView]:
         return [
-            s
-            for s in context.proposed
-            if s.status is not Status.FAILED and self._resource.at(s, reached) is not None
+            view
+            for view in context.proposed
+            if view.status is not Status.FAILED and self._resource.at(view, reached) is not None
         ]
 
     def _loss(self, view: ConfigView, reached: int) -> float:
         point = self._resource.at(view, reached)
-        return math.inf if point is None else self.objective.loss(point)
+        return math.inf if point is None else self.criterion.loss(point)
 
     def _end(self, context: SearchContext) -> int:
         return context.epochs * (context.partitions if self._resource.unit == "units" else 1)
 
     def _explored(self, hparams: HParams, rng: random.Random) -> HParams:
-        """Other hyper-parameters in the space; the same, if the constraints leave no others."""
+        """Perturbed hyper-parameters that satisfy the constraints; the same ones if none are found."""
         for _ in range(_TRIES):
             point = {**hparams, **{name: self._moved(name, hparams[name], rng) for name in self._perturb}}
             if self._holds(point):
@@ -136,5 +138,5 @@ class PopulationBasedTraining(Procedure):
 
 
 def _present(context: SearchContext) -> list[ConfigView]:
-    """Who holds each place in the population now: the last config that was proposed for it."""
+    """The config in each place of the population: the last one that was proposed for it."""
     return list({view.origin["member"]: view for view in context.proposed}.values())

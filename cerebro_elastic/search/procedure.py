@@ -1,4 +1,4 @@
-"""What all methods have in common: a sampler names points, as long as there is room and budget for them."""
+"""The base of all methods: a sampler names points as long as the search has room and budget."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.budget import exhausted
-from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
+from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.sampling import Sample, Sampler
-from cerebro_elastic.search.warm import standing_of
+from cerebro_elastic.search.warm import view_of
 
 
 class Procedure(Search):
-    """Proposes the points that are enqueued, then the sampler's, and lets every config train to its end.
+    """Proposes the enqueued points, then the sampler's, and trains every config to its end.
 
-    At most ``num`` configs, of which ``concurrency`` are live at once: by default all if it is ``eager``,
-    else half as many again as nodes work. (As many as nodes, as in section 6.3 of the paper, leave a tenth of
-    the nodes' time unused: who waits for a partition waits for its node.) Methods that decide more override
-    ``judge`` and ``origin``.
+    At most ``num`` configs are proposed, and ``concurrency`` are live at once. By default an ``eager`` search
+    has all of them live, another one 1.5 per node. (One config per node, as in section 6.3 of the paper,
+    leaves a tenth of the nodes' time unused: a config that waits for a partition waits for its node.)
+    Methods that stop or resume configs override ``judge`` and ``origin``.
     """
 
     def __init__(
-        self, recipe: Recipe, sampler: Sampler, objective: Objective | None = None, *, eager: bool = False
+        self, recipe: Recipe, sampler: Sampler, criterion: Criterion | None = None, *, eager: bool = False
     ) -> None:
         self.recipe = recipe
         self.sampler = sampler
-        self._overall = objectives_of(recipe)[0]
-        self.objective = objective or self._overall
+        self._overall = criteria_of(recipe)[0]
+        self.criterion = criterion or self._overall
         self._eager = eager
-        self._elsewhere = [standing_of(trial) for trial in recipe.search.trials]
+        self._known = [view_of(config) for config in recipe.search.known_configs]
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
-        """When the budget is used up, every config stops that may; before, what ``judge`` says."""
+        """The decisions of ``judge``; once the budget is used up, stop every config that may be stopped."""
         ended = exhausted(self.recipe.search.budget, context, self._overall)
         if ended is None:
             return self.judge(context)
-        return [Stop(s.config, ended) for s in context.configs if at_rest(s) and s.status is Status.LIVE]
+        live = [view for view in context.configs if at_rest(view) and view.status is Status.LIVE]
+        return [Stop(view.config, ended) for view in live]
 
     def judge(self, context: SearchContext) -> Sequence[Decision]:
-        """Who stops and who goes on."""
+        """The configs to stop and to resume."""
         del context
         return ()
 
@@ -48,17 +49,17 @@ class Procedure(Search):
         if exhausted(self.recipe.search.budget, context, self._overall) is not None:
             return ()
         self._check_logged(context)
-        known, made = list(context.proposed), list[Proposal]()
-        while len(made) < self.room(context) and (proposal := self._next(known, context)) is not None:
-            made.append(proposal)
+        known, proposals = list(context.proposed), list[Proposal]()
+        while len(proposals) < self.room(context) and (proposal := self._next(known, context)) is not None:
+            proposals.append(proposal)
             known.append(ConfigView("", proposal.hparams, origin=proposal.origin))
-        return made
+        return proposals
 
     def _check_logged(self, context: SearchContext) -> None:
-        """Raise ``SearchError`` if configs have come to their end, and none has logged the objective."""
-        done = [s for s in context.proposed if s.status is Status.FINISHED]
+        """Raise ``SearchError`` if configs have finished, and none has logged the objective."""
+        finished = [view for view in context.proposed if view.status is Status.FINISHED]
         if not self._eager:
-            self._overall.check_logged_at([point for s in done for point in epoch_ends(s)])
+            self._overall.check_logged_at([point for view in finished for point in epoch_ends(view)])
 
     def room(self, context: SearchContext) -> int:
         """How many more configs may be created now."""
@@ -70,7 +71,7 @@ class Procedure(Search):
         return min(most, self.recipe.limits.configs) - len(context.proposed)
 
     def limit(self, context: SearchContext) -> int:
-        """How many configs there shall be if the recipe has no ``num``."""
+        """The number of configs if the recipe has no ``num``."""
         del context
         return self.recipe.limits.configs
 
@@ -79,16 +80,16 @@ class Procedure(Search):
         concurrency = self.recipe.search.concurrency
         if concurrency is None:
             concurrency = self.recipe.limits.configs if self._eager else context.nodes + context.nodes // 2
-        return concurrency - sum(s.status is Status.LIVE for s in context.configs)
+        return concurrency - sum(view.status is Status.LIVE for view in context.configs)
 
     def origin(self, known: Sequence[ConfigView], context: SearchContext) -> dict[str, object]:
-        """What is to be noted of the config after ``known``."""
+        """What to record with the config that follows ``known``."""
         del known, context
         return {}
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
-        """What the sampler names after ``known``, in the knowledge of what other runs have come to."""
-        return self.sampler.sample([*self._elsewhere, *known])
+        """The sampler's next point after ``known`` and the configs of other runs."""
+        return self.sampler.sample([*self._known, *known])
 
     def _next(self, known: Sequence[ConfigView], context: SearchContext) -> Proposal | None:
         enqueued = self.recipe.search.enqueue
@@ -101,5 +102,5 @@ class Procedure(Search):
 
 
 def at_rest(view: ConfigView) -> bool:
-    """Whether the search may decide on the config now: it is in no unit, and no person has."""
+    """Whether the search may decide on the config now: it is in no unit, and no person has decided on it."""
     return view.idle and not view.by_hand

@@ -1,4 +1,4 @@
-"""Where new configs lie in the space: the interface of samplers."""
+"""The interface of samplers, which choose the points of new configs; random and grid sampling."""
 
 from __future__ import annotations
 
@@ -19,27 +19,34 @@ from cerebro_elastic.search.space import draw, key, values
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A point, and what the sampler wants to find again in its config's origin (JSON values)."""
+    """A point of the space."""
 
     hparams: HParams
     notes: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that the sampler finds again in the ``origin`` of the point's config."""
 
 
 class Sampler(Protocol):
-    """Names the points of a space, one at a time. Pure: what comes next depends on what it is shown alone."""
+    """Names the points of a space, one at a time. The next point depends on the arguments alone."""
 
     def sample(self, known: Sequence[ConfigView]) -> Sample | None:
-        """The point after ``known``, the search's configs in the order in which they were proposed: none of
-        theirs. ``None`` if there is no further one."""
+        """A new point.
+
+        Args:
+            known: The search's configs, in the order in which they were proposed.
+
+        Returns:
+            A point that none of them has, or ``None`` if the space has no other.
+        """
 
 
 _DRAWS = 10_000
-"""Draws for one point, before it is held that there is no further one."""
+"""Draws for one point before the space counts as exhausted."""
 
 
 class RandomSampler:
-    """Points drawn by the run's seed, each once. It remembers those that it has drawn, for speed alone: they
-    follow from the recipe."""
+    """Points drawn by the run's seed, each once. The drawn points are kept for speed; they follow from the
+    recipe."""
 
     def __init__(self, recipe: Recipe, options: Mapping[str, Any] | None = None) -> None:
         if options:
@@ -63,7 +70,7 @@ class RandomSampler:
         return next((Sample(point) for text, point in self._drawn.items() if text not in taken), None)
 
     def count(self, most: int) -> int:
-        """How many points there are, as far as draws tell; at most ``most``."""
+        """The number of distinct points, as far as draws find them; at most ``most``."""
         self._draw(most)
         return min(most, len(self._drawn))
 
@@ -82,13 +89,14 @@ class RandomSampler:
 
 
 _LARGEST = 10**6
-"""Points that are looked at, before constraints: a second or two."""
+"""The largest grid before constraints. To enumerate it takes a second or two."""
 
 
 class GridSampler:
-    """All points, in an order that follows the names, so that equal recipes number them alike.
+    """All points, ordered by the names of the hyper-parameters, so that equal recipes number them alike.
 
-    Raises ``RecipeError`` if the space is not finite, if nothing is left of it, or too much.
+    Raises:
+        RecipeError: The space is not finite, no point is left of it, or too many are.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -104,7 +112,7 @@ class GridSampler:
                 f"{recipe.source.where(('search', 'space'))}: the grid has more than {limit} configs "
                 "(limits.configs); list fewer values, add constraints, or raise the limit"
             )
-        given = [*recipe.search.enqueue, *(trial.hparams for trial in recipe.search.trials)]
+        given = [*recipe.search.enqueue, *(config.hparams for config in recipe.search.known_configs)]
         taken = {key(point) for point in given}
         self._left = [point for point in self._points if key(point) not in taken]
         self._given = len(given)

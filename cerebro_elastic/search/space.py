@@ -22,8 +22,10 @@ def values(domain: Domain) -> Sequence[Any] | None:
 
 
 def misfit(domain: Domain, value: Any) -> str | None:
-    """What a person's ``value`` would have to be to stand among those of the ``domain``; ``None`` if it may.
-    A number may lie out of bounds and between choices, but is whole where all numbers are."""
+    """What kind of value the ``domain`` needs instead of a person's ``value``; ``None`` if it fits.
+
+    A number may lie out of bounds and between choices, but must be whole where all numbers are.
+    """
     listed = domain.choice if domain.choice is not None else domain.integers or (0.5,)
     numbers = [item for item in listed if _is_number(item)]
     if any(key({"": value}) == key({"": item}) for item in listed):
@@ -41,7 +43,7 @@ def _is_number(value: Any) -> bool:
 
 
 def key(hparams: Mapping[str, Any]) -> str:
-    """A text that two points have in common if they are the same."""
+    """A text that is the same for equal points."""
     return json.dumps(dict(hparams), sort_keys=True)
 
 

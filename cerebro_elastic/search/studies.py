@@ -1,5 +1,5 @@
-"""An ``optuna.Study`` of the user's as a search: what it says becomes a recipe's section, and what came of
-the configs becomes its trials."""
+"""A user's ``optuna.Study`` as the search of a run: the study becomes the recipe's section, and afterwards
+the configs become trials of the study. (optuna is not imported here; ``study_journal.py`` makes studies.)"""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ _PRUNERS = {"MedianPruner": "median", "SuccessiveHalvingPruner": "asha", "Hyperb
 
 
 def is_study(value: object) -> bool:
-    """Whether this is an ``optuna.Study``. (optuna is imported by whoever has one.)"""
+    """Whether this is an ``optuna.Study``."""
     return f"{type(value).__module__}.{type(value).__name__}" == "optuna.study.study.Study"
 
 
 def section_of(study: optuna.Study, objective: Objective) -> dict[str, Any]:
-    """The keys of a recipe's ``search`` that the study stands for: its sampler and its pruner (each with its
-    defaults: optuna keeps their arguments to itself), and what it has enqueued.
+    """A recipe's ``search`` section for the study's sampler, pruner and enqueued trials.
 
-    Raises ``SearchError`` for a sampler or pruner without a counterpart, for another direction than the
-    ``objective``'s, and for several.
+    Sampler and pruner get their default arguments: optuna does not expose those of the study.
+
+    Raises:
+        SearchError: The sampler or pruner has no counterpart, the direction is not that of the ``objective``,
+            or the study has several directions.
     """
     wanted = "MINIMIZE" if objective.mode == "min" else "MAXIMIZE"
     directions = [direction.name for direction in study.directions]
@@ -53,17 +55,17 @@ def section_of(study: optuna.Study, objective: Objective) -> dict[str, Any]:
     return {**method, **({"enqueue": points} if points else {})}
 
 
-def tell(study: optuna.Study, told: optuna.Study) -> None:
-    """Add the trials of ``told``, a run's, to the study of the user's. Those that it had enqueued are among
-    them, and wait no longer."""
+def tell(study: optuna.Study, of_run: optuna.Study) -> None:
+    """Add the trials of a run's study to the user's ``study``. They include its enqueued trials, so these no
+    longer wait."""
     for trial in study.get_trials(deepcopy=False):
         if trial.state.name == "WAITING":
-            study.tell(study.ask(), state=type(trial.state).FAIL)  # who waits is asked first
-    study.add_trials(told.get_trials(deepcopy=False))
+            study.tell(study.ask(), state=type(trial.state).FAIL)  # ask() returns waiting trials first
+    study.add_trials(of_run.get_trials(deepcopy=False))
 
 
-def _check(what: str, found: str, known: Iterable[str]) -> None:
-    if found not in known:
+def _check(kind: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
         raise SearchError(
-            f"the study's {what} is {found}, which has no counterpart here; choices: {', '.join(known)}"
+            f"the study's {kind} is {name}, which has no counterpart here; choices: {', '.join(known)}"
         )

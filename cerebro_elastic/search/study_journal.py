@@ -1,5 +1,5 @@
-"""A run's history as a journal of optuna's, so that ``optuna.load_study`` and optuna's dashboard open the
-search while it goes on and afterwards. There is no second record: the operations are read off the events."""
+"""A run's history as a journal of optuna: ``optuna.load_study`` and optuna's dashboard open it during the run
+and afterwards. The journal's operations are derived from the events; nothing else is stored."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of
+from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.optunas import Space, trial_of
 
 
 def study_of(recipe: Recipe, run: str, events: Callable[[], Sequence[Event]]) -> optuna.Study:
-    """The study that the run is, named as it is; it shows what ``events`` tells at each look."""
+    """The run as a study of the same name. At each look it shows the present ``events``."""
     return optuna.load_study(study_name=run, storage=JournalStorage(HistoryJournal(recipe, run, events)))
 
 
@@ -42,8 +42,8 @@ class HistoryJournal(BaseJournalBackend):
 
     def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
         operations = _Operations(self._recipe, self._run)
-        told = [each for event in self._events() for each in operations.of(event)]
-        return [{"worker_id": "history", **each} for each in told[log_number_from:]]
+        logs = [operation for event in self._events() for operation in operations.of(event)]
+        return [{"worker_id": "history", **operation} for operation in logs[log_number_from:]]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Refused: a run's history is written by the run alone."""
@@ -54,12 +54,12 @@ class HistoryJournal(BaseJournalBackend):
 
 
 class _Operations:
-    """What each event adds to the journal. A config that rests may be resumed, so that it is pruned only when
-    the run has ended."""
+    """The operations that each event adds to the journal. A stopped config may be resumed, so its trial is
+    pruned only when the run has ended."""
 
     def __init__(self, recipe: Recipe, run: str) -> None:
         self._space = Space(recipe)
-        self._objectives = objectives_of(recipe)
+        self._criteria = criteria_of(recipe)
         self._run = run
         self._state = State()
         self._numbers: dict[str, int] = {}
@@ -73,7 +73,7 @@ class _Operations:
         if plan is None:
             return
         if not opened:
-            directions = [_direction(objective) for objective in self._objectives]
+            directions = [_direction(criterion) for criterion in self._criteria]
             yield _op(JournalOperation.CREATE_STUDY, study_name=self._run, directions=directions)
         configs = {view.config: view for view in observe(self._state, plan).configs}
         for config in in_order(self._state.configs.values()):
@@ -85,13 +85,13 @@ class _Operations:
             self._numbers[name] = len(self._numbers)
             yield self._created(view)
         ends = epoch_ends(view)
-        if len(self._objectives) == 1:
+        if len(self._criteria) == 1:
             for point in ends[self._points.get(name, 0) :]:
                 yield _op(
                     JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE,
                     trial_id=self._numbers[name],
                     step=point.epochs,
-                    intermediate_value=self._objectives[0].value(point),
+                    intermediate_value=self._criteria[0].value(point),
                 )
         self._points[name] = len(ends)
         over = view.status in (Status.FINISHED, Status.FAILED) or self._state.outcome is not None
@@ -115,7 +115,7 @@ class _Operations:
         )
 
     def _over(self, view: ConfigView) -> dict[str, Any]:
-        trial = trial_of(view, self._space, self._objectives)
+        trial = trial_of(view, self._space, self._criteria)
         return _op(
             JournalOperation.SET_TRIAL_STATE_VALUES,
             trial_id=self._numbers[view.config],
@@ -126,7 +126,7 @@ class _Operations:
 
     @property
     def _now(self) -> str:
-        """By the nodes' clocks, at the end of the last visit."""
+        """The end of the last visit, by the nodes' clocks."""
         return datetime.fromtimestamp(self._state.usage.until, UTC).isoformat()
 
 
@@ -134,5 +134,5 @@ def _op(code: JournalOperation, **fields: Any) -> dict[str, Any]:
     return {"op_code": int(code), **fields}
 
 
-def _direction(objective: Objective) -> int:
-    return int(StudyDirection.MINIMIZE if objective.sign > 0 else StudyDirection.MAXIMIZE)
+def _direction(criterion: Criterion) -> int:
+    return int(StudyDirection.MINIMIZE if criterion.sign > 0 else StudyDirection.MAXIMIZE)

@@ -1,4 +1,4 @@
-"""What other runs have come to, as samplers see it."""
+"""The configs of other runs as samplers see them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.recipes.search import KnownConfig
 
 
-def standing_of(trial: KnownConfig) -> ConfigView:
-    """A config that is over. Its units are its epochs: how many partitions those had is of no interest."""
-    curve = [Point(epoch, epoch, metrics, ends=True) for epoch, metrics in enumerate(trial.curve, start=1)]
+def view_of(config: KnownConfig) -> ConfigView:
+    """The view of an ended config. Its units are its epochs: samplers do not use the number of partitions."""
+    curve = [Point(epoch, epoch, metrics, ends=True) for epoch, metrics in enumerate(config.curve, start=1)]
     return ConfigView(
         config="",
-        hparams=trial.hparams,
-        status=Status.FINISHED if trial.finished else Status.STOPPED,
+        hparams=config.hparams,
+        status=Status.FINISHED if config.finished else Status.STOPPED,
         epochs=len(curve),
         units=len(curve),
         curve=curve,
-        origin={"space": dict(trial.space)} if trial.space else {},
+        origin={"space": dict(config.space)} if config.space else {},
     )

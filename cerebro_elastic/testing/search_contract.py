@@ -1,8 +1,8 @@
-"""What every search procedure promises, for a test to try::
+"""The contract of every search procedure. A plugin's test tries it on random courses of events::
 
 @pytest.mark.parametrize("seed", range(5))
-def test_contract(seed: int) -> None:
-    check_search(MySearch, seed, most=20)
+def test_my_search_keeps_the_contract(seed: int) -> None:
+    check_search(lambda: MySearch(recipe), seed, most=20)
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LOOKS = 12
 
 
 def bowl(view: ConfigView, units: int, _ends: bool) -> Mapping[str, float]:
-    """A loss that falls with the units, to a level that the hyper-parameters decide."""
+    """A loss that falls with the units to a level that depends on the hyper-parameters."""
     level = sum(abs(float(v) - 0.3) for v in view.hparams.values() if isinstance(v, int | float))
     return {"val_loss": level + 1.0 / units, "train_loss": level + 1.1 / units}
 
 
-def undefined(_standing: ConfigView, _units: int, _ends: bool) -> Mapping[str, float]:
-    """NaN, always."""
+def undefined(_view: ConfigView, _units: int, _ends: bool) -> Mapping[str, float]:
+    """Metrics that are NaN, always."""
     return {"val_loss": math.nan, "train_loss": math.nan}
 
 
@@ -49,11 +49,33 @@ def check_search(
     trouble: bool = True,
     concurrency: int | None = None,
 ) -> Tryout:
-    """Every promise of ``Search`` on one course of events by ``seed``; what it has come to.
+    """Check a search's contract on one random course of events.
 
-    Results come in any order, from units that take their time; if there is ``trouble``, one config fails now
-    and then and one is stopped by a person. At most ``most`` configs are proposed, ``concurrency`` are live
-    at once. If the search ``finishes``, one of them at least comes to its end.
+    The contract: the search depends on its ``SearchContext`` alone (another instance decides the same at any
+    moment), decides only on idle configs and on none that a person has decided on, proposes no point twice,
+    gives a reason for each stop, and comes to an end.
+
+    Args:
+        make: Makes a new instance of the search.
+        seed: The seed of the course of events: units end in any order.
+        most: The most configs that the search may propose (children of others not counted).
+        epochs: Epochs until a config is finished.
+        partitions: Units in an epoch.
+        learn: The metrics of each config after each unit.
+        finishes: Whether at least one config must be trained to its end.
+        trouble: Whether configs fail now and then, and a person stops one.
+        concurrency: The most configs that may be live at once; ``None`` for any number.
+
+    Returns:
+        The course of events, for further checks.
+
+    Raises:
+        AssertionError: The search breaks its contract.
+
+    Example::
+
+        tryout = check_search(lambda: MySearch(recipe), seed=1, most=20, concurrency=4)
+        assert tryout.usage.units < 200
     """
     rng = random.Random(seed)
     tryout = Tryout(make(), learn, partitions=partitions, epochs=epochs, nodes=_NODES)
@@ -61,7 +83,7 @@ def check_search(
     for step in range(_STEPS):
         _check_takeover(tryout, make)
         tryout.settle()
-        live = sum(s.status is Status.LIVE for s in tryout.configs.values())
+        live = sum(view.status is Status.LIVE for view in tryout.configs.values())
         assert concurrency is None or live <= concurrency, f"{live} configs are live at once"
         waiting = [config for config in tryout.live if config not in running]
         if not waiting and not running:
@@ -85,13 +107,13 @@ def check_search(
 
 
 def _check_takeover(tryout: Tryout, make: Callable[[], Search]) -> None:
-    """Who takes over at this moment, with nothing but the record, goes on as the other would have."""
+    """A new leader, which knows the record alone, must decide as the old one would."""
     search, context = make(), tryout.context
     decisions = tryout.search.decide(context)
-    assert list(search.decide(context)) == list(decisions), "another verdict after a takeover"
+    assert list(search.decide(context)) == list(decisions), "other decisions after a takeover"
     if not decisions:
         proposals = list(tryout.search.propose(context))
-        assert list(search.propose(context)) == proposals, "another proposal after a takeover"
+        assert list(search.propose(context)) == proposals, "other proposals after a takeover"
         if len(proposals) > 1 and not any(p.parent for p in proposals):
             one = tryout.copy(search)
             one._create(proposals[0])
@@ -111,16 +133,19 @@ def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
 
 
 def unexplained(events: Sequence[Event], search: Search) -> list[str]:
-    """The decisions in a recorded history that ``search`` would not have made: each has to be among its
-    answers in one of the states just before it. (Commits may come between a look and what follows.)"""
-    state, outlooks, strange = State(), deque[SearchContext](maxlen=_LOOKS), []
+    """The decisions in a recorded history that ``search`` would not have made.
+
+    Each recorded decision must be among the search's answers in one of the states just before it. (Other
+    commits may lie between the state that the leader saw and its decision.)
+    """
+    state, contexts, strange = State(), deque[SearchContext](maxlen=_LOOKS), []
     for event in events:
         wanted = _decision(event)
-        if wanted is not None and not any(wanted in _answers(search, look) for look in reversed(outlooks)):
+        if wanted is not None and not any(wanted in _answers(search, look) for look in reversed(contexts)):
             strange.append(f"{event} was not what {type(search).__name__} would have done")
         state = fold(state, event)
         if state.plan is not None:
-            outlooks.append(observe(state, state.plan))
+            contexts.append(observe(state, state.plan))
     return strange
 
 

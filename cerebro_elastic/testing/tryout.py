@@ -1,5 +1,18 @@
-"""A search tried out without a run: configs are rows, units are counted, and metrics come from a function.
-What a search may not ask for raises ``AssertionError``."""
+"""Try a search without a run: configs are rows, units are counted, and metrics come from a function.
+
+Example::
+
+    tryout = Tryout(MySearch(), bowl, partitions=2, epochs=4, nodes=2)
+    tryout.settle()  # the search proposes its first configs
+    while tryout.live:
+        config = tryout.live[0]
+        tryout.begin(config)
+        tryout.end(config)  # the unit is done and its metrics are logged
+        tryout.settle()
+    assert tryout.usage.units <= 100
+
+A decision or proposal that a search must not make raises ``AssertionError``.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +25,27 @@ from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, 
 from cerebro_elastic.core.model.state import Point, Usage
 
 Learn: TypeAlias = Callable[[ConfigView, int, bool], Mapping[str, float]]
-"""What a config logs after so many units of its own and its ancestors'; whether an epoch ends there."""
-_ANSWERS = 10_000
+"""The metrics that a config logs. Arguments: the config, its units (its ancestors' included), and whether an
+epoch ends with the last of them."""
+_MOST_ANSWERS = 10_000
 
 
 class Tryout:
-    """``search`` decides over configs that log what ``learn`` says, on ``nodes`` nodes. Whoever drives it
-    says which units begin and end, and what time it is (``now``)."""
+    """A run of ``search`` in memory. The caller says which units begin and end, and what time it is.
+
+    Args:
+        search: The search to try.
+        learn: The metrics of each config after each unit.
+        partitions: Units in an epoch.
+        epochs: Epochs until a config is finished.
+        nodes: The number of nodes that the search is told.
+
+    Attributes:
+        configs: The configs by id.
+        reasons: The last reason for which each config was stopped or resumed.
+        now: The time in seconds, which the caller moves on.
+        log: All decisions and proposals in their order.
+    """
 
     def __init__(
         self, search: Search, learn: Learn, *, partitions: int = 3, epochs: int = 9, nodes: int = 2
@@ -42,11 +69,11 @@ class Tryout:
     @property
     def live(self) -> list[str]:
         """The configs that may do a unit now."""
-        return [s.config for s in self.configs.values() if s.status is Status.LIVE and s.idle]
+        return [view.config for view in self.configs.values() if view.status is Status.LIVE and view.idle]
 
     def settle(self) -> None:
-        """Do what the search wants, until it wants nothing more."""
-        for _ in range(_ANSWERS):
+        """Carry out the search's decisions and proposals until it has none left."""
+        for _ in range(_MOST_ANSWERS):
             decisions = self.search.decide(self.context)
             for decision in decisions:
                 self._obey(decision)
@@ -56,14 +83,14 @@ class Tryout:
             self.log += [*decisions, *proposals]
             if not decisions and not proposals:
                 return
-        raise AssertionError(f"the search has no end of wishes: {self.log[-4:]}")
+        raise AssertionError(f"the search never stops deciding: {self.log[-4:]}")
 
     def begin(self, config: str) -> None:
         """A unit of the config begins."""
         self.configs[config] = replace(self.configs[config], idle=False)
 
     def end(self, config: str) -> None:
-        """A unit of the config ends well; it may be its last."""
+        """A unit of the config ends, and its metrics are logged."""
         before = self.configs[config]
         units = before.units + 1
         epochs, visited = divmod(units, self.partitions)
@@ -84,10 +111,10 @@ class Tryout:
         self.configs[config] = replace(self.configs[config], status=Status.STOPPED, by_hand=True)
 
     def copy(self, search: Search) -> Tryout:
-        """The same moment with another instance of the search, as after a takeover."""
-        other = Tryout(search, self.learn, partitions=self.partitions, epochs=self.epochs, nodes=self.nodes)
-        other.configs, other.usage, other.now = dict(self.configs), self.usage, self.now
-        return other
+        """The same state with another instance of the search, as after a change of leader."""
+        copy = Tryout(search, self.learn, partitions=self.partitions, epochs=self.epochs, nodes=self.nodes)
+        copy.configs, copy.usage, copy.now = dict(self.configs), self.usage, self.now
+        return copy
 
     def _obey(self, decision: Stop | Resume) -> None:
         before = self.configs[decision.config]
@@ -111,5 +138,5 @@ class Tryout:
 
 
 def hparams_of(configs: Sequence[ConfigView]) -> list[Mapping[str, object]]:
-    """The points that were proposed from the beginning, not as a parent's child."""
+    """The points of the configs that were proposed without a parent."""
     return [config.hparams for config in configs if config.parent is None]

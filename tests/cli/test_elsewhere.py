@@ -117,7 +117,7 @@ def test_what_needs_the_project_says_so(
 
 
 def test_a_run_that_the_etcd_does_not_know(elsewhere: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
-    for command in (["report"], ["export", "model"], ["verify"], ["replay", "--config", "best"], ["trials"]):
+    for command in (["report"], ["export", "model"], ["verify"], ["replay", "--config", "best"], ["profile"]):
         command.insert(1, "far")
         said = cerebro(*command, *at_etcd)
         assert said.code == 1

@@ -35,7 +35,7 @@ def planned(cerebro: Cerebro, project: Path) -> Cerebro:
 
 
 def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One trial for both: what is printed are two views of one forecast."""
+    """The text and the JSON are two views of one forecast."""
     from cerebro_elastic.cli import plan as command
 
     found: list[Any] = []
@@ -52,16 +52,18 @@ def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.Monke
     table = said.out.split("\n\n")[1]
     assert all(len(line) <= 80 for line in table.splitlines()), "it fits a narrow terminal"
     monkeypatch.setattr(command, "forecast", lambda *_a, **_k: found[0])
-    told = json.loads(planned("--price", "2", "--json").out)
-    assert (told["configs"], told["rows"]) == (4, 16)
-    assert told["best"] in told["options"]
-    for option in told["options"]:
+    answer = json.loads(planned("--price", "2", "--json").out)
+    assert (answer["configs"], answer["rows"]) == (4, 16)
+    assert answer["best"] in answer["options"]
+    for option in answer["options"]:
         assert option["cost"] == pytest.approx(2 * option["node_hours"])
         assert option["seconds"] > 0
         assert option["memory"] >= 0
-    assert {profile["config"] for profile in told["trials"]} == {f"c{i:04d}" for i in range(4)}
-    assert all(profile["state"] > 0 for profile in told["trials"])
-    assert told["traffic"]["Model Hopper Parallelism"] > 0
+    assert {profile["config"] for profile in answer["profiles"]} == {f"c{i:04d}" for i in range(4)}
+    assert all(profile["state"] > 0 for profile in answer["profiles"])
+    assert answer["trials"] == answer["profiles"], "the former key"
+    assert {option["choice"] == option["strategy"] for option in answer["options"]} == {True}
+    assert answer["traffic"]["Model Hopper Parallelism"] > 0
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,11 @@ def test_draining_and_setting_aside_are_shown(
     assert f"leaving leaves run {run} when its unit is done" in said.out
     assert cerebro("drain", run, "leaving", *at_etcd).code == 0, "once more changes nothing"
 
-    told = json.loads(cerebro("status", run, "--json", *at_etcd).out)
-    assert told["leader"] == "a-leader"
-    assert told["draining"] == {"leaving": 30.0}
-    assert told["aside"] == {"full": "its disk is full"}
-    assert told["nodes"] == {"calm": None, "leaving": None, "full": None}
+    answer = json.loads(cerebro("status", run, "--json", *at_etcd).out)
+    assert answer["leader"] == "a-leader"
+    assert answer["draining"] == {"leaving": 30.0}
+    assert answer["quarantined"] == answer["aside"] == {"full": "its disk is full"}
+    assert answer["nodes"] == {"calm": None, "leaving": None, "full": None}
     shown = " ".join(cerebro("status", run, *at_etcd).out.split())
     assert f"run {run}: live, led by a-leader" in shown
     assert "full idle set aside: its disk is full" in shown

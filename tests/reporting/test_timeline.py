@@ -168,4 +168,4 @@ def test_trials_of_a_gang_are_no_lost_work(past: Any) -> None:
     assert not any(span.lost for span in line.spans)
     for share in line.shares:
         assert share.lost == 0.0
-        assert 0.0 < share.trying <= share.present
+        assert 0.0 < share.profiling <= share.present

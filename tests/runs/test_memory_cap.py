@@ -54,8 +54,8 @@ def test_what_fits_no_rank_is_trained_over_two(project: Path, monkeypatch: pytes
     (project / "large.yaml").write_text(RECIPE)
     result = cerebro_elastic.run(project / "large.yaml", run_id="large", home=project / "runs")
 
-    said = CliRunner().invoke(app, ["trials", str(result.folder.path), "--json"])
-    table = {row["choice"]: row for row in json.loads(said.stdout)["trials"]}
+    said = CliRunner().invoke(app, ["profile", str(result.folder.path), "--json"])
+    table = {row["strategy"]: row for row in json.loads(said.stdout)["profiles"]}
     assert list(table) == ["single", "ddp x2", "fsdp x2", "deepspeed x2 stage=2", "pipeline x2"]
     for strategy in ("single", "ddp x2"):
         assert table[strategy]["refusal"].startswith(WHOLE), "before a batch is trained"

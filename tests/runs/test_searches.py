@@ -149,7 +149,7 @@ def test_a_search_goes_on_from_another_runs_best(asha: RunResult) -> None:
     assert all(visit.same for visit in replay(result, result.best.config))
     checkpoint.verify(best.best_checkpoint)  # it is the other run's, and stays
 
-    trials = result.recipe.search.trials
+    trials = result.recipe.search.known_configs
     assert {t.hparams["lr"] for t in trials} == {row.hparams["lr"] for row in asha.leaderboard}
     assert sum(trial.finished for trial in trials) == sum(
         r.status is Status.FINISHED for r in asha.leaderboard

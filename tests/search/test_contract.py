@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.search.objective import Resource
+from cerebro_elastic.search.criterion import Resource
 from cerebro_elastic.testing.search_contract import check_search, undefined
 from cerebro_elastic.testing.tryout import Tryout
 
@@ -107,11 +107,11 @@ def test_concurrency_is_kept(case: str) -> None:
 @pytest.mark.parametrize(
     ("budget", "within"),
     [
-        ({"epochs": 20}, lambda r: r.spent.units <= 40 + 3),
-        ({"units": 31}, lambda r: r.spent.units <= 31 + 3),
+        ({"epochs": 20}, lambda r: r.usage.units <= 40 + 3),
+        ({"units": 31}, lambda r: r.usage.units <= 31 + 3),
         ({"timeout": 10.0}, lambda r: r.now <= 11.5),
-        ({"node_seconds": 25.0}, lambda r: r.spent.seconds <= 25 + 3),
-        ({"target": 1.3}, lambda r: r.spent.units < 80),
+        ({"node_seconds": 25.0}, lambda r: r.usage.seconds <= 25 + 3),
+        ({"target": 1.3}, lambda r: r.usage.units < 80),
     ],
     ids=["epochs", "units", "timeout", "node-seconds", "target"],
 )

@@ -1,5 +1,5 @@
-"""A cluster on one machine: an etcd, nodes, and candidates for the lead, each a process that may be killed,
-paused, asked to leave, and started again."""
+"""A cluster on one machine: an etcd, nodes, and candidates for the lead. Each is a process that a storm may
+kill, pause, ask to leave, and start again."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ from support.faults.inject import FOLDER, FaultFolder
 from support.ledger import Ledger
 
 FAULTY = "support.faulty"
+TESTS = Path(__file__).parents[1]
+"""Child processes import ``support`` from here, wherever this process found it."""
 GRACE = 0.7
 """Seconds that a node is given to leave: too few for most units."""
 
 
 class Process:
-    """A command that runs at most once at a time, and writes to ``log``."""
+    """A command that runs at most once at a time; its output goes to ``log``."""
 
     def __init__(self, command: list[str], log: Path, env: Mapping[str, str]) -> None:
         self._command, self._log, self._env = command, log, env
@@ -60,7 +62,7 @@ class Process:
         self.starts += 1
 
     def send(self, number: signal.Signals) -> None:
-        """Nothing happens if it has ended."""
+        """Send a signal, unless the process has ended."""
         if self._popen is not None:
             self._popen.send_signal(number)
 
@@ -72,16 +74,17 @@ class Process:
         return not self.alive
 
     def end(self) -> None:
-        """Kill what is left, paused or not."""
+        """Kill the process, also a paused one."""
         if self.alive:
             self.send(signal.SIGKILL)
             self.wait(10)
 
 
 class Cluster:
-    """``recipe`` as run ``folder.run`` on ``nodes`` nodes, with ``candidates`` that lead one after the other,
-    and an etcd of ``members`` members, which runs at once. The rest is started by whoever needs it; the
-    context ends whatever is left."""
+    """The run of a recipe, as processes: an etcd, nodes, and candidates for the lead.
+
+    Entering the context starts the etcd; its user starts the other processes. Leaving the context ends all.
+    """
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class Cluster:
         self._stack.close()
 
     def log_of(self, name: str) -> Path:
-        """The file with all that a process and its children say."""
+        """The file with the output of a process and its children."""
         return self.folder.logs / f"{name}.log"
 
     def rank(self, node: str) -> int | None:
@@ -141,6 +144,7 @@ class Cluster:
     def _process(self, name: str, command: list[str]) -> Process:
         env = {
             **replace(self.etcd.settings, run_key=self._key).to_env(),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))),
             FOLDER: str(self.folder.path / "faults"),
             "CEREBRO_CACHE": str(self.folder.cache),
             "CEREBRO_PARENT": str(os.getpid()),
@@ -153,7 +157,7 @@ class Cluster:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs, also one that is not our child; the dead may wait for their parent."""
+    """Whether a process runs, also one that is not our child. (A zombie does not.)"""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from cerebro_elastic.recipes.search import KnownConfig, Start
 from cerebro_elastic.reporting.results import ConfigResult, gather
 from cerebro_elastic.runs.folder import find_run
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.search.objective import objectives_of
+from cerebro_elastic.search.criterion import criteria_of
 
 
 def resolve_warm_start(recipe: Recipe, home: Path) -> Recipe:
@@ -88,7 +88,7 @@ def _known_configs(recipe: Recipe, known: str | KnownConfig, home: Path) -> Iter
         yield known.model_dump(mode="json")
         return
     other, comparable = _run(known, home, where), 0
-    metrics = [objective.metric for objective in objectives_of(recipe)]
+    metrics = [objective.metric for objective in criteria_of(recipe)]
     configs = gather(other.events)[0].configs
     for row in _comparable(other, configs):
         _check_names(recipe, row.hparams, where, f"{row.config} of run {other.run!r} has")

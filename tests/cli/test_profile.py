@@ -1,4 +1,4 @@
-"""The table of trials, for people and for machines."""
+"""The table of profiles, for people and for machines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Cerebro = Callable[..., Any]
 SINGLE, DDP, FSDP = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, options={"offload": True})
 
 
-class Choosing:
-    """A config that has been tried by two choices of three, refused by one, and trained by the other."""
+class Profiled:
+    """A config with profiles of two strategies of three: one is refused, the other trains it."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -35,9 +35,9 @@ class Choosing:
         self.node = ledger.register(Node("a", "host", hardware="A100"), lease)
         leader.create_config(Config("c0000", {"lr": 0.1}))
         single = self.worker(SINGLE, Phase.PROFILE)
-        assert ledger.record_profile(single.attempt, replace(single.trial(2.0), bytes=2_000_000))
+        assert ledger.record_profile(single.attempt, replace(single.profile(2.0), bytes=2_000_000))
         ddp = self.worker(DDP, Phase.PROFILE)
-        assert ledger.record_profile(ddp.attempt, ddp.trial(2.0, refusal="nothing is trainable"))
+        assert ledger.record_profile(ddp.attempt, ddp.profile(2.0, refusal="nothing is trainable"))
 
     def worker(self, strategy: Strategy, phase: Phase = Phase.TRAIN) -> Worker:
         config = self.ledger.config("c0000")
@@ -72,61 +72,72 @@ class Choosing:
 
 
 @pytest.fixture
-def choosing(ledger: Ledger) -> Iterator[Choosing]:
+def profiled(ledger: Ledger) -> Iterator[Profiled]:
     spec = ledger.spec()
     assert spec is not None
-    run = f"{ledger.keys.run}-choosing"
+    run = f"{ledger.keys.run}-profiled"
     other = Ledger(ledger.store, run, RunKey.from_env(os.environ))
     other.open_run(replace(spec, plan=replace(spec.plan, run=run, epochs=9, strategies=(SINGLE, DDP, FSDP))))
-    yield Choosing(other)
+    yield Profiled(other)
     other.store.txn([], [Delete(item.key) for item in other.store.range(other.keys.prefix).items])
 
 
-def rows(cerebro: Cerebro, choosing: Choosing, at_etcd: list[str]) -> dict[str, dict[str, Any]]:
-    said = cerebro("trials", choosing.ledger.keys.run, "--json", *at_etcd)
+def rows(cerebro: Cerebro, profiled: Profiled, at_etcd: list[str]) -> dict[str, dict[str, Any]]:
+    said = cerebro("profile", profiled.ledger.keys.run, "--json", *at_etcd)
     assert (said.code, said.err) == (0, "")
-    return {row["choice"]: row for row in json.loads(said.out)["trials"]}
+    return {row["strategy"]: row for row in json.loads(said.out)["profiles"]}
 
 
-def test_the_table_tells_each_choice(choosing: Choosing, at_etcd: list[str], cerebro: Cerebro) -> None:
-    told = rows(cerebro, choosing, at_etcd)
-    assert list(told) == ["single", "ddp x2", "fsdp x2 offload=True"]
-    single, ddp, fsdp = told.values()
-    assert {row["config"] for row in told.values()} == {"c0000"}
-    assert {row["hardware"] for row in told.values()} == {"A100"}
+def test_the_table_has_each_strategy(profiled: Profiled, at_etcd: list[str], cerebro: Cerebro) -> None:
+    table = rows(cerebro, profiled, at_etcd)
+    assert list(table) == ["single", "ddp x2", "fsdp x2 offload=True"]
+    single, ddp, fsdp = table.values()
+    assert {row["config"] for row in table.values()} == {"c0000"}
+    assert {row["hardware"] for row in table.values()} == {"A100"}
     assert (single["seconds"], single["bytes"], single["units"], single["used"]) == (6.0, 2_000_000, 0, True)
     assert (ddp["seconds"], ddp["refusal"], ddp["used"]) == (None, "nothing is trainable", False)
     assert (fsdp["seconds"], fsdp["refusal"]) == (None, None)
-    choosing.train()
-    refined = rows(cerebro, choosing, at_etcd)["single"]
-    assert (refined["seconds"], refined["units"]) == (9.0, 1), "the trial said 6, the unit took 12"
-    shown = " ".join(cerebro("trials", choosing.ledger.keys.run, *at_etcd).out.split())
+    profiled.train()
+    refined = rows(cerebro, profiled, at_etcd)["single"]
+    assert (refined["seconds"], refined["units"]) == (9.0, 1), "the profile said 6, the unit took 12"
+    shown = " ".join(cerebro("profile", profiled.ledger.keys.run, *at_etcd).out.split())
     assert shown == (
-        "c0000 on A100 choice s/unit MB/rank units single 9 2 1 fastest "
-        "ddp x2 - - 0 refused: nothing is trainable fsdp x2 offload=True - - 0 untried"
+        "c0000 on A100 strategy s/unit MB/rank units single 9 2 1 fastest "
+        "ddp x2 - - 0 refused: nothing is trainable fsdp x2 offload=True - - 0 not profiled"
     )
 
 
-def test_a_unit_that_ran_out_of_memory_refuses_its_choice(
-    choosing: Choosing, at_etcd: list[str], cerebro: Cerebro
+def test_a_unit_that_ran_out_of_memory_refuses_its_strategy(
+    profiled: Profiled, at_etcd: list[str], cerebro: Cerebro
 ) -> None:
-    choosing.run_out_of_memory()
-    single = rows(cerebro, choosing, at_etcd)["single"]
+    profiled.run_out_of_memory()
+    single = rows(cerebro, profiled, at_etcd)["single"]
     assert (single["refusal"], single["used"]) == ("it took 9 GB", False)
 
 
-def test_a_long_story_is_cut_for_people(choosing: Choosing, at_etcd: list[str], cerebro: Cerebro) -> None:
-    worker = choosing.worker(FSDP, Phase.PROFILE)
+def test_a_long_story_is_cut_for_people(profiled: Profiled, at_etcd: list[str], cerebro: Cerebro) -> None:
+    worker = profiled.worker(FSDP, Phase.PROFILE)
     story = "out of memory:\n" + "a lot of numbers\n" * 500
-    assert choosing.ledger.record_profile(worker.attempt, worker.trial(2.0, refusal=story))
-    said = cerebro("trials", choosing.ledger.keys.run, *at_etcd)
+    assert profiled.ledger.record_profile(worker.attempt, worker.profile(2.0, refusal=story))
+    said = cerebro("profile", profiled.ledger.keys.run, *at_etcd)
     assert len(said.out.splitlines()) < 20
-    assert rows(cerebro, choosing, at_etcd)["fsdp x2 offload=True"]["refusal"] == story
+    assert rows(cerebro, profiled, at_etcd)["fsdp x2 offload=True"]["refusal"] == story
 
 
-def test_with_one_choice_there_is_nothing_to_tell(
-    ledger: Ledger, at_etcd: list[str], cerebro: Cerebro
-) -> None:
-    said = cerebro("trials", ledger.keys.run, *at_etcd)
+def test_with_one_strategy_nothing_is_profiled(ledger: Ledger, at_etcd: list[str], cerebro: Cerebro) -> None:
+    said = cerebro("profile", ledger.keys.run, *at_etcd)
     assert said.code == 0
-    assert f"run {ledger.keys.run} trains by single and tries nothing else" in said.out
+    assert f"run {ledger.keys.run} trains by single and profiles nothing else" in said.out
+
+
+def test_the_former_command_works_with_a_notice(
+    profiled: Profiled, at_etcd: list[str], cerebro: Cerebro
+) -> None:
+    said = cerebro("trials", profiled.ledger.keys.run, "--json", *at_etcd)
+    assert (
+        said.err == "note: `cerebro trials` is now `cerebro profile`; the next release drops the old name\n"
+    )
+    answer = json.loads(said.out)
+    assert answer["trials"] == answer["profiles"], "the former key stays as long as the command"
+    assert all(row["choice"] == row["strategy"] for row in answer["profiles"])
+    assert "trials" not in cerebro("--help").out

@@ -1,5 +1,8 @@
-"""What a search compares configs by. Less is better here, whatever the recipe's ``mode``; NaN, infinite and
-missing values are the worst there is (``math.inf``), and of equals the config that was created first wins."""
+"""How a search compares configs.
+
+Losses are compared: a smaller one is better, whatever the recipe's ``mode``. NaN, infinite and missing values
+are the worst loss, ``math.inf``. Of two equal configs the one that was created first wins.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,24 @@ from dataclasses import dataclass
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
 from cerebro_elastic.errors import SearchError, did_you_mean
-from cerebro_elastic.recipes import Objective as Section
-from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes import Objective, Recipe
 from cerebro_elastic.recipes.search import SampledSearch
 from cerebro_elastic.words import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
-    """A metric that is to become small (``sign`` 1) or large (-1)."""
+class Criterion:
+    """A metric, and whether small or large values of it are better."""
 
     metric: str
+    """The metric's name, as the task logs it."""
     sign: float
+    """1 if small values are better, -1 if large ones are."""
 
     @classmethod
-    def of(cls, section: Section, metric: str | None = None) -> Objective:
+    def of(cls, objective: Objective, metric: str | None = None) -> Criterion:
         """The recipe's objective, or another ``metric`` in its place."""
-        return cls(metric or section.metric, 1.0 if section.mode == "min" else -1.0)
+        return cls(metric or objective.metric, 1.0 if objective.mode == "min" else -1.0)
 
     def value(self, point: Point) -> float:
         """The metric as it was logged; NaN if it was not."""
@@ -43,12 +47,12 @@ class Objective:
         """The least loss at the end of an epoch."""
         return min((self.loss(point) for point in epoch_ends(view)), default=math.inf)
 
-    def told(self, loss: float) -> str:
+    def text(self, loss: float) -> str:
         """A loss as the metric's value."""
         return f"{self.metric} {self.sign * loss:.4g}" if math.isfinite(loss) else f"{self.metric} not finite"
 
     def check_logged_at(self, points: Sequence[Point]) -> None:
-        """Raise ``SearchError`` if something was logged at these points, and at none of them the metric."""
+        """Raise ``SearchError`` if no point has the metric, and there are points."""
         logged = {name for point in points for name in point.metrics}
         if points and self.metric not in logged:
             raise SearchError(
@@ -60,30 +64,33 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What rungs are measured in: epochs, or whole training units."""
+    """The unit of rungs: epochs, or whole training units."""
 
     unit: str
+    """``epochs`` or ``units``."""
 
     def of(self, view: ConfigView) -> int:
-        """How far a config has come, its parent's way included."""
+        """How far a config has been trained, its parent's training included."""
         return view.epochs if self.unit == "epochs" else view.units
 
     def at(self, view: ConfigView, amount: int) -> Point | None:
-        """What the config had logged when it had come so far; ``None`` if it has not, or not by itself."""
+        """What the config logged at this amount; ``None`` if it is not there yet, or only its parent was."""
         curve = view.curve
         if self.unit == "epochs":  # an epoch's end is the first point that counts it
             place = bisect_left(curve, amount, key=lambda point: point.epochs)
-            there = place < len(curve) and curve[place].epochs == amount and curve[place].ends
-            return curve[place] if there else None
+            logged = place < len(curve) and curve[place].epochs == amount and curve[place].ends
+            return curve[place] if logged else None
         place = bisect_right(curve, amount, key=lambda point: point.units) - 1
         return curve[place] if place >= 0 and curve[place].units == amount else None
 
-    def told(self, amount: int, partitions: int) -> str:
+    def text(self, amount: int, partitions: int) -> str:
         """The amount in words."""
         if self.unit == "epochs":
             return counted(amount, "epoch")
-        epoch, done = divmod(amount, partitions)
-        return f"{done} of {partitions} partitions of epoch {epoch + 1}" if done else counted(epoch, "epoch")
+        epoch, visited = divmod(amount, partitions)
+        if not visited:
+            return counted(epoch, "epoch")
+        return f"{visited} of {partitions} partitions of epoch {epoch + 1}"
 
 
 def epoch_ends(view: ConfigView) -> Sequence[Point]:
@@ -92,13 +99,13 @@ def epoch_ends(view: ConfigView) -> Sequence[Point]:
 
 
 def ranked(losses: Iterable[tuple[float, ConfigView]]) -> list[ConfigView]:
-    """Those with a finite loss, the best first."""
+    """The configs with a finite loss, the best first."""
     known = [(loss, place, s) for place, (loss, s) in enumerate(losses) if math.isfinite(loss)]
     return [view for _, _, view in sorted(known, key=lambda item: item[:2])]
 
 
-def objectives_of(recipe: Recipe) -> list[Objective]:
-    """What the search has to weigh."""
+def criteria_of(recipe: Recipe) -> list[Criterion]:
+    """The criteria of the search: those of its ``objectives`` if it has several, else the run's objective."""
     section = recipe.search
-    several = section.objectives if isinstance(section, SampledSearch) else ()
-    return [Objective.of(each) for each in several or (recipe.objective,)]
+    objectives = section.objectives if isinstance(section, SampledSearch) else ()
+    return [Criterion.of(objective) for objective in objectives or (recipe.objective,)]
