@@ -10,9 +10,9 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import nn
 
-from cerebro_elastic.training.objects.encoder import MODULE_OWN
-from cerebro_elastic.training.objects.files import Files
-from cerebro_elastic.training.objects.graph import (
+from cerebro_elastic.extending.state import (
+    MODULE_OWN,
+    Files,
     Graph,
     Root,
     hooks,

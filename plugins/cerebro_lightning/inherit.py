@@ -10,10 +10,8 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from cerebro_elastic.training.inheriting import Options, set_anew
-from cerebro_elastic.training.objects.encoder import Encoder, Tree
-from cerebro_elastic.training.objects.graph import known_of_model
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.extending.state import Encoder, Tree, known_of_model
+from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, set_options_anew
 from cerebro_lightning.attributes import MODULE, own_attributes
 
 
@@ -32,12 +30,14 @@ def with_own_attributes(
     return {**state, key: {**carried, "attributes": [module, *callbacks]}}
 
 
-def set_options_anew(trainer: pl.Trainer, theirs: Sequence[Options], own: Sequence[Options]) -> None:
+def set_own_options(
+    trainer: pl.Trainer, theirs: Sequence[OptimizerOptions], own: Sequence[OptimizerOptions]
+) -> None:
     """Give the optimizers, which have loaded another config's state, their own options."""
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
     for optimizer, *built in zip(trainer.optimizers, theirs, own, strict=True):
         moved_by = [s for s in schedulers if getattr(s, "optimizer", None) is optimizer]
-        set_anew(optimizer, moved_by, *built)
+        set_options_anew(optimizer, moved_by, *built)
 
 
 def _own(saved: Tree, parent: Tree, own: Tree) -> Tree:

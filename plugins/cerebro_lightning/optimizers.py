@@ -12,16 +12,10 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.base import Parallelism, Parts
-from cerebro_elastic.parallel.handover import load_values
-from cerebro_elastic.parallel.memory_estimate import check_room
-from cerebro_elastic.parallel.optimizer_state import take, to_names
-from cerebro_elastic.parallel.single import Single
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.rebuilding import rebuild
-from cerebro_elastic.training.structure import Structure, dense
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import Parallelism, Parts, Single, check_room
+from cerebro_elastic.extending.state import Structure, cloned, dense, load_values, rebuild, take, to_names
+from cerebro_elastic.extending.tasks import TaskState
 
 
 class NamedStateStrategy(SingleDeviceStrategy):

@@ -27,7 +27,7 @@ from cerebro_elastic.core.model.interfaces import SearchContext
 from cerebro_elastic.core.model.values import Config, Plan, Spec, Unit
 from cerebro_elastic.data.prepare_rows import prepare_rows
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection
+from cerebro_elastic.recipes.fields import Section
 from cerebro_elastic.recipes.search import (
     AshaSearch,
     Budget,
@@ -38,10 +38,12 @@ from cerebro_elastic.recipes.search import (
     SampledSearch,
     Start,
 )
+from cerebro_elastic.recipes.tasks import TorchSection
 from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_lightning.section import LightningSection
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
