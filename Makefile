@@ -9,10 +9,12 @@ STAMP := $(VENV)/.installed
 # environments that differ from .venv in that.
 ETCD3 := .venv-etcd3
 NIGHTLY := .venv-nightly
+# What builds the documentation, beside what a run needs.
+DOCS := .venv-docs
 # Debian's etcd (3.4), where no other test finds it.
 DEBIAN := .etcd-debian
 
-.PHONY: run test test-debian test-etcd3 test-nightly check chaos clean
+.PHONY: run test test-debian test-etcd3 test-nightly check docs chaos clean
 
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
@@ -40,6 +42,10 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The site, in site/: open site/index.html.
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/python -m mkdocs build --strict
 
 # A storm of faults: make chaos SEED=7 [FAULTS=60] [ETCD=3]
 SEED ?= 1
@@ -81,10 +87,15 @@ $(NIGHTLY)/.installed: $(STAMP)
 	$(NIGHTLY)/bin/python -m pip install --quiet --no-deps ortools==9.15.6755 protobuf==6.33.6 immutabledict==4.3.1
 	touch $@
 
+$(DOCS)/.installed: $(RUN)
+	$(call derived,$(DOCS))
+	$(DOCS)/bin/python -m pip install --quiet -c constraints.txt 'cerebro-elastic[docs]'
+	touch $@
+
 # Without apt-get, or its lists, there is none, and its tests are skipped.
 $(DEBIAN)/usr/bin/etcd:
 	-mkdir -p $(DEBIAN) && cd $(DEBIAN) && { apt-get download -q etcd-server || \
 		{ apt-get update -q && apt-get download -q etcd-server; }; } && dpkg -x etcd-server_*.deb .
 
 clean:
-	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) $(DEBIAN) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(ETCD3) $(NIGHTLY) $(DOCS) $(DEBIAN) site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

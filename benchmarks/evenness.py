@@ -15,9 +15,10 @@ import statistics
 from dataclasses import dataclass
 
 from cerebro_elastic.core.model.events import UnitCommitted
-from cerebro_elastic.core.model.values import Node, Plan, Progress
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import Times, Toy, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 
@@ -65,7 +66,7 @@ def run(kind: Kind, progress: Progress, seed: int) -> tuple[float, float]:
     )
     nodes = [Node(f"n{k}", f"h{k}") for k in range(kind.nodes)]
     search = FixedSearch([{"x": i} for i in range(kind.configs)])
-    toy = Toy({}, kind.epochs * kind.partitions)
+    toy = SyntheticMetrics({}, kind.epochs * kind.partitions)
     done = simulate(plan, nodes, Auto(), search, Times(configs=seconds), toy, spread=kind.noise)
     units = dict.fromkeys(seconds, 0)
     apart = 0

@@ -14,9 +14,12 @@ import random
 from dataclasses import dataclass
 from statistics import mean
 
-from cerebro_elastic.core.model.values import Attempt, Node, Plan, Strategy
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import Times, Toy, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)
@@ -74,7 +77,7 @@ def makespan(
         SubLinear(configs=costs, speed_up=asked.speed_up),
         FixedSearch([{"config": n} for n in names]),
     )
-    return simulate(plan, nodes, Auto(), search, times, Toy({"loss": "min"}, 1)).seconds
+    return simulate(plan, nodes, Auto(), search, times, SyntheticMetrics({"loss": "min"}, 1)).seconds
 
 
 if __name__ == "__main__":

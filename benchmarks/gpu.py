@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.values import Attempt, FailureKind, Unit
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.parallel import choose, group
 from cerebro_elastic.parallel.base import Parallelism, Parts
 from cerebro_elastic.worker.failure import failure_of

@@ -31,7 +31,7 @@ from torch import nn
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.parallel import choose, collectives, group
 from cerebro_elastic.parallel.base import Parallelism, Parts, Sharding
 from cerebro_elastic.parallel.rank_pool import Ranks

@@ -21,12 +21,16 @@ import numpy as np
 from schedulers import HARD, durations
 
 from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import UnitCommitted
 from cerebro_elastic.core.model.interfaces import Policy
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.state import State, Usage
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Progress, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.registry import load
-from cerebro_elastic.simulation import Times, Toy, simulate
+from cerebro_elastic.simulation import SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 
@@ -57,7 +61,7 @@ def ratio(
         policy(name),
         FixedSearch([{"config": i} for i in range(configs)]),
         Times(configs={f"c{i:04d}": float(each) for i, each in enumerate(seconds)}),
-        Toy({}, epochs * nodes),
+        SyntheticMetrics({}, epochs * nodes),
         spread=spread,
     )
     load: dict[str, float] = {}

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cerebro_elastic.controller.candidate import LEASE_SECONDS
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -34,7 +35,6 @@ from cerebro_elastic.core.model.events import (
     UnitAssigned,
     UnitCommitted,
 )
-from cerebro_elastic.core.model.values import Attempt
 from cerebro_elastic.rendezvous.handler import LEASE_SECONDS as NODE_LEASE_SECONDS
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.record import EventStream

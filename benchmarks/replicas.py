@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from statistics import mean
 
 from cerebro_elastic.core.model.interfaces import Policy
-from cerebro_elastic.core.model.values import Node, Plan
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.registry import load
-from cerebro_elastic.simulation import Fault, Simulation, Times, Toy, simulate
+from cerebro_elastic.simulation import Fault, Simulation, SyntheticMetrics, Times, simulate
 from support.world import FixedSearch
 
 GPUS = {"Titan Xp": 12.1, "K80": 5.6, "GTX 1080": 11.3, "P100": 18.7}
@@ -71,7 +72,9 @@ def ratios(
         chooses: Policy = load("cerebro.schedulers", policy)()
         search = FixedSearch([{"config": name} for name in costs])
         there = [Node(name, name) for name in names]
-        return simulate(plan, there, chooses, search, times, Toy({"loss": "min"}, 1), faults=faults)
+        return simulate(
+            plan, there, chooses, search, times, SyntheticMetrics({"loss": "min"}, 1), faults=faults
+        )
 
     units = plan.partitions * plan.epochs
     work, longest = sum(costs.values()) * units, max(costs.values()) * units

@@ -118,7 +118,7 @@ def noise(seeds: int, seconds: float) -> Iterator[Row]:
     def ratio(seed: int, configs: int, nodes: int, spread: float) -> float:
         expected = durations(configs, nodes, seed, mixed_nodes=False)
         actual = expected * np.random.default_rng(seed).lognormal(0, spread, expected.shape)
-        return 1 + schedule(expected, seconds=seconds, surprises=Disturbances(actual)).gap
+        return 1 + schedule(expected, seconds=seconds, disturbances=Disturbances(actual)).gap
 
     for configs, nodes in HARD:
         for spread in (0.1, 0.3):
@@ -158,7 +158,7 @@ def deaths(seeds: int, seconds: float) -> Iterator[Row]:
 
     def ratio(seed: int, *shape: int) -> float:
         problem, outages = setting(seed, *shape)
-        found = schedule(problem, seconds=seconds, surprises=Disturbances(outages=outages))
+        found = schedule(problem, seconds=seconds, disturbances=Disturbances(outages=outages))
         return found.makespan / lower_bound(instance(problem.durations))
 
     def bound(seed: int, *shape: int) -> float:
@@ -211,7 +211,7 @@ def halving(seeds: int, _seconds: float) -> Iterator[Row]:
         configs, nodes, rungs, factor = rung
         losses = np.random.default_rng(seed + 1000).random(configs)
         survivors = Disturbances(halving=Rungs(rungs, losses, factor, rule))
-        return 1 + schedule(durations(configs, nodes, seed), policy, seed, surprises=survivors).gap
+        return 1 + schedule(durations(configs, nodes, seed), policy, seed, disturbances=survivors).gap
 
     def barrier(seed: int, rung: tuple[int, int, tuple[int, ...], int]) -> float:
         configs, nodes, rungs, factor = rung

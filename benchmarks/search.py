@@ -86,7 +86,7 @@ def _share(domain: Mapping[str, Any], value: float) -> float:
     return (value - low) / (high - low)
 
 
-class Course:
+class SimulatedSearch:
     """One search from its beginning until ``limit`` seconds have passed."""
 
     def __init__(
@@ -195,20 +195,22 @@ def main() -> None:
         for hops in (True, False):
             live = (asked.live or asked.nodes + asked.nodes // 2) if hops else asked.nodes
             more = {} if name == "pbt" else {"concurrency": live}
-            courses = []
+            searches = []
             for seed in range(asked.seeds):
                 made = recipe(table, space, seed, {**METHODS[name], **more})
                 search = load("cerebro.search", made.search.method)(made)
                 in_units = METHODS[name].get("resource") == "units"
-                courses.append(Course(search, table, space, asked.nodes, hops=hops, in_units=in_units))
-                courses[-1].run(limit)
-            times = [course.time_to(NEAR * least) for course in courses]
+                searches.append(
+                    SimulatedSearch(search, table, space, asked.nodes, hops=hops, in_units=in_units)
+                )
+                searches[-1].run(limit)
+            times = [course.time_to(NEAR * least) for course in searches]
             print(
                 name,
                 "MOP" if hops else "task-parallel",
-                f"{statistics.mean(len(course.visited) for course in courses):.1f}",
-                f"{statistics.mean(course.busy / limit / asked.nodes for course in courses):.0%}",
-                f"{statistics.mean(course.best[-1][1] for course in courses):.4f}",
+                f"{statistics.mean(len(course.visited) for course in searches):.1f}",
+                f"{statistics.mean(course.busy / limit / asked.nodes for course in searches):.0%}",
+                f"{statistics.mean(course.best[-1][1] for course in searches):.4f}",
                 f"{statistics.median(times):.1f} s",
                 f"{sum(map(math.isfinite, times))}/{len(times)}",
                 sep=" | ",

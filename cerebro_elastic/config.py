@@ -18,33 +18,35 @@ from cerebro_elastic.errors import RunError, StoreError, did_you_mean
 from cerebro_elastic.run_key import RunKey
 
 GRACE = 10.0
-"""Seconds that a node is given to leave, if nobody says otherwise."""
+"""The default for the seconds that a node has to leave."""
 
 _ENV = "CEREBRO_ETCD_"
 DRIVERS = ("gateway", "grpc")
-"""How etcd is spoken to: by its JSON gateway over HTTP, or by gRPC (extra ``etcd3``)."""
+"""The ways to reach etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """Where etcd is and how to log in. Wrong settings raise ``StoreError``.
-
-    ``endpoints`` are ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn. TLS is used if ``ca`` or
-    ``cert`` is given (PEM files; without ``ca`` the usual authorities are trusted). ``patience`` is how
-    many seconds a verb is retried before the store counts as unavailable. ``driver`` is one of ``DRIVERS``.
-    ``run_key`` is the key of the run that lies there; without ``user`` it is the login, too, if the etcd asks
-    for one.
-    """
+    """Where etcd is and how to log in. Raises ``StoreError`` for wrong settings."""
 
     endpoints: tuple[str, ...]
+    """The servers of one etcd as ``HOST:PORT`` (IPv6: ``[::1]:2379``), tried in turn."""
     driver: str = "gateway"
+    """One of ``DRIVERS``."""
     ca: Path | None = None
+    """PEM file of the authorities to trust, for TLS; ``None``: the usual ones."""
     cert: Path | None = None
+    """PEM file of our certificate. TLS is used if ``ca`` or ``cert`` is given."""
     key: Path | None = None
+    """PEM file of the certificate's key."""
     user: str | None = None
+    """The login's user; ``None``: no login, or that of the ``run_key`` if etcd asks for one."""
     password: str | None = field(default=None, repr=False)
+    """The login's password."""
     run_key: RunKey | None = field(default=None, repr=False)
+    """The key of the run that lies there: it signs the run's values."""
     patience: float = 10.0
+    """Seconds for which an operation is repeated before the store counts as unavailable."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -92,8 +94,8 @@ class StoreSettings:
 
     @property
     def trusted(self) -> bool:
-        """Whether etcd itself lets nobody write but who may: it knows who we are by a certificate, or by a
-        login that nobody on the way can read."""
+        """Whether etcd itself lets only those write who may: it knows its clients by a certificate, or by a
+        login that cannot be read on the way."""
         return self.cert is not None or (self.user is not None and (self.tls or self.loopback))
 
     @property
@@ -108,25 +110,25 @@ class StoreSettings:
         of the password itself, ``_PASSWORD_FILE`` may name a file that holds it: a mounted secret. The run's
         key comes from ``CEREBRO_RUN_KEY``, or the file that ``CEREBRO_RUN_KEY_FILE`` names."""
         source = os.environ if env is None else env
-        found = {
+        variables = {
             name.removeprefix(_ENV).lower(): value
             for name, value in source.items()
             if name.startswith(_ENV) and value
         }
-        if "endpoints" not in found:
+        if "endpoints" not in variables:
             raise StoreError(
                 f"{_ENV}ENDPOINTS is not set: set it to etcd's HOST:PORT (several separated by commas)"
             )
         return cls(
-            endpoints=tuple(part.strip() for part in found["endpoints"].split(",")),
-            driver=found.get("driver", "gateway"),
-            ca=_path(found.get("ca")),
-            cert=_path(found.get("cert")),
-            key=_path(found.get("key")),
-            user=found.get("user"),
-            password=found.get("password") or _secret(found.get("password_file")),
+            endpoints=tuple(part.strip() for part in variables["endpoints"].split(",")),
+            driver=variables.get("driver", "gateway"),
+            ca=_path(variables.get("ca")),
+            cert=_path(variables.get("cert")),
+            key=_path(variables.get("key")),
+            user=variables.get("user"),
+            password=variables.get("password") or _secret(variables.get("password_file")),
             run_key=RunKey.from_env(source),
-            patience=_seconds(found.get("patience", "10")),
+            patience=_seconds(variables.get("patience", "10")),
         )
 
     def to_env(self) -> dict[str, str]:

@@ -8,10 +8,13 @@ import pytest
 from torchx.tracker.api import build_trackers
 
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import StateRead
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Spec, Unit, Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder

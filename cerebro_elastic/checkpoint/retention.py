@@ -9,7 +9,10 @@ from functools import reduce
 from typing import Literal, Self
 
 from cerebro_elastic.core.history.progress import advance
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, Plan, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 
 
 def collectable(

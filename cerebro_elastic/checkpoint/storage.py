@@ -25,7 +25,7 @@ from cerebro_elastic import files
 from cerebro_elastic.checkpoint import manifest, tensors, tree
 from cerebro_elastic.checkpoint.tensors import Part, Spec
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import (
     Chunk,

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import hparams_text
 from cerebro_elastic.reporting.terminal import terminal
@@ -57,7 +57,9 @@ def _show(recipe: Recipe, configs: int, all_of: list[Checked], wrong: str | None
     )
     console.print(f"\n{told}; compared after each batch: {', '.join(kinds) or 'nothing'}", soft_wrap=True)
     if any(strategy != Strategy() for strategy in strategies(recipe)):
-        console.print("on one rank: on several, sums are added up in another order (docs/exactness.md)")
+        console.print(
+            "on one rank: on several, sums are added up in another order (docs/design/exactness.md)"
+        )
 
 
 def _table(all_of: list[Checked]) -> Table:

@@ -9,8 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, RecordHead, Stall
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.reporting.failures import failures_told
 from cerebro_elastic.reporting.gap import gap

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, echo
 from cerebro_elastic.cli.output import json_text
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text
@@ -84,7 +84,7 @@ def _show(console: Console, recipe: Recipe, found: Forecasts, price: float | Non
     memory = ", ".join(f"{strategy} {bytes_text(most)}" for strategy, most in found.memory.items())
     say(f"\nMemory of a rank, on top of what its process has anyway: {memory}")
     if found.left_out:
-        say("\nLeft out (docs/scheduling.md says by which rules):")
+        say("\nLeft out (docs/how-to/forecast.md says by which rules):")
         for line in _left_out(found):
             say(line)
     if found.ways:

@@ -12,9 +12,9 @@ import typer
 
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import SPLITS, Manifest
-from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.prepare_rows import RowProgress
 from cerebro_elastic.data.selection import Selection
-from cerebro_elastic.data.share import Share
+from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.reporting.terminal import terminal
@@ -125,7 +125,7 @@ class _Shown:
         self._console = terminal(stderr=True)
         self._began = self._last = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RowProgress) -> None:
         now, over = time.monotonic(), progress.done >= progress.total
         moves = self._console.is_terminal
         if not over and now - self._last < (_SECONDS_MOVING if moves else _SECONDS):
@@ -135,7 +135,7 @@ class _Shown:
         self._console.print(text, end="\r" if moves and not over else "\n", soft_wrap=True)
 
 
-def progress_text(progress: Progress, seconds: float) -> str:
+def progress_text(progress: RowProgress, seconds: float) -> str:
     """``1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go``; the rate is that of what is made now."""
     rate = (progress.done - progress.known) / seconds if seconds > 0 else 0.0
     told = [f"{progress.done} of {counted(progress.total, 'row')}"]
@@ -156,9 +156,9 @@ def _limit(text: str) -> float:
     return float(text) if share is None else share
 
 
-def _share(text: str) -> Share:
+def _share(text: str) -> MachineShare:
     # Some schedulers give the number in a variable.
     found = re.fullmatch(r"(\d+)/(\d+)", os.path.expandvars(text))
     if found is None or int(found[1]) >= int(found[2]):
         raise DataError(f"--share is {text!r}: give I/N, such as 0/4 on the first of 4 machines")
-    return Share(int(found[1]), int(found[2]))
+    return MachineShare(int(found[1]), int(found[2]))

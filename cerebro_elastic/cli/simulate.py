@@ -11,8 +11,8 @@ from rich.table import Table
 
 from cerebro_elastic.cli.options import Home, Json, echo
 from cerebro_elastic.cli.output import json_text
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import RecipeError, RunError
 from cerebro_elastic.openshop.checks import LARGEST
 from cerebro_elastic.recipes import load_recipe
@@ -104,7 +104,7 @@ def _text(path: Path | None) -> str:
     except (OSError, ValueError) as exc:
         raise RecipeError(
             f"the faults cannot be read: {exc}: --faults names a file of sentences, one on each line, such "
-            "as `kill node-1 at 30 for 10` (docs/scheduling.md)"
+            "as `kill node-1 at 30 for 10` (docs/how-to/forecast.md)"
         ) from exc
 
 

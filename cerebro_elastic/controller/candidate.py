@@ -25,7 +25,8 @@ from cerebro_elastic.errors import Compacted, IllegalEvent, LeaseLost, StoreUnav
 from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import become_leader
+from cerebro_elastic.store.ledger.record import Record
 
 LEASE_SECONDS = 5.0
 PATIENCE = 600.0
@@ -46,12 +47,12 @@ class Host:
 
 
 class Candidate:
-    """One who may lead the run of ``ledger``, and keeps its ``journal``; what decides is of these
+    """One who may lead the run of ``record``, and keeps its ``journal``; what decides is of these
     ``versions``."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        record: Record,
         policy: Policy,
         search: Search,
         journal: Journal,
@@ -61,7 +62,7 @@ class Candidate:
         versions: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._record = record
         self._policy = policy
         self._search = search
         self._journal = journal
@@ -104,9 +105,9 @@ class Candidate:
 
     def catch_up(self) -> None:
         """Record what has happened up to now, after ``run`` was left before the run's end."""
-        since, until = self._resume(), self._ledger.revision()
-        record: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
-        with Follower(self._ledger, since, record, known=self._known, foreign=self._foreign) as follower:
+        since, until = self._resume(), self._record.revision()
+        append: Observer = lambda events, _: self._journal.append(events)  # noqa: E731
+        with Follower(self._record, since, append, known=self._known, foreign=self._foreign) as follower:
             # What ends with a lease is no transaction, and may come behind the last one.
             while follower.step(_STEP) or follower.revision < until:
                 pass
@@ -128,17 +129,17 @@ class Candidate:
         """The state of the store; that of the journal, if others have written to the store (``_known``)."""
         self._known = None
         try:
-            read = self._ledger.read()
+            read = self._record.read()
             if not self._foreign:
-                self._spec = self._spec or self._ledger.raw_spec()
+                self._spec = self._spec or self._record.raw_spec()
                 return read
         except ForeignValue as error:
             if not self._journal or self._afresh:
                 raise
             self._host.say(str(error))
-        revision = self._ledger.now()
+        revision = self._record.now()
         if not self._journal or self._afresh or revision < self._journal.revision:
-            return self._ledger.read()
+            return self._record.read()
         known = State()
         for event in read_journal(self._journal.path):
             known = fold(known, event)
@@ -149,15 +150,15 @@ class Candidate:
         since = self._resume()
         if self.state.outcome is not None:
             return
-        if self._ledger.is_led():
+        if self._record.is_led():
             self._follow(since)
         else:
             self._stand(since)
 
     def _follow(self, since: int) -> None:
         """As long as another leads."""
-        known, foreign, leads = self._known, self._foreign, self._ledger.keys.leader
-        with Follower(self._ledger, since, self._record, known=known, foreign=foreign) as follower:
+        known, foreign, leads = self._known, self._foreign, self._record.keys.leader
+        with Follower(self._record, since, self._append, known=known, foreign=foreign) as follower:
             left = False
             while follower.state.outcome is None and not left:
                 try:
@@ -169,19 +170,18 @@ class Candidate:
 
     def _stand(self, since: int) -> None:
         """Lead, if elected, to the run's end or until deposed."""
-        with LeaseKeeper(self._ledger.store, LEASE_SECONDS) as keeper:
-            leader = self._ledger.lead(self.name, keeper.lease, self._versions, self._journal.head)
-            if leader is None:
+        with LeaseKeeper(self._record.store, LEASE_SECONDS) as keeper:
+            ledger = become_leader(self._record, self.name, keeper.lease, self._versions, self._journal.head)
+            if ledger is None:
                 return
             with Controller(
-                self._ledger,
+                ledger,
                 self._policy,
                 self._search,
                 name=self.name,
-                leader=leader,
                 since=since,
-                observe=self._record,
-                record=lambda: self._journal.head,
+                observe=self._append,
+                head=lambda: self._journal.head,
                 say=self._host.say,
                 history=lambda: read_journal(self._journal.path),
                 known=self._known,
@@ -197,7 +197,7 @@ class Candidate:
                         self._foreign = controller.foreign
                     self._took(controller.state)
 
-    def _record(self, events: list[Event], state: State) -> None:
+    def _append(self, events: list[Event], state: State) -> None:
         self._journal.append(events)
         self._host.observe(events, state)
 

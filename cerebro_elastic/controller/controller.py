@@ -31,9 +31,9 @@ from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import RunError, TxnUnknown
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
 
 _SUSPICIOUS = 10
 """So many decisions in a row that come to nothing, about half a second each, are no accident."""
@@ -46,9 +46,9 @@ class Deposed(RunError):
 class Controller:
     """The leader of a run, from the moment it is made until it is closed or deposed.
 
-    ``leader`` is the revision at which it was elected: the fence of all its verbs. ``observe`` is
-    told the events of each revision from ``since`` on (by default: since the election), none left out, and
-    the state after them. ``record`` says where the record of them ends. ``say`` tells people.
+    ``ledger`` is that of its leadership, with the fence of all its verbs. ``observe`` is told the events of
+    each revision from ``since`` on (by default: since the election), none left out, and the state after them.
+    ``head`` says where the record of them ends. ``say`` tells people.
 
     What others have changed in the record it puts back, by the run's ``history`` and ``spec``. Who does not
     trust what the store holds gives the state that is ``known``, and the keys that are known to be
@@ -57,15 +57,14 @@ class Controller:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: LeaderLedger,
         policy: Policy,
         search: Search,
         *,
         name: str,
-        leader: int,
         since: int | None = None,
         observe: Observer = nobody,
-        record: Callable[[], RecordHead | None] = lambda: None,
+        head: Callable[[], RecordHead | None] = lambda: None,
         say: Callable[[str], None] = lambda _text: None,
         history: Callable[[], Iterable[Event]] = tuple,
         known: State | None = None,
@@ -76,15 +75,14 @@ class Controller:
         self._policy = policy
         self._search = search
         self._name = name
-        self._leader = leader
-        since = leader + 1 if since is None else since
-        self._follower = Follower(ledger, since, observe, known=known, foreign=foreign)
-        self._hears = leader if since <= leader else 0
+        since = ledger.fence + 1 if since is None else since
+        self._follower = Follower(ledger.record, since, observe, known=known, foreign=foreign)
+        self._hears = ledger.fence if since <= ledger.fence else 0
         self._mending = Mending(ledger, history, say, spec)
         self._audited = known is None
         self._refused = 0
         self._awaited = 0
-        self._record = record
+        self._head = head
         self._solving: Solving | None = None
         self._say = say
 
@@ -111,11 +109,11 @@ class Controller:
         there was one. Raises ``Deposed`` when another leads, or nobody."""
         events = self._follower.step(timeout)
         for event in events:
-            if not isinstance(event, LeaderChanged) or event.revision <= self._leader:
+            if not isinstance(event, LeaderChanged) or event.revision <= self._ledger.fence:
                 continue
             if event.leader != self._name:
                 raise Deposed(f"controller {self._name} no longer leads the run (leader: {event.leader})")
-        if self.foreign.get(self._ledger.keys.leader, 0) > self._leader:
+        if self.foreign.get(self._ledger.record.keys.leader, 0) > self._ledger.fence:
             raise Deposed(f"others have written to the key by which {self._name} leads the run")
         # What others wrote before the election is seen before anything is decided.
         if self._follower.heard >= self._hears and self._follower.revision >= self._awaited:
@@ -136,7 +134,7 @@ class Controller:
             self._audited = damage is not None
             foreign |= damage or set()
         if foreign:
-            self._awaited = max(self._awaited, self._mending.mend(self.state, foreign, self._leader) or 0)
+            self._awaited = max(self._awaited, self._mending.mend(self.state, foreign) or 0)
 
     def _plan_ahead(self) -> None:
         """Give the policy's solver, if it has one, what it may do, and write down what it has found."""
@@ -147,7 +145,7 @@ class Controller:
         order = self._solving.step(self.state)
         if order:
             with suppress(TxnUnknown):  # the next answer is as good
-                self._ledger.order(order, self._leader)
+                self._ledger.set_order(order)
 
     def _act(self) -> None:
         if self._follower.revision < self._awaited:
@@ -161,24 +159,23 @@ class Controller:
                 self._say(f"the store lets none of this through, again and again: {excerpt(str(actions))}")
         except TxnUnknown:
             # If it happened, the watch will show it; if it happens yet, its guard knows.
-            self._awaited = self._ledger.revision()
+            self._awaited = self._ledger.record.revision()
 
     def _perform(self, action: Action) -> int | None:
-        ledger, leader = self._ledger, self._leader
         match action:
             case CreateConfig(config, parent):
-                return ledger.create_config(config, leader, parent)
+                return self._ledger.create_config(config, parent)
             case EndConfig(config, status, reason):
-                return ledger.end_config(config, status, reason, leader)
+                return self._ledger.end_config(config, status, reason)
             case ResumeConfig(config, reason):
-                return ledger.resume_config(config, reason, leader)
+                return self._ledger.resume_config(config, reason)
             case AssignHomes(homes):
-                return ledger.place(homes, leader)
+                return self._ledger.assign_homes(homes)
             case Assign(attempt):
-                return ledger.assign(replace(attempt, record=self._record()), leader)
+                return self._ledger.assign(replace(attempt, record=self._head()))
             case Withdraw(attempt):
-                return ledger.withdraw(attempt, leader)
+                return self._ledger.withdraw(attempt)
             case Quarantine(node, why, failure, seconds):
-                return ledger.set_aside(node, why, failure, seconds, leader)
+                return self._ledger.quarantine(node, why, failure, seconds)
             case EndRun(outcome, asked):
-                return ledger.end_run(outcome, leader, asked)
+                return self._ledger.end_run(outcome, asked)

@@ -11,7 +11,7 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 Observer = Callable[[list[Event], State], None]
 
@@ -33,14 +33,14 @@ class Follower:
 
     def __init__(
         self,
-        ledger: Ledger,
+        record: Record,
         since: int | None = None,
         observe: Observer = nobody,
         *,
         known: State | None = None,
         foreign: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._ledger = ledger
+        self._record = record
         self._since = since
         self._observe = observe
         self._known = known
@@ -49,10 +49,10 @@ class Follower:
         self.state = State()
 
     def __enter__(self) -> Self:
-        self.state = self._ledger.state() if self._known is None else self._known
+        self.state = self._record.state() if self._known is None else self._known
         self._read = self.state.revision
         since = self._read + 1 if self._since is None else self._since
-        self._stream = self._stack.enter_context(self._ledger.events(since))
+        self._stream = self._stack.enter_context(self._record.events(since))
         self._stream.foreign = dict(self._foreign)
         return self
 
@@ -77,8 +77,8 @@ class Follower:
 
     def take_strange(self) -> set[str]:
         """The keys of others' that mean nothing to the run, each once."""
-        strange, self._stream.strange = self._stream.strange, set()
-        return strange
+        unknown, self._stream.unknown = self._stream.unknown, set()
+        return unknown
 
     def step(self, timeout: float | None) -> list[Event]:
         """Take in the next revision, if there is one within ``timeout`` seconds; its events. Raises

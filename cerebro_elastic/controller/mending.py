@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import excerpt
 from cerebro_elastic.core.model.events import (
     Event,
@@ -24,14 +25,13 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Visit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put
-from cerebro_elastic.store.ledger.changes import value_of
-from cerebro_elastic.store.ledger.foreign import UNDER_LEASE, ForeignValue
+from cerebro_elastic.store.ledger.foreign import LEASED_KINDS, ForeignValue
 from cerebro_elastic.store.ledger.history import attempt_of, check, config_of, node_of, saving_of
 from cerebro_elastic.store.ledger.keys import Keys
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
+from cerebro_elastic.store.ledger.transactions import value_of
 
 _OFTEN = 20
 """A key that others change so often is not put back once more."""
@@ -45,35 +45,36 @@ class Mending:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: LeaderLedger,
         history: Callable[[], Iterable[Event]],
         say: Callable[[str], None],
         spec: bytes | None,
     ) -> None:
         self._ledger = ledger
+        self._record = ledger.record
         self._history = history
         self._say = say
         self._times: Counter[str] = Counter()
         self._spec = spec
 
-    def mend(self, state: State, foreign: Iterable[str], leader: int) -> int | None:
+    def mend(self, state: State, foreign: Iterable[str]) -> int | None:
         """Put back the keys that are ``foreign``; the revision of the last repair. Raises ``RunError`` if
         others change one again and again, or if it is not known what it held."""
         last, rest = None, sorted(foreign)
         while rest:
             some, rest = rest[:_AT_ONCE], rest[_AT_ONCE:]
             ops = {op.key: op for key in some for op in self._right(state, key)}
-            items = {key: self._ledger.store.get(key) for key in ops}
+            items = {key: self._record.store.get(key) for key in ops}
             for key in some:
                 self._tell(key, items[key])
-            last = self._ledger.mend(list(ops.values()), items, _lost(state, self._keys, ops), leader) or last
+            last = self._ledger.mend(list(ops.values()), items, _lost(state, self._keys, ops)) or last
         return last
 
     def damage(self, state: State, until: int) -> set[str] | None:
         """The keys that do not hold what they should, as ``state`` says, which knows of all up to the
         revision ``until``; ``None`` if the run has gone on since."""
         keys = self._keys
-        items = {item.key: item for item in self._ledger.store.range(keys.prefix).items}
+        items = {item.key: item for item in self._record.store.range(keys.prefix).items}
         if keys.event in items and items[keys.event].mod_revision > until:
             return None
         wanted = [keys.spec, *map(keys.config, state.configs)]
@@ -87,11 +88,11 @@ class Mending:
 
     @property
     def _keys(self) -> Keys:
-        return self._ledger.keys
+        return self._record.keys
 
     def _is_wrong(self, state: State, item: KeyValue) -> bool:
         kind, name = self._keys.split(item.key)
-        if kind in UNDER_LEASE and not item.lease:
+        if kind in LEASED_KINDS and not item.lease:
             return True
         try:
             match kind:

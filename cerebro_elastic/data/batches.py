@@ -24,22 +24,22 @@ Part: TypeAlias = Callable[[int], slice]
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How batches are made.
-
-    ``layout`` gives a batch as a ``tuple`` of the columns in the manifest's order (a lone column's
-    tensor as it is), or as a ``dict`` by column name. ``collate`` makes the batch from a list of
-    rows in that layout (slow; for users who have one), ``transform`` maps the batch to what the
-    task gets. ``workers`` > 0 takes a ``DataLoader`` with that many spawned processes: they start
-    anew for every partition, which costs seconds, and pays only where ``transform`` or
-    ``collate`` is heavy. Raises ``RecipeError`` for values out of range.
-    """
+    """How batches are made. Raises ``RecipeError`` for values out of range."""
 
     batch_size: int
+    """Rows of a batch; a partition's last one may be shorter."""
     layout: str = "tuple"
+    """``tuple``: the columns in the manifest's order (a lone column's tensor as it is); ``dict``: by column
+    name."""
     shuffle: bool = True
+    """Whether each epoch takes the rows of a training partition in another order."""
     transform: Callable[[Any], Any] | None = None
+    """Maps a batch to what the task gets."""
     collate: Callable[[list[Any]], Any] | None = None
+    """Makes a batch from a list of rows in the ``layout``. Slow: for users who have such a function."""
     workers: int = 0
+    """Processes of a ``DataLoader``; 0: batches are made in this process. They are spawned anew for every
+    partition, which costs seconds and pays only where ``transform`` or ``collate`` is heavy."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -93,14 +93,14 @@ def batches(
     maker = _BatchMaker(partition, order, loader, part)
     numbers = range(skip, batch_count(len(order), loader.batch_size))
     if loader.workers and numbers:
-        return _noting(partition, _in_workers(maker, numbers, loader.workers, seed))
-    return _noting(partition, (maker(number) for number in numbers))
+        return _noting_damage(partition, _in_workers(maker, numbers, loader.workers, seed))
+    return _noting_damage(partition, (maker(number) for number in numbers))
 
 
-def _noting(partition: Partition, made: Generator[Any, None, None]) -> Generator[Any, None, None]:
-    """The batches; the partition knows of damage that ends them."""
+def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    """The batches; damage that ends them is noted in the partition."""
     try:
-        yield from made
+        yield from batches_
     except DamagedData as damage:
         partition.damage.append(damage)
         raise
@@ -116,14 +116,14 @@ def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> 
         multiprocessing_context="spawn",
         generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
     )
-    made: Any = iter(loader)
+    iterator: Any = iter(loader)
     try:
-        for batch in made:
+        for batch in iterator:
             if isinstance(batch, DamagedData):
                 raise batch
             yield batch
     finally:
-        made._shutdown_workers()  # else they live as long as somebody holds the traceback of an error
+        iterator._shutdown_workers()  # else they live as long as somebody holds the traceback of an error
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -2,8 +2,8 @@
 
 A file gets its final name only after its size and sha256 were found right; a process that is killed in
 the middle leaves a temporary name, which the next fetch removes. Beside each file lie the sums of its rows
-(``sums.py``), taken from the very bytes that were hashed. Rows are compared with them whenever they are read,
-so that what is damaged later is found before anything is trained on it.
+(``row_sums.py``), taken from the bytes that were hashed. Rows are compared with them whenever they are read:
+damage that comes later is found before anything is trained on it.
 
 The cache shares no inode with a dataset on a local disk. It clones a file where the file system can; else it
 refers to one that lies on the cache's own file system, which is then read in place; it copies the others.
@@ -18,19 +18,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from cerebro_elastic.data.entry import Entry, size
+from cerebro_elastic.data.cached_column import CachedColumn, size
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import as_its_folder, locate, make_folder, translated
 
 _LOOK_SECONDS = 0.05
-"""How often who waits for another process's fetch looks whether it is over."""
+"""How often a process looks whether another one's fetch has ended."""
 
 
 class PartitionCache:
-    """The cache under the folder ``root``, shared by all processes of the host. ``hits`` counts fetches by
-    this process that found what they wanted, ``misses`` the others."""
+    """The cache under the folder ``root``, shared by all processes of the host.
+
+    ``hits`` counts the fetches of this process that found their partition in the cache, ``misses`` the others.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -75,7 +77,9 @@ class PartitionCache:
         """The training partitions that are here."""
         return tuple(j for j in range(len(manifest.train)) if self.holds(manifest, "train", j))
 
-    def _bring(self, entries: list[Entry], url: str, manifest: Manifest, beat: Callable[[], None]) -> None:
+    def _bring(
+        self, entries: list[CachedColumn], url: str, manifest: Manifest, beat: Callable[[], None]
+    ) -> None:
         for entry in entries:
             if entry.ready or entry.check(beat):
                 continue
@@ -91,11 +95,11 @@ class PartitionCache:
                     f"{source} is missing: restore it, or prepare the dataset again at another place"
                 ) from exc
 
-    def _entries(self, manifest: Manifest, split: Split, index: int) -> list[Entry]:
+    def _entries(self, manifest: Manifest, split: Split, index: int) -> list[CachedColumn]:
         """By column. File names are our own: a manifest from elsewhere cannot point out of the cache."""
         folder, partition = self._folder(manifest, split, index), manifest.split(split)[index]
         return [
-            Entry(folder / f"{at:03d}.npy", partition.rows, column, file)
+            CachedColumn(folder / f"{at:03d}.npy", partition.rows, column, file)
             for at, (column, file) in enumerate(zip(manifest.columns, partition.files, strict=True))
         ]
 
@@ -103,7 +107,7 @@ class PartitionCache:
         return self.root / manifest.digest / f"{split}-{index:05d}"
 
 
-def _opened(index: int, entries: list[Entry], name: str) -> Partition:
+def _opened(index: int, entries: list[CachedColumn], name: str) -> Partition:
     columns = {entry.column.name: entry.array.open() for entry in entries}
     sums: dict[str, Any] = {entry.column.name: entry.sums.open() for entry in entries}
     return Partition(index, entries[0].rows, columns, sums, name)
@@ -111,14 +115,14 @@ def _opened(index: int, entries: list[Entry], name: str) -> Partition:
 
 @contextmanager
 def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder for this process; what a killed one left there is removed first. Who waits for it lives
-    as long as what another one brings grows: a fetch that hangs is a hang for both."""
+    """Lock the folder for this process, and remove what a killed one has left in it. While it waits, it calls
+    ``beat`` only as long as the other process's files grow: a fetch that hangs is a hang for both."""
     make_folder(folder)
-    brought = -1
+    bytes_before = -1
     with open(folder / "lock", "w", opener=as_its_folder) as lock:
-        while not _held(lock):
-            if (by_now := sum(map(size, folder.iterdir()))) != brought:
-                brought = by_now
+        while not _try_lock(lock):
+            if (by_now := sum(map(size, folder.iterdir()))) != bytes_before:
+                bytes_before = by_now
                 beat()
             time.sleep(_LOOK_SECONDS)
         for leftover in folder.glob("*.tmp"):
@@ -126,7 +130,7 @@ def _locked(folder: Path, beat: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _held(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -26,48 +26,61 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's name, numpy dtype (``<f4``) and shape without the axis of rows."""
+    """A column of a dataset."""
 
     name: str
+    """Its name, the same in all partitions."""
     dtype: str
+    """Its numpy dtype, such as ``<f4``."""
     shape: tuple[int, ...]
+    """The shape of one row: without the axis of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """One column of one partition: a ``.npy`` file by its path under the dataset's URL."""
+    """One column of one partition: a ``.npy`` file."""
 
     path: str
+    """The file's path under the dataset's URL."""
     bytes: int
+    """The file's size."""
     sha256: str
+    """The file's sha256, in hex."""
 
     @property
     def content(self) -> Content:
+        """What the file must hold."""
         return Content(self.bytes, self.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """A partition's number of rows, and its files in the order of the manifest's columns."""
+    """A partition of a dataset."""
 
     rows: int
+    """Its number of rows."""
     files: tuple[ColumnFile, ...]
+    """Its files, in the order of the manifest's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a dataset holds. ``seed`` is that of the one shuffle before the split into partitions. ``test`` is
-    for whoever judges the result of a run, which itself does not read it. ``vocabulary`` has the categories
-    of each column that was encoded: code 0 stands for the first. ``features`` are the source's columns that
-    the column of that name is made of."""
+    """What a dataset holds."""
 
     columns: tuple[Column, ...]
+    """Its columns, the same in all splits."""
     train: tuple[PartitionFiles, ...]
+    """The training partitions."""
     valid: tuple[PartitionFiles, ...]
+    """The validation partitions."""
     seed: int
+    """The seed of the one shuffle before the rows are split into partitions."""
     test: tuple[PartitionFiles, ...] = ()
+    """The test partitions, for judging a run's result; the run does not read them."""
     vocabulary: Vocabulary = field(default_factory=dict)
+    """The categories of each encoded column: code 0 stands for the first."""
     features: tuple[str, ...] = ()
+    """The source's columns that the column ``features`` is made of, in its order."""
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -88,6 +101,7 @@ class Manifest:
         return {key: value for key, value in asdict(self).items() if key not in absent}
 
     def to_json(self) -> bytes:
+        """The content of ``manifest.json``."""
         document = {"version": VERSION, "digest": self.digest, **self._document()}
         return (json.dumps(document, indent=1) + "\n").encode()
 
@@ -118,8 +132,10 @@ def check_unchanged(url: str, digest: str) -> Manifest:
 
 
 def is_prepared(place: Place) -> bool:
-    """Whether a whole dataset is at ``place``, which somebody wants to know at once. Raises ``DataError`` if
-    none could be written there either."""
+    """Whether a whole dataset is at ``place``. Raises ``DataError`` if none could be written there either.
+
+    A person waits for the answer: a storage that is away is waited for only briefly.
+    """
     with in_a_hurry():
         if exists(place / NAME):
             return True
@@ -133,14 +149,16 @@ def is_prepared(place: Place) -> bool:
 
 
 def verify_sizes(url: str, manifest: Manifest) -> None:
-    """Raise ``DataError`` unless every file of the dataset is there in its size: one listing, nothing is
-    read. What else may be damaged, a node finds when it fetches the file."""
+    """Raise ``DataError`` unless every file of the dataset exists in its size.
+
+    One listing, nothing is read. Other damage is found by the node that fetches the file.
+    """
     with translated(DataError, f"cannot list the dataset {url}"):
         root = locate(url)
-        found = sizes(root)
+        size_of = sizes(root)
     for partition in (*manifest.train, *manifest.valid, *manifest.test):
         for file in partition.files:
-            size = found.get((root / file.path).path)
+            size = size_of.get((root / file.path).path)
             if size != file.bytes:
                 what = "is missing" if size is None else f"has {size} bytes instead of {file.bytes}"
                 raise DataError(

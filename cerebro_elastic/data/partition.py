@@ -1,5 +1,5 @@
-"""A partition as a unit sees it: named columns of equal length, memory-mapped, read-only, and checked when
-rows are taken out."""
+"""A partition as a unit sees it: named columns of equal length, memory-mapped and read-only. Rows are checked
+when they are taken out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
-from cerebro_elastic.data.sums import Sums, row_sums
+from cerebro_elastic.data.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.words import counted
 
@@ -29,22 +29,25 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Partition:
-    """``columns[name]`` has shape ``(rows, ...)``; the order of names is the manifest's.
-
-    ``sums[name]`` are those of the column's rows at the time when its file was found to be what the manifest
-    says: ``taken`` compares. A column without sums is not compared: it is not from the cache. ``damage`` is
-    what was found, so that no code in between can hide it. ``name`` is for people.
+    """The rows of one partition, by column.
 
     Pickling it, as for a data-loader worker, sends the paths of memory-mapped columns, not their
     content.
     """
 
     index: int
+    """Its number in its split."""
     rows: int
+    """Its number of rows."""
     columns: Mapping[str, Array]
+    """Each column, of shape ``(rows, ...)``, in the manifest's order."""
     sums: Mapping[str, Sums] = field(default_factory=dict)
+    """The row sums of each column, taken when its file was checked against the manifest; ``check_rows``
+    compares. A column that is not from the cache has none, and is not compared."""
     name: str = "partition"
+    """What messages call it."""
     damage: list[DamagedData] = field(default_factory=list, compare=False)
+    """The damage that was found, so that no code between here and the unit can hide it."""
 
     @cached_property
     def _mapped(self) -> Sequence[tuple[str, mmap.mmap, int]]:
@@ -66,16 +69,17 @@ class Partition:
         were when its file was checked."""
         if name not in self.sums:
             return
-        expected, found = np.asarray(self.sums[name]).take(index), row_sums(taken)
+        expected, actual = np.asarray(self.sums[name]).take(index), row_sums(taken)
         if (
-            found.tobytes() != expected.tobytes()
+            actual.tobytes() != expected.tobytes()
         ):  # the fastest way to compare, and nearly always all that is done
-            rows = index[found != expected]
+            rows = index[actual != expected]
             shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
             self._is_damaged(name, f"has changed in {counted(len(rows), 'row')} of a batch ({shown})")
 
     def _is_damaged(self, name: str, how: str) -> NoReturn:
-        """The next fetch, in whatever process, finds no sums: it reads the file and brings it if it must."""
+        """Raise ``DamagedData``, and remove the sums: the next fetch, in any process of the host, checks the
+        file, and fetches it again if it is damaged."""
         with suppress(OSError, AttributeError):
             os.unlink(self.sums[name].filename)  # type: ignore[attr-defined]
         file = os.path.realpath(getattr(self.columns[name], "filename", None) or "memory")
@@ -91,12 +95,16 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class MappedArray:
-    """An array that lies in a file, from ``offset`` on."""
+    """An array in a file."""
 
     path: Path
+    """The file."""
     dtype: str
+    """The array's numpy dtype."""
     shape: tuple[int, ...]
+    """The array's shape."""
     offset: int = 0
+    """Bytes of the file before the array."""
 
     def open(self) -> Array:
         """Map it, read-only."""
@@ -104,7 +112,7 @@ class MappedArray:
 
 
 def unopened(index: int, rows: int, name: str, fetch: Callable[[], Partition]) -> Partition:
-    """The partition that ``fetch`` gives, which is not called before somebody asks for a column."""
+    """The partition that ``fetch`` returns; it is fetched when a column is asked for."""
     fetched = cache(fetch)
     columns, sums = _Unopened(lambda: fetched().columns), _Unopened(lambda: fetched().sums)
     return Partition(index, rows, columns, sums, name)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.check import check_columns, check_finite, columns_of
+from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of
 from cerebro_elastic.data.manifest import (
     NAME,
     ColumnFile,
@@ -22,7 +22,7 @@ from cerebro_elastic.data.manifest import (
 from cerebro_elastic.data.partition import column_path, npy_header
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
-from cerebro_elastic.data.splits import Deal, Held, Index, deal_rows, read_splits
+from cerebro_elastic.data.splits import HeldOut, Index, PartitionRows, deal_rows, read_splits
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import (
     CHUNK,
@@ -63,7 +63,7 @@ def prepare(
     A destination that holds this very dataset is reused, one that holds another is refused.
     Raises ``DataError`` for input that cannot be used, ``DiskFull`` if there is no space.
     """
-    given, *others = read_splits(source, valid, test)
+    given, *held_out_data = read_splits(source, valid, test)
     vocabulary = selection.vocabulary(given, "the training data")
 
     def usable(columns: Columns, what: str, like: Columns | None = None) -> Columns:
@@ -73,9 +73,9 @@ def prepare(
         return selected
 
     train = usable(given, "the training data")
-    held_out: dict[Split, Held] = {
+    held_out: dict[Split, HeldOut] = {
         split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
-        for (split, what), data in zip(_HELD_OUT.items(), others, strict=True)
+        for (split, what), data in zip(_HELD_OUT.items(), held_out_data, strict=True)
     }
     numbers: dict[Split, int] = {"train": partitions, "valid": valid_partitions}
     deals = deal_rows(train, held_out, numbers, seed)
@@ -84,21 +84,21 @@ def prepare(
     return _store(destination, described, deals)
 
 
-def _store(url: str, described: Manifest, deals: list[Deal]) -> Manifest:
-    """Write the dataset, of which all but the partitions is ``described``, unless it is there; there it must
-    be the same."""
+def _store(url: str, described: Manifest, deals: list[PartitionRows]) -> Manifest:
+    """Write the dataset, of which all but the partitions is ``described``. Raises ``DataError`` if the URL
+    holds another."""
     with translated(DataError, f"cannot write the dataset {url}"):
         root = locate(url)
-        there = is_prepared(root)
-        keep: Keep = _only_hash if there else write
+        exists = is_prepared(root)
+        keep: Keep = _only_hash if exists else write
         splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
         for deal in deals:
             splits[deal.split].append(_keep_partition(root, deal, keep))
         train, valid, test = map(tuple, splits.values())
         manifest = replace(described, train=train, valid=valid, test=test)
-        if not there:
+        if not exists:
             write(root / NAME, [manifest.to_json()])
-    if there and (other := read_manifest(url).digest) != manifest.digest:
+    if exists and (other := read_manifest(url).digest) != manifest.digest:
         raise DataError(
             f"{url} holds another dataset (digest {other}, this one has {manifest.digest}): "
             "delete it or prepare into another place"
@@ -110,7 +110,7 @@ def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:
     return digest(data)
 
 
-def _keep_partition(root: Place, deal: Deal, keep: Keep) -> PartitionFiles:
+def _keep_partition(root: Place, deal: PartitionRows, keep: Keep) -> PartitionFiles:
     files = []
     for name, column in deal.columns.items():
         path = column_path(deal.split, deal.index, name)

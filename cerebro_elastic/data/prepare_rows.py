@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.data.assembly import join_chunks, make_chunk, start
-from cerebro_elastic.data.check import check_lengths
+from cerebro_elastic.data.column_checks import check_lengths
 from cerebro_elastic.data.manifest import (
     NAME,
     SPLITS,
@@ -34,11 +33,11 @@ from cerebro_elastic.data.manifest import (
     is_prepared,
     read_manifest,
 )
-from cerebro_elastic.data.records import Progress, Records
-from cerebro_elastic.data.rows import Rows
-from cerebro_elastic.data.share import Job, Record, Share, do_all, record_of
+from cerebro_elastic.data.row_function import BadRow, Rows, check_alike
+from cerebro_elastic.data.row_jobs import join_chunks, make_chunk, start
+from cerebro_elastic.data.shared_jobs import Job, JobRecord, MachineShare, do_all, record_of
 from cerebro_elastic.data.sources import Source
-from cerebro_elastic.data.splits import Deal, deal_rows, read_splits
+from cerebro_elastic.data.splits import PartitionRows, deal_rows, read_splits
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, exists, locate, read, remove, translated, write
 from cerebro_elastic.registry import import_object
@@ -53,7 +52,7 @@ _SAMPLE = 20
 class _Chunk:
     """Rows ``start`` to ``stop`` of a deal."""
 
-    deal: Deal
+    deal: PartitionRows
     number: int
     start: int
     stop: int
@@ -66,6 +65,78 @@ class _Chunk:
         numbers = self.deal.rows[self.start : self.stop]
         columns = {name: column[numbers] for name, column in self.deal.columns.items()}
         return Rows(self.deal.split, tuple(map(int, numbers)), columns)
+
+
+@dataclass(slots=True)
+class RowProgress:
+    """How far a preparation is, in rows."""
+
+    total: int
+    """Rows of the source."""
+    done: int = 0
+    """Rows whose chunk is done."""
+    known: int = 0
+    """Those of ``done`` that an earlier try or another machine has made."""
+    bad: int = 0
+    """Rows of which the function made nothing."""
+
+
+@dataclass(slots=True)
+class ChunkRecords:
+    """The records of the chunks that are done."""
+
+    limit: float
+    """How many rows may be bad; below 1, the share of them that may."""
+    progress: RowProgress
+    """Their sum."""
+    show: Callable[[RowProgress], None]
+    """Called with the progress after each chunk."""
+    chunks: dict[str, JobRecord] = field(default_factory=dict)
+    """The record of each chunk, by name."""
+
+    def add(self, name: str, record: JobRecord, now: bool) -> None:
+        """Take the record of a chunk, which was made ``now`` or before."""
+        rows = record["good"] + len(record["bad"])
+        self.chunks[name] = record
+        self.progress.done += rows
+        self.progress.known += 0 if now else rows
+        self.progress.bad += len(record["bad"])
+        self.check()
+        self.show(self.progress)
+
+    @property
+    def spoilt(self) -> list[str]:
+        """The chunks with bad rows."""
+        return [name for name, record in self.chunks.items() if record["bad"]]
+
+    @property
+    def bad(self) -> list[BadRow]:
+        """All bad rows, in the order of the chunks' names."""
+        return [BadRow(**row) for name in sorted(self.chunks) for row in self.chunks[name]["bad"]]
+
+    def check(self) -> None:
+        """Raise ``DataError`` if more rows are bad than may be."""
+        allowed = int(self.limit * self.progress.total if self.limit < 1 else self.limit)
+        if self.progress.bad > allowed:
+            sample = "\n".join(f"  {row}" for row in self.bad[:3])
+            raise DataError(
+                f"{self.progress.bad} of {self.progress.done} rows are bad, {allowed} of all "
+                f"{self.progress.total} may be:\n{sample}\ncorrect the row function or the source, or allow "
+                "more with --bad"
+            )
+
+    def columns(self) -> Sequence[Column]:
+        """The columns of all chunks. Raises ``DataError`` unless they agree."""
+        kinds = [
+            (record["first"], [Column(c["name"], c["dtype"], tuple(c["shape"])) for c in record["columns"]])
+            for _, record in sorted(self.chunks.items())
+            if record["good"]
+        ]
+        if not kinds:
+            raise DataError("no row is good: see the row function and the source")
+        for first, columns in kinds[1:]:
+            check_alike(kinds[0][1], kinds[0][0], columns, first)
+        return kinds[0][1]
 
 
 def prepare_rows(
@@ -81,11 +152,11 @@ def prepare_rows(
     labels: Sequence[str] = (),
     workers: int | None = None,
     bad: float = 0,
-    share: Share = Share(),  # noqa: B008  # frozen
-    show: Callable[[Progress], None] = lambda _progress: None,
+    share: MachineShare = MachineShare(),  # noqa: B008  # frozen
+    show: Callable[[RowProgress], None] = lambda _progress: None,
 ) -> Manifest:
     """Write the dataset that ``function`` (``module:name``, looked for in ``root``) makes of the rows of
-    ``source`` (see ``rows.py``). The same source, function, seed and settings give the same bytes.
+    ``source`` (see ``row_function.py``). The same source, function, seed and settings give the same bytes.
 
     ``workers`` processes work on it here, by default one per core; ``share`` says which part is this
     machine's. ``bad`` rows at most may fail (below 1: a share of all); they are left out, counted, and
@@ -94,10 +165,10 @@ def prepare_rows(
     Raises ``DataError`` for input that cannot be used and for too many bad rows, ``TaskError`` if there is no
     such function.
     """
-    train, *held = read_splits(source, valid, test)
-    for columns in (train, *(data for data in held if not isinstance(data, float))):
+    train, *held_out = read_splits(source, valid, test)
+    for columns in (train, *(data for data in held_out if not isinstance(data, float))):
         check_lengths(columns, "the source's data")
-    deals = deal_rows(train, {"valid": held[0], "test": held[1]}, {"train": partitions}, seed)
+    deals = deal_rows(train, {"valid": held_out[0], "test": held_out[1]}, {"train": partitions}, seed)
     digest = _digest(deals, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"
@@ -105,7 +176,7 @@ def prepare_rows(
             return _same(destination, place, digest)
     workers = workers or len(os.sched_getaffinity(0))
     chunks = [chunk for deal in deals for chunk in _chunks(deal)]
-    records = Records(bad, Progress(sum(len(deal.rows) for deal in deals)), show)
+    records = ChunkRecords(bad, RowProgress(sum(len(deal.rows) for deal in deals)), show)
     makes = [
         Job(c.name, make_chunk, lambda c=c: (folder, c.name, c.rows(), tuple(labels), seed))  # type: ignore[misc]
         for c in chunks
@@ -133,12 +204,14 @@ def prepare_rows(
     return manifest
 
 
-def _chunks(deal: Deal) -> Iterator[_Chunk]:
+def _chunks(deal: PartitionRows) -> Iterator[_Chunk]:
     for number, begin in enumerate(range(0, len(deal.rows), _ROWS)):
         yield _Chunk(deal, number, begin, min(begin + _ROWS, len(deal.rows)))
 
 
-def _join(url: str, folder: str, deal: Deal, columns: Sequence[Column], records: Mapping[str, Record]) -> Job:
+def _join(
+    url: str, folder: str, deal: PartitionRows, columns: Sequence[Column], records: Mapping[str, JobRecord]
+) -> Job:
     chunks = [(chunk.name, records[chunk.name]["good"]) for chunk in _chunks(deal)]
     if not any(good for _, good in chunks):
         raise DataError(f"no row of {deal.split} partition {deal.index} is good: use fewer partitions")
@@ -147,7 +220,7 @@ def _join(url: str, folder: str, deal: Deal, columns: Sequence[Column], records:
 
 
 def _manifest(
-    columns: Sequence[Column], parts: Mapping[str, Record], deals: Sequence[Deal], seed: int
+    columns: Sequence[Column], parts: Mapping[str, JobRecord], deals: Sequence[PartitionRows], seed: int
 ) -> Manifest:
     splits: dict[Split, list[PartitionFiles]] = {"train": [], "valid": [], "test": []}
     for deal in deals:
@@ -158,7 +231,7 @@ def _manifest(
     return Manifest(tuple(columns), train, valid, seed, test)
 
 
-def _report(digest: str, manifest: Manifest, records: Records) -> bytes:
+def _report(digest: str, manifest: Manifest, records: ChunkRecords) -> bytes:
     report = {
         "digest": digest,
         "rows": {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS},
@@ -179,7 +252,7 @@ def _same(url: str, place: Place, digest: str) -> Manifest:
     return read_manifest(url)
 
 
-def _digest(deals: Sequence[Deal], function: Any, seed: int, labels: Sequence[str]) -> str:
+def _digest(deals: Sequence[PartitionRows], function: Any, seed: int, labels: Sequence[str]) -> str:
     """Of all that the dataset is made of; of the function, its module."""
     digest = hashlib.sha256(repr((_ROWS, seed, tuple(labels), function.__qualname__)).encode())
     digest.update(Path(inspect.getfile(function)).read_bytes())

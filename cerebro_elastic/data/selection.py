@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.check import FEATURES, check_column, check_given, check_lengths
+from cerebro_elastic.data.column_checks import FEATURES, check_column, check_given, check_lengths
 from cerebro_elastic.data.manifest import Category, Vocabulary
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
@@ -22,18 +22,18 @@ _LARGEST_EXACT = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a source's columns is used, and how.
-
-    ``columns`` are kept (``None``: all). Those in ``encode`` (text, whole numbers) become codes: int64, in
-    the sorted order of the categories. ``features`` become one float32 matrix of that name; with a ``label``
-    alone these are all the others. ``label`` becomes one vector, of int64 if it has whole numbers or codes,
-    else of float32.
-    """
+    """Which of a source's columns are used, and how."""
 
     columns: Sequence[str] | None = None
+    """The columns that are kept; ``None``: all."""
     features: Sequence[str] | None = None
+    """The columns that become one float32 matrix, ``features``; ``None``: all but the ``label``, if there is
+    one."""
     label: str | None = None
+    """The column that becomes one vector, of int64 if it has whole numbers or codes, else of float32."""
     encode: Sequence[str] | None = None
+    """The columns of text or whole numbers that become codes: int64, in the sorted order of the
+    categories."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
@@ -94,9 +94,9 @@ def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
     values = _single_values(name, column, what)
     kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {str, int, bool}:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(
-            f"column {name!r} of {what} has values of type {found}: only text or whole numbers can be encoded"
+            f"column {name!r} of {what} has values of type {names}: only text or whole numbers can be encoded"
         )
     return sorted(set(values))
 

@@ -56,22 +56,22 @@ def read_source(source: Source) -> tuple[Columns, Columns | None]:
 def _from_function(function: Function) -> tuple[Columns, Columns | None]:
     name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
     try:
-        found = function()
+        result = function()
     except (Exception, SystemExit) as exc:
         folder = os.path.dirname(getattr(getattr(function, "__code__", None), "co_filename", ""))
         raise DataError(
             f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
         ) from exc
-    if not isinstance(found, Mapping):
-        raise DataError(f"{name} returned a {type(found).__name__}: it must return {{column: array}}")
-    if "train" in found and isinstance(found["train"], Mapping):
-        if extra := sorted(set(found) - {"train", "valid"}):
+    if not isinstance(result, Mapping):
+        raise DataError(f"{name} returned a {type(result).__name__}: it must return {{column: array}}")
+    if "train" in result and isinstance(result["train"], Mapping):
+        if extra := sorted(set(result) - {"train", "valid"}):
             raise DataError(
                 f"{name} returned {', '.join(extra)} beside train: only train and valid are known"
             )
-        valid = found.get("valid")
-        return _arrays(found["train"]), None if valid is None else _arrays(valid)
-    return _arrays(found), None
+        valid = result.get("valid")
+        return _arrays(result["train"]), None if valid is None else _arrays(valid)
+    return _arrays(result), None
 
 
 def _arrays(columns: Mapping[str, Any]) -> Columns:
@@ -83,14 +83,14 @@ def _expand(name: str) -> list[Place]:
     known kind."""
     place = _locate(name)
     with translated(DataError, f"cannot read {name}"):
-        found = expand(place, lambda path: _suffix(path) in _READERS)
-        if not found:
+        files = expand(place, lambda path: _suffix(path) in _READERS)
+        if not files:
             raise DataError(
                 f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
                 f"{', '.join(sorted(_READERS))}, or a Python function 'module:name' that returns "
                 "{column: array}"
             )
-    return found
+    return files
 
 
 def _nothing_known(place: Place) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.data.check import check_given
+from cerebro_elastic.data.column_checks import check_given
 from cerebro_elastic.data.sources import Columns
 
 __all__ = [

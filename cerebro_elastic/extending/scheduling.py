@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Strategy, Unit
+from cerebro_elastic.core.model.units import Strategy, Unit
 
 __all__ = [
     "Policy",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cerebro_elastic.core.model.values import HParams, Phase, Strategy, Unit
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import Part, whole
 from cerebro_elastic.training import feed, rng
 from cerebro_elastic.training.finite import not_finite

@@ -1,15 +1,12 @@
-"""Files on any fsspec URL: read and written in chunks, hashed on the way, patient with their storage."""
+"""Files on any fsspec URL: read and written in chunks, hashed on the way, with retries."""
 
 from cerebro_elastic.files.content import CHUNK, Chunk, Content, Sha256, digest, pour
-from cerebro_elastic.files.modes import as_its_folder, make_folder, private_folder, write_text
-from cerebro_elastic.files.places import (
-    Place,
+from cerebro_elastic.files.faults import redacted, translated
+from cerebro_elastic.files.operations import (
     chunks,
     content,
     exists,
     expand,
-    in_a_hurry,
-    locate,
     open_read,
     read,
     read_into,
@@ -20,7 +17,8 @@ from cerebro_elastic.files.places import (
     sizes,
     write,
 )
-from cerebro_elastic.files.trouble import redacted, translated
+from cerebro_elastic.files.permissions import as_its_folder, make_folder, private_folder, write_text
+from cerebro_elastic.files.place import Place, in_a_hurry, locate
 
 __all__ = [
     "CHUNK",

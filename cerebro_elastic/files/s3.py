@@ -1,18 +1,23 @@
-"""What s3fs needs to be told, and what it says. Imported only where an s3:// URL is used."""
+"""S3: the options of s3fs, the faults that its exceptions show, and uploads that can be continued.
+
+Imported only where an s3:// URL is used: botocore is heavy.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import fsspec.config
 from botocore.exceptions import BotoCoreError, ConnectionError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
-from cerebro_elastic.files.trouble import Trouble
-
-PROTOCOLS = ("s3", "s3a")
+from cerebro_elastic.files.content import Chunk, Content, Sha256
+from cerebro_elastic.files.faults import StorageFault
 
 _CLIENT = {
     "connect_timeout": 10,
@@ -29,13 +34,13 @@ _PASSING = {"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256M
 
 
 def options() -> dict[str, Any]:
-    """Timeouts and tries of each request; what the user's fsspec configuration says goes before."""
+    """Timeouts and tries of each request. The user's fsspec configuration overrides them."""
     users = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
     return {"config_kwargs": copy.deepcopy({**_CLIENT, **users})}
 
 
-def trouble_of(error: Exception) -> Trouble | None:
-    """What the server, or botocore without an answer of it, says; ``None`` if neither says trouble."""
+def fault_of(error: Exception) -> StorageFault | None:
+    """The fault that an answer of the server shows, or botocore without one; ``None`` if neither does."""
     for link in _chain(error):
         answer = getattr(link, "response", None)
         if isinstance(answer, Mapping):
@@ -44,21 +49,21 @@ def trouble_of(error: Exception) -> Trouble | None:
                 int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
             )
         if isinstance(link, ConnectionError | HTTPClientError | ResponseParserError) or _of_aiohttp(link):
-            return Trouble.PASSING
+            return StorageFault.PASSING
         if isinstance(link, BotoCoreError):  # no credentials, no region, ...
-            return Trouble.REFUSED
+            return StorageFault.REFUSED
     return None
 
 
-def _of_answer(code: str, status: int) -> Trouble | None:
+def _of_answer(code: str, status: int) -> StorageFault | None:
     if code in _FULL or status == 507:
-        return Trouble.FULL
+        return StorageFault.FULL
     if code in _PASSING or status in (408, 425, 429) or status >= 500:
-        return Trouble.PASSING
+        return StorageFault.PASSING
     # The answer to a HEAD request has no body: an expired token looks like any other bad request.
     if code in _REFUSED or status in (401, 403) or code == "400":
-        return Trouble.REFUSED
-    return None if status in (404, 412) else Trouble.LASTING
+        return StorageFault.REFUSED
+    return None if status in (404, 412) else StorageFault.LASTING
 
 
 def _of_aiohttp(error: BaseException) -> bool:
@@ -71,3 +76,102 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+_PART = 16 << 20
+_GROWS = 1000
+"""After so many parts they grow: there may be 10 000 of them, of 5 MB at least."""
+
+
+@dataclass(slots=True)
+class Upload:
+    """An upload that goes on from the part at which it was cut off.
+
+    The object is visible when a call has returned. A call that failed may be repeated: parts that the server
+    has, and that are the same still, are not sent again.
+    """
+
+    path: str
+    """Bucket and key."""
+    data: Iterable[Chunk]
+    """The object's bytes; each call goes over them again."""
+    _id: str | None = None
+    _sent: dict[int, tuple[bytes, str]] = field(default_factory=dict)
+
+    def __call__(self, fs: Any) -> Content:
+        try:
+            return self._upload(fs)
+        except Exception as exc:
+            if self._id is None or not _unknown_upload(exc):
+                raise
+        # Completed by a request whose answer was lost, or cleared away by the server: what is right in both
+        # cases is to begin anew.
+        self._id, self._sent = None, {}
+        return self._upload(fs)
+
+    def abort(self, fs: Any) -> None:
+        """Have the server forget the parts, if it can be reached."""
+        if self._id is not None:
+            with suppress(Exception):
+                fs.call_s3("abort_multipart_upload", **self._object(fs), UploadId=self._id)
+
+    def _upload(self, fs: Any) -> Content:
+        with Sha256() as sha256:
+            number = 0
+            for part, last in _parts(self.data, sha256):
+                number += 1
+                if last and number == 1:
+                    fs.call_s3("put_object", **self._object(fs), Body=part)
+                else:
+                    self._send(fs, number, part)
+            written = sha256.content()
+        if number > 1:
+            self._complete(fs, number)
+        return written
+
+    def _send(self, fs: Any, number: int, part: bytes) -> None:
+        if self._id is None:
+            self._id = fs.call_s3("create_multipart_upload", **self._object(fs))["UploadId"]
+        digest = hashlib.sha256(part).digest()
+        known, _ = self._sent.get(number, (b"", ""))
+        if known != digest:
+            answer = fs.call_s3(
+                "upload_part", **self._object(fs), UploadId=self._id, PartNumber=number, Body=part
+            )
+            self._sent[number] = digest, answer["ETag"]
+
+    def _complete(self, fs: Any, number: int) -> None:
+        parts = [{"PartNumber": n, "ETag": self._sent[n][1]} for n in range(1, number + 1)]
+        fs.call_s3(
+            "complete_multipart_upload",
+            **self._object(fs),
+            UploadId=self._id,
+            MultipartUpload={"Parts": parts},
+        )
+        self._id = None
+
+    def _object(self, fs: Any) -> dict[str, str]:
+        bucket, key, _ = fs.split_path(self.path)
+        return {"Bucket": bucket, "Key": key}
+
+
+def _parts(data: Iterable[Chunk], sha256: Sha256) -> Iterator[tuple[bytes, bool]]:
+    """``data`` in parts of the sizes that S3 wants, each with whether it is the last."""
+    buffer, number = bytearray(), 0
+    for chunk in data:
+        sha256.update(chunk)
+        buffer += chunk
+        while len(buffer) > (size := _PART * (1 + number // _GROWS)):
+            yield bytes(buffer[:size]), False
+            del buffer[:size]
+            number += 1
+    yield bytes(buffer), True
+
+
+def _unknown_upload(error: BaseException | None) -> bool:
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, dict) and answer.get("Error", {}).get("Code") == "NoSuchUpload":
+            return True
+        error = error.__cause__ or error.__context__
+    return False

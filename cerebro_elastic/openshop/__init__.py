@@ -1,7 +1,7 @@
 """Which unit runs where and when: the live run's policies, and ``schedule``, which plans an instance.
 
-``schedule(durations)`` or ``schedule(instance(...))`` gives a ``Schedule``; docs/scheduling.md tells the
-formats. All are imported on use: a live run loads its policy alone.
+``schedule(durations)`` or ``schedule(instance(...))`` gives a ``Schedule``; docs/reference/openshop.md
+describes the formats. All are imported on use: a live run loads its policy alone.
 """
 
 from __future__ import annotations

@@ -1,39 +1,40 @@
-"""The exact tool: CP-SAT of ortools, started from the best schedule that the dry runs found.
+"""The exact tool: CP-SAT of ortools, started from the best schedule that the rollouts found.
 
 The model is the paper's problem (section 5.1) with replicas (5.5): an interval for each unit on each node
-that holds its partition, one of them present; a node's intervals do not overlap, nor do a config's; the last
-end is minimised. It is good for up to about 1000 units.
+that holds its partition, one of them present. A node's intervals do not overlap, nor do a config's; the
+last end is minimised. It is good for up to about 1000 units.
 
-ortools runs in a process of its own: it brings its own HiGHS, which must not meet scipy's in one process.
-"""
+ortools runs in a process of its own (``cp_sat``): it brings its own HiGHS, which must not meet scipy's in one
+process."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from cerebro_elastic.errors import MissingExtra, ScheduleError
-from cerebro_elastic.openshop.dispatch import ScheduledUnit
 from cerebro_elastic.openshop.instances import Instance
-
-if TYPE_CHECKING:
-    from cerebro_elastic.openshop.planner import ScheduledUnits
+from cerebro_elastic.openshop.left_shift import left_shifted
+from cerebro_elastic.openshop.state import ScheduledUnit
+from cerebro_elastic.solver_process import SolverFailed, solve
 
 TICKS = 1_000_000
 """CP-SAT counts in integers: the makespan of the start is so many of them. Durations are rounded up."""
 UNITS = 2000
 """More are refused: the model would not get anywhere."""
+SOLVER = "cerebro_elastic.openshop.cp_sat"
+"""The module that solves."""
+MISSING_ORTOOLS = 3
+"""The exit code of ``SOLVER`` where ortools is not installed."""
 
 
 def exact(
-    problem: Instance, start: Callable[[], ScheduledUnits], seed: int, seconds: float
-) -> list[ScheduledUnit]:
-    """The best schedule found in ``seconds``, at least as good as ``start``."""
+    problem: Instance, known: Sequence[ScheduledUnit], seed: int, seconds: float
+) -> Sequence[ScheduledUnit]:
+    """The best schedule found in ``seconds``, at least as good as ``known``, whose units are in the order of
+    their starts. Raises ``ScheduleError`` for a problem that CP-SAT cannot solve."""
     if problem.units > UNITS or (problem.epochs > 1).any():
         raise ScheduleError(
             f"the policy exact is for one epoch of up to {UNITS} units; these are {problem.units}, in up to "
@@ -41,8 +42,6 @@ def exact(
         )
     if problem.hop.any() or np.isfinite(problem.fetch).any():
         raise ScheduleError("the policy exact knows no costs of hops and fetches: take auto")
-    hint = start()
-    known = [ScheduledUnit(*values) for values in zip(*(_column(c) for c in _columns(hint)), strict=True)]
     length = max((v.end for v in known), default=0.0)
     if not length:
         return known
@@ -62,60 +61,41 @@ def exact(
     answer = ask(question)
     if answer is None:
         return known
-    found = _left_shifted(problem, [(known[at], n) for at, n in by_start(question, answer)])
-    return min(known, found, key=lambda visits: max(v.end for v in visits))
-
-
-def _columns(visits: ScheduledUnits) -> tuple[Any, ...]:
-    return visits.config, visits.epoch, visits.partition, visits.node, visits.start, visits.end
-
-
-def _column(values: Any) -> list[Any]:
-    listed: list[Any] = values.tolist()
-    return listed
+    improved = _in_seconds(problem, [(known[at], n) for at, n in by_start(question, answer)])
+    return min(known, improved, key=lambda visits: max(v.end for v in visits))
 
 
 def _takers(problem: Instance, visit: ScheduledUnit, tick: float) -> dict[int, int]:
-    """Who may do the unit, and in how many ticks."""
+    """The nodes that may do the unit, and in how many ticks."""
     ticks = np.ceil(problem.seconds()[visit.config, visit.partition] / tick).astype(int).tolist()
     return {n: ticks[n] for n in np.flatnonzero(problem.availability[:, visit.partition]).tolist()}
 
 
-def by_start(question: Mapping[str, Any], answer: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def by_start(question: Mapping[str, Any], answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The answer to ``question`` as the numbers of its units and their nodes, by planned start."""
     starts = sorted((start, question["units"][at][2][n], at, n) for at, (n, start) in enumerate(answer))
     return [(at, n) for _, _, at, n in starts]
 
 
-def _left_shifted(problem: Instance, units: list[tuple[ScheduledUnit, int]]) -> list[ScheduledUnit]:
-    """The units in their order, each as early as its config and its node allow: without the rounding."""
-    nodes, configs = problem.node_ready.tolist(), problem.config_ready.tolist()
-    seconds, visits = problem.seconds(), []
-    for unit, n in units:
-        i, j = unit.config, unit.partition
-        begin = max(nodes[n], configs[i])
-        nodes[n] = configs[i] = begin + float(seconds[i, j, n])
-        visits.append(ScheduledUnit(i, 0, j, n, begin, nodes[n]))
-    return visits
+def _in_seconds(problem: Instance, order: Sequence[tuple[ScheduledUnit, int]]) -> list[ScheduledUnit]:
+    """The units in this order on their nodes, without the rounding to ticks."""
+    seconds = problem.seconds()
+    units = [(v.config, n, 1, float(seconds[v.config, v.partition, n])) for v, n in order]
+    nodes = [[ready] for ready in problem.node_ready.tolist()]
+    starts = left_shifted(units, problem.config_ready.tolist(), nodes)
+    return [
+        ScheduledUnit(v.config, 0, v.partition, n, start, start + length)
+        for (v, n), (_, _, _, length), start in zip(order, units, starts, strict=True)
+    ]
 
 
-def ask(question: dict[str, Any]) -> Any:
-    """What CP-SAT, in a process of its own, answers (see ``cp_sat``)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "cerebro_elastic.openshop.cp_sat"],
-        input=json.dumps(question),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == MISSING:
-        raise MissingExtra(
-            "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
-        )
-    if done.returncode:
-        raise ScheduleError(f"CP-SAT ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout)
-
-
-MISSING = 3
-"""The exit code that says that ortools is not installed."""
+def ask(question: Mapping[str, Any]) -> Any:
+    """What CP-SAT answers (see ``cp_sat``)."""
+    try:
+        return solve(SOLVER, question)
+    except SolverFailed as error:
+        if error.status == MISSING_ORTOOLS:
+            raise MissingExtra(
+                "the policy exact needs ortools: pip install 'cerebro-elastic[exact]', or take auto"
+            ) from error
+        raise ScheduleError(str(error)) from error

@@ -41,7 +41,7 @@ class Ladder:
 
     def __init__(self, halving: Rungs, problem: Instance) -> None:
         if not isinstance(halving, Rungs):
-            raise ScheduleError(f"surprises.halving is {halving!r}; it must be a Halving(rungs, losses)")
+            raise ScheduleError(f"disturbances.halving is {halving!r}; it must be Rungs(rungs, losses)")
         self._rungs = _rungs(halving, problem)
         self._losses = _losses(halving, problem)
         one_of(halving.rule, RULES, "rule")

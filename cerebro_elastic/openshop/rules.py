@@ -1,4 +1,5 @@
-"""The rules by which the dispatcher chooses: one class each."""
+"""Dispatch rules: which free node is served first, and which idle config it takes. One class for each
+rule."""
 
 from __future__ import annotations
 
@@ -6,137 +7,175 @@ import random
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from cerebro_elastic.openshop.dispatch import DispatchState
+from cerebro_elastic.openshop.state import DispatchState
+
+
+class Rule(Protocol):
+    """What a dispatch asks. The rule keeps the idle configs, in whatever order suits it."""
+
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """A dispatch begins with these ``idle`` configs. The rule may read ``state`` until it ends."""
+
+    def arrange(self, nodes: list[int]) -> None:
+        """Sort free nodes in place: the node to be served first comes first."""
+
+    def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
+        """Take an idle config that has units for ``node`` and ``fits`` out of the idle ones.
+
+        Returns:
+            The config; ``None`` if no idle config suits the node.
+        """
+
+    def add(self, config: int) -> None:
+        """The config is idle again."""
+
+    def remove(self, config: int) -> None:
+        """The config is idle no longer: a node took over a unit of it."""
 
 
 class Longest:
     """Longest remaining config first, most loaded node first.
 
     The makespan of an open shop is at least the load of its most loaded machine and the length of its longest
-    job (Gonzalez and Sahni 1976); so the node with most to do chooses first, and takes the config with most
-    to do, lest either become the tail. ``configs`` and ``nodes`` are weights on what remains: other weights
-    than 1 make other schedules, some of them better (see ``rehearsal``)."""
+    job (Gonzalez and Sahni 1976). So the node with most to do chooses first and takes the config with most to
+    do, lest either become the tail.
+
+    Args:
+        configs: A weight for each config's remaining seconds. Other weights than 1 make other schedules,
+        some of
+            them better (see ``rollouts``).
+        nodes: A weight for each node's load.
+    """
 
     def __init__(self, configs: Sequence[float] = (), nodes: Sequence[float] = ()) -> None:
         self._configs, self._nodes = configs, nodes
 
-    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
-        """The idle configs, kept sorted: the longest first."""
-        self._rest, self._load, self._left = shop.rest, shop.load, shop.left
-        self._weights = self._configs or [1.0] * len(shop.rest)
-        self._node_weights = self._nodes or [1.0] * len(shop.load)
-        self._later = shop.later
-        self._idle = sorted((self._place(i), i) for i in idle)
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """Sort the idle configs: the longest first."""
+        self._remaining, self._load, self._open = state.remaining, state.load, state.open_configs
+        self._weights = self._configs or [1.0] * len(state.remaining)
+        self._node_weights = self._nodes or [1.0] * len(state.load)
+        self._later = state.later
+        self._idle = sorted((self._key(i), i) for i in idle)
 
     def arrange(self, nodes: list[int]) -> None:
-        """Most loaded first."""
+        """The most loaded node first."""
         if len(nodes) > 1:
             load, weights = self._load, self._node_weights
             nodes.sort(key=lambda n: -load[n] * weights[n])
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
-        """The longest that has units for the node."""
-        left, idle = self._left[node], self._idle
+        """The longest config that has units for the node."""
+        configs, idle = self._open[node], self._idle
         for place, (_, i) in enumerate(idle):
-            if left >> i & 1 and (fits is None or fits(i)):
+            if configs >> i & 1 and (fits is None or fits(i)):
                 del idle[place]
                 return i
         return None
 
     def add(self, config: int) -> None:
-        """To its place among the others."""
-        insort(self._idle, (self._place(config), config))
+        """Insert the config at its place."""
+        insort(self._idle, (self._key(config), config))
 
     def remove(self, config: int) -> None:
-        """Somebody else has it."""
+        """Drop the config."""
         self._idle = [entry for entry in self._idle if entry[1] != config]
 
-    def _place(self, config: int) -> tuple[int, float]:
-        return 0, -self._rest[config] * self._weights[config]
+    def _key(self, config: int) -> tuple[int, float]:
+        return 0, -self._remaining[config] * self._weights[config]
 
 
 class Even(Longest):
-    """Of the configs that have most epochs left the longest one first. So they keep within an epoch of each
-    other, unless a node has no unit of those behind; no node waits for it."""
+    """The configs with most epochs left first, and of those the longest one.
 
-    def _place(self, config: int) -> tuple[int, float]:
-        return -self._later[config], -self._rest[config] * self._weights[config]
+    So configs keep within an epoch of each other, unless a node has no unit of those behind. No node waits
+    for evenness.
+    """
+
+    def _key(self, config: int) -> tuple[int, float]:
+        return -self._later[config], -self._remaining[config] * self._weights[config]
 
 
 class Planned(Longest):
-    """Units in a planned order of their starts (``order``: (node, config, epoch) of each). A node takes what
-    is next for it if that is next for its config, too; else it waits. What is not named comes last.
+    """Units in a planned order of their starts.
 
-    Nobody waits for ever: what is next of all is so for its node and its config. That is as strict as a plan,
-    but a rule all the same: there are no times in it. A config's units of one epoch on a node are alike."""
+    A node takes the next unit of its order if that unit is also the next one of its config; otherwise it
+    waits. Units that the order does not name come last. No node waits for ever, because the first unit of
+    the whole order is next for its node and for its config. The order has no times, so it stays a rule
+    where units take other seconds than planned. A config's units of one epoch on a node are alike.
+
+    Args:
+        order: Node, config and epoch of each unit, by planned start.
+    """
 
     def __init__(self, order: Sequence[tuple[int, int, int]]) -> None:
         super().__init__()
-        self._of_node: dict[int, list[_Planned]] = {}
-        self._of_config: dict[int, list[_Planned]] = {}
-        rest: Counter[tuple[int, int, int]] = Counter()
-        for unit in reversed(order):  # so that the next is the last of a list
-            rest[unit] += 1
-            self._of_node.setdefault(unit[0], []).append((*unit, rest[unit]))
-            self._of_config.setdefault(unit[1], []).append((*unit, rest[unit]))
+        self._by_node: dict[int, list[_PlannedUnit]] = {}
+        self._by_config: dict[int, list[_PlannedUnit]] = {}
+        alike: Counter[tuple[int, int, int]] = Counter()
+        for unit in reversed(order):  # so that the next unit is the last of a list
+            alike[unit] += 1
+            self._by_node.setdefault(unit[0], []).append((*unit, alike[unit]))
+            self._by_config.setdefault(unit[1], []).append((*unit, alike[unit]))
 
-    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
-        """The idle configs, kept sorted: the longest first."""
-        super().begin(shop, idle)
-        self._shop = shop
-        self._there, self._theirs = (
-            {key: units.copy() for key, units in lists.items()} for lists in (self._of_node, self._of_config)
-        )
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """Begin the order anew."""
+        super().begin(state, idle)
+        self._state = state
+        self._ahead_of_node = {node: units.copy() for node, units in self._by_node.items()}
+        self._ahead_of_config = {config: units.copy() for config, units in self._by_config.items()}
         self.waiting: set[int] = set()
-        """The nodes for which there was nothing that is next."""
+        """The nodes that wait, because the unit that is next for them cannot begin yet."""
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
-        """What is next for the node."""
+        """The config of the unit that is next for the node."""
         self.waiting.discard(node)
-        unit = self._next(self._there.get(node, []))
+        unit = self._next(self._ahead_of_node.get(node, []))
         if unit is None:
             return super().pick(node, fits)
         config = unit[1]
-        ready = self._shop.resting >> config & 1 and self._left[node] >> config & 1
-        if not ready or self._next(self._theirs[config]) != unit or not (fits is None or fits(config)):
+        ready = self._state.idle_configs >> config & 1 and self._open[node] >> config & 1
+        is_next = ready and self._next(self._ahead_of_config[config]) == unit
+        if not is_next or not (fits is None or fits(config)):
             self.waiting.add(node)
             return None
         self.remove(config)
         return config
 
-    def _next(self, units: list[_Planned]) -> _Planned | None:
-        """The last of ``units`` that is still to be done."""
-        epochs, mine = self._shop.epoch, self._shop.mine
+    def _next(self, units: list[_PlannedUnit]) -> _PlannedUnit | None:
+        """The last of ``units`` that is still to be done; those after it are dropped."""
+        epochs, owned = self._state.epoch, self._state.owned
         while units:
-            node, config, epoch, rest = units[-1]
-            at = epochs[config]
-            if epoch > at or (epoch == at and mine[node][config].bit_count() >= rest):
+            node, config, epoch, alike = units[-1]
+            present = epochs[config]
+            if epoch > present or (epoch == present and owned[node][config].bit_count() >= alike):
                 return units[-1]
             units.pop()
         return None
 
 
-_Planned: TypeAlias = tuple[int, int, int, int]
-"""Node, config, epoch, and how many units like it are left with it."""
+_PlannedUnit: TypeAlias = tuple[int, int, int, int]
+"""Node, config, epoch, and how many units like it are left, itself included."""
 
 
 class Furthest(Longest):
-    """Successive halving: the config that has been given most work comes first, done or not.
+    """For successive halving: the config that has been given most work comes first, done or not.
 
-    That is who has survived most rungs, and who costs most: if it survives again, it is the tail. So it never
-    waits, while those that nobody knows anything of yet fill the nodes."""
+    That config has survived most rungs and costs most, so it is the tail if it survives again. It never
+    waits, while configs whose losses are not known yet fill the nodes.
+    """
 
-    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
-        """The idle configs, kept sorted: whoever has been given most comes first."""
-        super().begin(shop, ())
-        self._shop, self._length = shop, [sum(row) for row in shop.tables.least]
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """Sort the idle configs: the one that has been given most work first."""
+        super().begin(state, ())
+        self._epoch, self._length = state.epoch, [sum(row) for row in state.tables.least]
         for i in idle:
             self.add(i)
 
-    def _place(self, config: int) -> tuple[int, float]:
-        epochs = self._shop.epoch[config] + 1 + self._shop.later[config]
+    def _key(self, config: int) -> tuple[int, float]:
+        epochs = self._epoch[config] + 1 + self._later[config]
         return 0, -epochs * self._length[config]
 
 
@@ -146,65 +185,66 @@ class Random:
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
-        """All draws come from one generator, begun here."""
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """Begin the generator anew."""
         self._rng = random.Random(self._seed)
-        self._left, self._idle = shop.left, list(idle)
+        self._open, self._idle = state.open_configs, list(idle)
 
     def arrange(self, nodes: list[int]) -> None:
-        """Shuffled."""
+        """Shuffle the nodes."""
         self._rng.shuffle(nodes)
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
-        """Any that has units for the node."""
-        left = self._left[node]
-        choices = [i for i in self._idle if left >> i & 1 and (fits is None or fits(i))]
-        if not choices:
+        """Any config that has units for the node."""
+        configs = self._open[node]
+        candidates = [i for i in self._idle if configs >> i & 1 and (fits is None or fits(i))]
+        if not candidates:
             return None
-        config = self._rng.choice(choices)
+        config = self._rng.choice(candidates)
         self._idle.remove(config)
         return config
 
     def add(self, config: int) -> None:
-        """Among the others."""
+        """Append the config."""
         self._idle.append(config)
 
     def remove(self, config: int) -> None:
-        """Somebody else has it."""
+        """Drop the config."""
         self._idle.remove(config)
 
 
 class InOrder:
     """Each node goes through the configs in an order of its own, and skips those that are busy.
 
-    ``orders`` (``[N][C]``) are the configs of each node, first to last.
+    Args:
+        orders: The configs of each node, first to last (``[N][C]``).
     """
 
     def __init__(self, orders: Sequence[Sequence[int]]) -> None:
         self._place = [{config: place for place, config in enumerate(order)} for order in orders]
 
-    def begin(self, shop: DispatchState, idle: Sequence[int]) -> None:
-        """The idle configs, as a set."""
-        self._left, self._idle = shop.left, set(idle)
+    def begin(self, state: DispatchState, idle: Sequence[int]) -> None:
+        """Keep the idle configs as a set."""
+        self._open, self._idle = state.open_configs, set(idle)
 
     def arrange(self, nodes: list[int]) -> None:
         """By number."""
         nodes.sort()
 
     def pick(self, node: int, fits: Callable[[int], bool] | None) -> int | None:
-        """The first in the node's order."""
-        left = self._left[node]
-        choices = [i for i in self._idle if left >> i & 1 and (fits is None or fits(i))]
-        if not choices:
+        """The first config in the node's order."""
+        configs = self._open[node]
+        candidates = [i for i in self._idle if configs >> i & 1 and (fits is None or fits(i))]
+        if not candidates:
             return None
-        config = min(choices, key=self._place[node].__getitem__)
+        config = min(candidates, key=self._place[node].__getitem__)
         self._idle.discard(config)
         return config
 
     def add(self, config: int) -> None:
-        """Among the others."""
+        """Add the config."""
         self._idle.add(config)
 
     def remove(self, config: int) -> None:
-        """Somebody else has it."""
+        """Drop the config."""
         self._idle.discard(config)

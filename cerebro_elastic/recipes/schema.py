@@ -66,21 +66,38 @@ class Data(Section):
     """
 
     url: Url | None = None
+    """A dataset that `cerebro prepare` wrote: a folder or an fsspec URL."""
     source: Url | None = None
+    """Data that the run prepares itself: a file, a folder, a glob, a URL, or a function `module:name`; see
+    [your data](../how-to/data.md)."""
     partitions: Partitions = 4
+    """Only with `source`: the number of partitions of the training rows."""
     valid: ValidationData = 0.2
+    """Only with `source`: the share of rows kept for validation (`0.2` or `20%`), or a source of its own."""
     labels: Names = ()
+    """Only with `source`: the columns that must be finite. If the list is empty, all columns must be."""
     columns: Names | None = None
+    """Only with `source`: the columns to use. The others are dropped."""
     features: Names | None = None
+    """Only with `source`: the columns that become one matrix; see [tables](../how-to/data.md#tables)."""
     label: str | None = None
+    """Only with `source`: the column to predict. Without `features`, all other columns are the features."""
     encode: Names | None = None
+    """Only with `source`: columns of text or whole numbers that become codes."""
     batch_size: Positive = 32
+    """Rows of a batch. A hyper-parameter `batch_size` overrides it."""
     layout: Literal["tuple", "dict"] = "tuple"
+    """A batch is the `tuple` of its columns, or a `dict` by column name."""
     shuffle: bool = True
+    """Rows of a partition come in another order in each epoch."""
     transform: Reference | None = None
+    """A function that maps each batch to another."""
     collate: Reference | None = None
+    """A function that makes a batch of a list of rows. It is slow: it sees one row at a time."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Processes that make batches, for an expensive `transform` or `collate`."""
     license: str | None = None
+    """The licence of the data. Cards of exported models show it."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:
@@ -101,17 +118,26 @@ class Limits(Section):
     ``hang_seconds``, hangs."""
 
     tries: Positive = 3
+    """Attempts at a unit before its config fails. They run on different nodes where possible."""
     configs: Positive = 1000
+    """A recipe with more configs than this is refused before anything starts."""
     not_finite: Literal["fail", "go-on"] = "fail"
+    """What happens if a loss or a trained parameter is NaN or infinite at the end of a unit: the config
+    fails (`fail`; another try would give the same), or continues (`go-on`)."""
     hang_factor: Annotated[float, Field(ge=1, le=1e6)] = 10.0
+    """A unit without progress (no batch trained, nothing fetched) for this many times its expected seconds
+    counts as hanging. Its process ends, and the unit is tried again."""
     hang_seconds: Seconds = 600.0
+    """Seconds without progress before which no unit counts as hanging."""
 
 
 class NodeSection(Section):
     """What one node is: its worker ranks, and the CPU threads of each."""
 
     threads: PerHost = 1
+    """CPU threads of a rank. More ranks times threads than cores slow everything down."""
     ranks: PerHost = 1
+    """Worker processes of a node. `parallelism` says how many of them a unit uses."""
 
 
 _EVEN = ("auto", "exact", "longest-remaining")
@@ -124,26 +150,57 @@ class Recipe(Section):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     name: Annotated[str, Field(pattern=RUN_ID)]
+    """The run's id, unless `--run-id` gives another: a folder, and keys in etcd."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """The seed of everything random: partitions, orders, initial weights, random search."""
     epochs: Epochs = 1
+    """Passes of each config over all partitions."""
     nodes: Nodes = NodeRange(1, 1)
+    """Nodes on this machine. A range `'2:8'` starts with 2 and uses up to 8 that join."""
     etcd: Endpoints | None = None
+    """`HOST:PORT` of an etcd (several separated by commas) instead of one of the run's own. Login and TLS
+    come from the [environment](environment.md#etcd)."""
     task: Annotated[SerializeAsAny[TaskSection], WrapValidator(task_section)]
+    """What is trained: a section with a `kind`."""
     data: Data
+    """The data."""
     search: Annotated[SerializeAsAny[SearchSection], WrapValidator(search_section)]
+    """The configs."""
     objective: Objective = Objective()
+    """The metric that sorts the leaderboard."""
     scheduler: Scheduler = "auto"
+    """The policy that decides which config an idle node trains: `auto`, `longest-remaining`, `random`,
+    ...; see [scheduling](../design/scheduling.md#policies)."""
     limits: Limits = Limits()
+    """Bounds on tries and configs."""
     node: NodeSection = NodeSection()
+    """What one node is."""
     replicas: Positive = 1
+    """The number of nodes that keep a copy of each partition (all nodes, if they are fewer); see
+    [scheduling](../design/scheduling.md#replicas)."""
     fetch: Literal["home", "on-demand"] = "home"
+    """`on-demand`: an idle node may fetch a partition of another node if that costs less than waiting; see
+    [scheduling](../design/scheduling.md#fetching-on-demand)."""
     progress: Literal["even", "free"] | None = None
+    """`even` keeps configs within an epoch of each other. `free` takes whatever ends the run first.
+    Without it, progress is even where that costs nothing; see
+    [scheduling](../design/scheduling.md#even-progress)."""
     gang: Annotated[int, Field(ge=1, le=32)] = 1
+    """The most nodes that train one unit together."""
     parallelism: Parallelisms = Field(default="single", validate_default=True)
+    """How units use the ranks that they get; see [below](#parallelism)."""
     checkpoints: Url | None = None
+    """URL for checkpoints and logs instead of the run's folder: `s3://bucket/path`. Each run has a folder
+    of its id there."""
     validation: Literal["epoch", "evaluate"] = "epoch"
+    """`epoch`: at the end of each epoch's last unit. `evaluate`: in units of their own (not with
+    Lightning)."""
     check: Literal["warn", "stop", "off"] = "warn"
+    """What a run does if its [check](../how-to/repeat.md#check-your-own-module) finds that units differ
+    from one ordinary fit: `warn` or `stop`. `off`: no check."""
     loggers: Annotated[tuple[Callback, ...] | None, Field(strict=False)] = None
+    """Where logged rows go during the run, instead of TensorBoard; see
+    [loggers](../how-to/watching.md#loggers)."""
 
     @field_validator("gang")
     @classmethod

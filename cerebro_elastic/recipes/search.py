@@ -79,7 +79,9 @@ class Objective(Section):
     """What the leaderboard is sorted by, and what searches look at."""
 
     metric: str = "val_loss"
+    """The name of a metric that the task logs."""
     mode: Literal["min", "max"] = "min"
+    """Whether less or more is better."""
 
 
 class Budget(Section):
@@ -87,10 +89,15 @@ class Budget(Section):
     wall time (``timeout``), seconds of all nodes together, or a config whose objective reaches ``target``."""
 
     epochs: Positive | None = None
+    """Epochs of all configs together."""
     units: Positive | None = None
+    """Units of all configs together."""
     timeout: Seconds | None = None
+    """Seconds since the first unit began."""
     node_seconds: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    """Seconds of all nodes together."""
     target: float | None = None
+    """A value of the objective that is good enough."""
 
     @property
     def ends(self) -> bool:
@@ -104,12 +111,19 @@ class Start(Section):
     a config with these ``hparams`` at the end of so many epochs."""
 
     run: str | None = None
+    """Another run's folder or id. Give either `run`, or `checkpoint` with `digest`, `epoch` and `hparams`."""
     config: str = "best"
+    """The config of that run. Its state at the end of its best epoch is used."""
     checkpoint: Url | None = None
+    """The URL of a checkpoint."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """Its digest."""
     epoch: Count | None = None
+    """The number of full epochs behind it."""
     hparams: Mapping[str, JsonValue] | None = None
+    """The hyper-parameters that made it."""
     bytes: Annotated[int, Field(ge=0)] | None = None
+    """Its size in bytes, for the report."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -154,16 +168,29 @@ class SearchSection(Section):
     """Whether who does well is to run ahead of the others."""
 
     method: Annotated[str, registered("cerebro.search")] = "grid"
+    """`grid` (every point), `random` (points drawn), or another [search](../how-to/search.md)."""
     space: Mapping[str, Domain] = Field(default={})
+    """Hyper-parameters by name, and their values; see [below](#the-search-space)."""
     space_fn: Reference | None = None
+    """Instead of `space`: a function `module:name` that asks an optuna trial for values."""
     num: Positive | None = None
+    """The number of different configs; for `pbt`, the size of the population."""
     constraints: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Conditions between hyper-parameters; see [below](#the-search-space)."""
     enqueue: Annotated[tuple[Mapping[str, JsonValue], ...], Field(strict=False)] = ()
+    """Points to begin with: a list of mappings."""
     start: Start | None = None
+    """A checkpoint with which all configs begin."""
     known: Annotated[tuple[str | KnownConfig, ...], BeforeValidator(_known), Field(strict=False)] = ()
+    """Earlier runs (folders or ids) that samplers learn from: a name or a list; see [warm
+    starts](../how-to/search.md#warm-starts)."""
     concurrency: Positive | None = None
+    """The number of live configs at once. Default: all for `grid`, `random` and `pbt`, else 1.5 times the
+    number of nodes."""
     max_epochs: Epochs | None = None
+    """Another name for the recipe's `epochs`."""
     budget: Budget = Budget()
+    """Where the search ends."""
 
     @property
     def trials(self) -> Sequence[KnownConfig]:
@@ -220,7 +247,9 @@ class SampledSearch(EndlessSearch):
     (``options`` are the arguments of its constructor). With ``objectives`` it has several to weigh."""
 
     options: Arguments = Field(default={})
+    """Arguments of optuna's sampler, such as `n_startup_trials`."""
     objectives: Annotated[tuple[Objective, ...], Field(strict=False)] = ()
+    """Several objectives instead of the recipe's, each with `metric` and `mode` (`nsga2`, `tpe`)."""
 
 
 class MedianSearch(EndlessSearch):
@@ -228,10 +257,15 @@ class MedianSearch(EndlessSearch):
     those of optuna's ``MedianPruner``."""
 
     sampler: Sampler = "random"
+    """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`."""
     options: Arguments = Field(default={})
+    """Arguments of optuna's sampler."""
     n_startup_trials: Positive = 5
+    """How many configs must reach an epoch before any config is stopped there."""
     n_warmup_steps: Count = 0
+    """Epochs at the beginning in which no config is stopped."""
     interval_steps: Positive = 1
+    """Configs are compared every this many epochs."""
 
 
 class AshaSearch(EndlessSearch):
@@ -242,13 +276,20 @@ class AshaSearch(EndlessSearch):
     has_rungs: ClassVar[bool] = True
 
     sampler: Sampler = "random"
+    """Where new configs come from, as for `median`."""
     options: Arguments = Field(default={})
+    """Arguments of optuna's sampler."""
     reduction_factor: Annotated[int, Field(ge=2, lt=2**31)] = Field(
         default=3, validation_alias=AliasChoices("reduction_factor", "reduction")
     )
+    """One in this many configs is promoted from a rung. `reduction` is another name."""
     min_resource: Positive = 1
+    """The position of the first rung."""
     resource: Literal["epochs", "units"] = "epochs"
+    """The unit of rungs: `epochs`, or `units` for rungs inside an epoch."""
     metric: str | None = None
+    """The metric that rungs compare, instead of the objective's. Inside an epoch, name one that is known
+    there."""
 
 
 class HyperbandSearch(AshaSearch):
@@ -256,6 +297,7 @@ class HyperbandSearch(AshaSearch):
     (``asynchronous``) promotes as they come. Without ``num`` or a budget: each bracket once."""
 
     asynchronous: bool = False
+    """A rung promotes configs as they arrive, without waiting for all of them."""
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -269,12 +311,19 @@ class PbtSearch(SearchSection):
     times one of the ``perturbation_factors``."""
 
     perturbation_interval: Positive = 1
+    """How far configs train between comparisons."""
     resource: Literal["epochs", "units"] = "epochs"
+    """The unit of the interval: `epochs` or `units`."""
     metric: str | None = None
+    """The metric that is compared, instead of the objective's."""
     quantile_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.25
+    """The share of configs that count as worst, and as best."""
     resample_probability: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """The probability that a hyper-parameter is drawn anew instead of multiplied."""
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = (0.8, 1.2)
+    """A hyper-parameter is multiplied by one of these."""
     perturb: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """The hyper-parameters that change. All, if the list is empty."""
 
     @model_validator(mode="after")
     def _a_population(self) -> Self:
@@ -298,6 +347,7 @@ class ReplaySearch(SearchSection):
     """One config, whose hyper-parameters change as they did in a run of ``pbt``."""
 
     schedule: Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
+    """Stages: after this many `units`, these `hparams` hold."""
 
     @model_validator(mode="after")
     def _rises(self) -> Self:

@@ -36,16 +36,27 @@ class TorchSection(TaskSection):
     gets and returns. Without ``train_fn`` the ready-made step minimises ``loss``."""
 
     kind: Literal["torch"] = "torch"
+    """Plain PyTorch functions; see [models](../how-to/models.md#plain-pytorch)."""
     model_fn: Reference
+    """Makes the model, `(model, optimizer)`, or `(model, optimizer, scheduler)`."""
     input_fn: Reference | None = None
+    """Makes `(x, y)` of a batch."""
     train_fn: Reference | None = None
+    """Makes one pass over batches. It replaces the built-in step."""
     eval_fn: Reference | None = None
+    """Makes one pass over validation batches."""
     loss: str | None = None
+    """For the built-in step: a function of `torch.nn.functional`, or `module:name`."""
     optimizer: str | None = None
+    """A class of `torch.optim`, if `model_fn` returns a model alone."""
     metrics: Mapping[str, str] = Field(default={})
+    """Name to `accuracy` or `module:name`, a function of `(model(x), y)`. Reported as `val_<name>`."""
     args: Arguments = Field(default={})
+    """Arguments of the functions that are not searched."""
     clip: Annotated[float, Field(gt=0)] | None = None
+    """The built-in step clips the norm of the gradients to this value."""
     step_scheduler: Literal["epoch", "step"] = "epoch"
+    """The scheduler of `model_fn` steps once an `epoch` or once a `step`."""
 
     @model_validator(mode="after")
     def _trains_somehow(self) -> TorchSection:

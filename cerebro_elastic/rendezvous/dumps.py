@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from cerebro_elastic.core.model.values import FailureKind
+from cerebro_elastic.core.model.attempts import FailureKind
 
 _FRAMES = 6
 _HANG = re.compile(r"^Timeout \((?:(\d+) days?, )?(\d+):(\d+):(\d+)", re.MULTILINE)

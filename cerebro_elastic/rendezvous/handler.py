@@ -31,7 +31,7 @@ from torch.distributed.elastic.rendezvous.api import (
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.model.values import Node
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.process import end_marked, watch_parent
 from cerebro_elastic.rendezvous.admission import check_admission
@@ -40,8 +40,8 @@ from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE
-from cerebro_elastic.store.ledger.foreign import told_once
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.foreign import report_once
+from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.version import __version__
 
 LEASE_SECONDS = 5.0
@@ -152,15 +152,15 @@ class NodeRendezvous(RendezvousHandler):
             self._registration.renew(self._ranks.take_death(), self._patience)
             self._ranks.begin()
             return
-        ledger = Ledger(
-            EtcdStore(self._settings), self._run, self._settings.run_key, unreadable=told_once(self._log)
+        record = Record(
+            EtcdStore(self._settings), self._run, self._settings.run_key, unreadable=report_once(self._log)
         )
-        ledger.check_signed(self._settings.trusted)
-        if ledger.ended():
+        record.check_signed(self._settings.trusted)
+        if record.ended():
             raise RendezvousClosedError(
                 f"run {self._run!r} has ended: a node cannot join it; see `cerebro status {self._run}`"
             )
-        spec = ledger.spec()
+        spec = record.spec()
         if spec is not None:
             check_admission(spec)
         devices = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
@@ -168,7 +168,7 @@ class NodeRendezvous(RendezvousHandler):
         node = replace(self._node, devices=devices, hardware=hardware)
         self._ranks.begin()
         self._registration = Registration(
-            ledger, node, self._lease, self._log, ranks=self._ranks, unable=self._end
+            record, node, self._lease, self._log, ranks=self._ranks, unable=self._end
         )
         # After a signal torchrun does not call ``shutdown``.
         atexit.register(self._registration.close)

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import FailureKind, Stall
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.rendezvous.dumps import Death, take_death
 
 START_SECONDS = 300.0

@@ -8,12 +8,15 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cerebro_elastic.clock import Clock, SystemClock
-from cerebro_elastic.core.model.values import Attempt, Failure, Member, Node, Stall
+from cerebro_elastic.core.model.attempts import Attempt, Failure, Member
+from cerebro_elastic.core.model.nodes import Node, Stall
 from cerebro_elastic.errors import LeaseLost, NameTaken, StoreError, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.rendezvous.pulses import Ranks
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 
 _MARGIN = 3.0
 """Seconds that etcd may take to end a lease whose time is over."""
@@ -34,7 +37,7 @@ class Registration:
 
     def __init__(
         self,
-        ledger: Ledger,
+        record: Record,
         node: Node,
         ttl: float,
         log: EventLog,
@@ -43,7 +46,7 @@ class Registration:
         clock: Clock | None = None,
         unable: Callable[[NameTaken], None] = lambda _error: None,
     ) -> None:
-        self._ledger = ledger
+        self._record = record
         self._clock = clock or SystemClock()
         self._ttl = ttl
         self._log = log
@@ -84,7 +87,7 @@ class Registration:
                 return
             self._closed.set()
             with suppress(StoreError):  # then it ends by its own time
-                self._ledger.store.revoke(self._lease)
+                self._record.store.revoke(self._lease)
         self._thread.join(timeout=1.0)  # a request to a store that is away may take longer
 
     def _take_name(self) -> None:
@@ -104,7 +107,7 @@ class Registration:
             self._clock.sleep(_POLL)
 
     def _renew(self, death: Death) -> None:
-        present = self._ledger.node(self.node.name)
+        present = self._record.node(self.node.name)
         if present is not None and present.registration == self.node.registration:
             self.node = replace(self.node, drain=present.drain)
         self._end(death)
@@ -115,7 +118,7 @@ class Registration:
         """The registration ends, and with it the attempt that is to blame for this failure."""
         attempt = self._to_blame(death)
         if attempt is not None and Member(self.node.name, self.node.registration) in attempt.members:
-            config = self._ledger.config(attempt.unit.config)
+            config = self._record.config(attempt.unit.config)
             if config is not None:
                 failure = Failure(
                     attempt.unit,
@@ -126,25 +129,25 @@ class Registration:
                     strategy=attempt.strategy,
                     hardware=attempt.hardware,
                 )
-                self._ledger.fail(attempt, config, failure)
-        self._ledger.store.revoke(self._lease)
+                WorkerLedger(self._record).fail(attempt, config, failure)
+        self._record.store.revoke(self._lease)
 
     def _to_blame(self, death: Death) -> Attempt | None:
         training, saving = (
-            self._ledger.assignment(self.node.name),
-            self._ledger.saving(self.node.name),
+            self._record.assignment(self.node.name),
+            self._record.saving(self.node.name),
         )
         if training is None or (saving is not None and saving.token == death.attempt):
             return saving
         return training
 
     def _register(self, *, starting: bool) -> None:
-        lease = self._ledger.store.grant(self._ttl)
+        lease = self._record.store.grant(self._ttl)
         try:
-            self.node = self._ledger.register(replace(self.node, starting=starting), lease)
+            self.node = NodeLedger(self._record).register(replace(self.node, starting=starting), lease)
         except BaseException:
             with suppress(StoreError):
-                self._ledger.store.revoke(lease)
+                self._record.store.revoke(lease)
             raise
         self._lease, self._stall = lease, None
         self._log.info("registered", registration=self.node.registration)
@@ -173,7 +176,7 @@ class Registration:
             return self._ttl / 3
         wait = self._keep(self._lease)
         if (stall is None) != (self._stall is None):
-            self._ledger.stalled(self.node.name, self.node.boot, stall)
+            NodeLedger(self._record).report_stall(self.node.name, self.node.boot, stall)
             self._log.warning("stalled" if stall else "goes on", **({"why": stall.why} if stall else {}))
             self._stall = stall
         return wait
@@ -190,15 +193,15 @@ class Registration:
         """Renew the lease or, if it has ended, the registration; when to do so again, in seconds."""
         try:
             # Not under the lock: a store that is away must keep nobody from closing.
-            self._ledger.store.keep(lease)
-            if not self._ledger.holds(self.node.name, lease):
+            self._record.store.keep(lease)
+            if not self._record.holds(self.node.name, lease):
                 raise LeaseLost(f"the key of the node {self.node.name} is gone, or another's")
         except LeaseLost:
             with self._lock:
                 if not self._closed.is_set() and self._lease == lease:
                     self._log.warning("registration lost", registration=self.node.registration)
                     with suppress(StoreError):
-                        self._ledger.store.revoke(lease)
+                        self._record.store.revoke(lease)
                     self._register(starting=False)  # its ranks go on
         if self._away:
             self._log.info("store in reach again")

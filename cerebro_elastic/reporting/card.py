@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from jinja2 import Environment, PackageLoader
 
-from cerebro_elastic.core.model.values import CheckpointRef, Config, RecordHead, Spec, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.reporting.page.scale import number
 from cerebro_elastic.reporting.results import ConfigResult, Objective

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event, UnitFailed
-from cerebro_elastic.core.model.values import Failure, FailureKind, Status
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.stories import short
 from cerebro_elastic.words import counted

@@ -31,8 +31,10 @@ from dataclasses import dataclass
 
 from cerebro_elastic.core.decisions.membership import used_nodes
 from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import NodeUsage, State
-from cerebro_elastic.core.model.values import Attempt, Config, Plan, Status
 from cerebro_elastic.openshop.bounds import lower_bound
 from cerebro_elastic.openshop.instances import instance
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cerebro_elastic.core.model.values import HParams
+from cerebro_elastic.core.model.configs import HParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,10 @@ from rich.text import Text
 from cerebro_elastic.core.decisions.strategies import chooses, refusals
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.profiles import estimates_of
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import Config, Plan, Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.reporting.tables import brief
 from cerebro_elastic.stories import short
 

@@ -14,8 +14,11 @@ from rich.text import Text
 from cerebro_elastic.core.decisions.waits import Wait, waits
 from cerebro_elastic.core.history.estimates import unit_seconds
 from cerebro_elastic.core.history.progress import units_left
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Plan, Status, Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import (

@@ -10,9 +10,13 @@ from typing import Protocol
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitCommitted
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import CheckpointRef, Config, HParams, Node, Plan, Status, Visit
+from cerebro_elastic.core.model.units import CheckpointRef
 
 
 @dataclass(frozen=True, slots=True, repr=False)

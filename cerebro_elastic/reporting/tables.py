@@ -12,7 +12,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.core.model.values import Phase, Status, Unit
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.words import one_line
 

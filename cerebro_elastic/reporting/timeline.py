@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     ConfigResumed,
@@ -33,7 +35,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Attempt, Status, Unit, Visit
+from cerebro_elastic.core.model.units import Unit
 
 Interval: TypeAlias = tuple[float, float]
 """Two moments of wall-clock time."""

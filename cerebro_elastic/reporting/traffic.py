@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from cerebro_elastic.core.model.values import Phase, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles
 
 

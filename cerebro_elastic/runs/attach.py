@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import Compacted, RunError, did_you_mean
 from cerebro_elastic.runs.folder import RunFolder, find_run, known_key
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.keys import ROOT
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 
 def store_at(endpoints: str) -> StoreSettings:
@@ -54,26 +54,26 @@ def store_of(folder: RunFolder) -> StoreSettings:
 
 
 @contextmanager
-def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Ledger, Spec]]:
+def live_run(run: str, settings: StoreSettings) -> Iterator[tuple[Record, Spec]]:
     """The record of a run that goes on in the store. Raises ``RunError`` if there is no such run, it has
     ended, or it cannot be believed."""
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run, settings.run_key)
-        spec = known_spec(ledger, settings)
-        ledger.check_signed(settings.trusted)
-        if ledger.ended():
+        record = Record(store, run, settings.run_key)
+        spec = known_spec(record, settings)
+        record.check_signed(settings.trusted)
+        if record.ended():
             raise RunError(f"run {run!r} has ended: nothing can be asked of it; see `cerebro status {run}`")
-        yield ledger, spec
+        yield record, spec
 
 
-def known_spec(ledger: Ledger, settings: StoreSettings) -> Spec:
+def known_spec(record: Record, settings: StoreSettings) -> Spec:
     """The run's spec. Raises ``RunError`` with the runs that there are if it has none."""
-    spec = ledger.spec()
+    spec = record.spec()
     if spec is None:
-        run = ledger.keys.run
+        run = record.keys.run
         raise RunError(
             f"the store at {', '.join(settings.endpoints)} knows no run {run!r}; "
-            f"{did_you_mean(run, runs_in(ledger.store))}"
+            f"{did_you_mean(run, runs_in(record.store))}"
         )
     return spec
 
@@ -82,13 +82,13 @@ def read_record(run: str, settings: StoreSettings) -> tuple[Spec, Sequence[Event
     """The run's spec, and its events from the beginning on; if the store has forgotten some (compaction), the
     state that all have made. Raises ``RunError`` if there is no such run, or it cannot be believed."""
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run, settings.run_key)
-        spec = known_spec(ledger, settings)
-        ledger.check_signed(settings.trusted)
+        record = Record(store, run, settings.run_key)
+        spec = known_spec(record, settings)
+        record.check_signed(settings.trusted)
         try:
-            return spec, ledger.history()
+            return spec, record.history()
         except Compacted:
-            return spec, [ledger.read()]
+            return spec, [record.read()]
 
 
 def runs_in(store: Store) -> list[str]:

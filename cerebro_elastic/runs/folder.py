@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.files import as_its_folder, private_folder, translated
 from cerebro_elastic.recipes import RUN_ID

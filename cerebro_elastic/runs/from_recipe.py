@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.interfaces import Search
-from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan, Progress, Strategy
+from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cerebro_elastic.core.decisions.waits import waits
+from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -31,7 +32,6 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import FailureKind, Visit
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
 from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text

@@ -1,8 +1,13 @@
-"""Longest remaining work first: the classic rule for open shops, and the default.
+"""Longest remaining work first, the classic rule for open shops. It is also the model for a policy of your
+own.
 
-The makespan of an open shop is at least the load of its most loaded machine and the length of its
-longest job (Gonzalez and Sahni 1976); so the node with most to do chooses first, and takes the
-config with most to do, lest either become the tail of the run.
+A policy is a class without arguments whose ``choose`` says which idle node takes which unit. Name it in the
+entry point group ``cerebro.schedulers``, write that name after ``scheduler:`` in a recipe, and try the
+class with ``cerebro_elastic.testing.policy_contract``.
+
+The makespan of an open shop is at least the load of its most loaded machine and the length of its longest job
+(Gonzalez and Sahni 1976). So the node with most to do chooses first and takes the config with most to do,
+lest either become the tail of the run.
 """
 
 from __future__ import annotations
@@ -11,37 +16,48 @@ import zlib
 from collections.abc import Sequence
 
 from cerebro_elastic.core.model.interfaces import SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 
 class LongestRemaining:
-    """Most loaded idle node first; it takes the eligible config with most remaining seconds (where progress
-    is to be even, of those with fewest epochs behind them).
+    """The most loaded idle node takes the eligible config with most remaining seconds, and so on.
 
-    Ties go to the lower name. Among one config's units the order is pseudorandom, another one in
-    each epoch: SGD wants its partitions in random order (paper, section 3.1).
+    Where progress is to be even, configs with fewer epochs behind them come first. Ties go to the lower name.
+    The order of one config's units is pseudorandom and differs from epoch to epoch, because SGD wants its
+    partitions in random order (paper, section 3.1).
     """
 
-    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
-        """At most one unit for each idle node, no config twice."""
+    def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:
+        """Which idle node takes which unit now.
+
+        The answer depends on ``context`` alone: no clock, no state, no randomness but from
+        ``context.seed``. So a controller that takes over, the simulator and ``cerebro verify`` get the same
+        answer.
+
+        Args:
+            context: The moment: idle nodes with their eligible units, and the seconds to expect.
+
+        Returns:
+            Pairs of an idle node and one of its eligible units: each node and each config at most once.
+        """
         chosen: list[tuple[str, Unit]] = []
-        taken: set[str] = set()
-        seed = instance.seed[0]
-        for node in sorted(instance.eligible, key=lambda name: (-instance.load.get(name, 0.0), name)):
-            units = [unit for unit in instance.eligible[node] if unit.config not in taken]
+        taken_configs: set[str] = set()
+        for node in sorted(context.eligible, key=lambda name: (-context.load.get(name, 0.0), name)):
+            units = [unit for unit in context.eligible[node] if unit.config not in taken_configs]
             if units:
-                unit = min(units, key=lambda u: (_place(instance, u), shuffled(u, seed)))
+                unit = min(units, key=lambda unit: _rank(context, unit))
                 chosen.append((node, unit))
-                taken.add(unit.config)
+                taken_configs.add(unit.config)
         return chosen
 
 
-def _place(instance: SchedulingContext, unit: Unit) -> tuple[int, float, str]:
-    return unit.epoch if instance.even else 0, -instance.remaining[unit.config], unit.config
+def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str, tuple[int, int]]:
+    """The unit with the lowest rank comes first."""
+    epoch = unit.epoch if context.even else 0
+    return epoch, -context.remaining[unit.config], unit.config, shuffled(unit, context.seed[0])
 
 
 def shuffled(unit: Unit, seed: int) -> tuple[int, int]:
-    """A unit's place among its config's, by a hash that is the same in every process."""
-    return zlib.crc32(
-        f"{seed} {unit.config} {unit.epoch} {unit.phase} {unit.partition}".encode()
-    ), unit.partition
+    """A unit's place among its config's units, by a hash that is the same in every process."""
+    key = f"{seed} {unit.config} {unit.epoch} {unit.phase} {unit.partition}"
+    return zlib.crc32(key.encode()), unit.partition

@@ -7,8 +7,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, SearchContext, Stop
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import MedianSearch
 from cerebro_elastic.search.methods import make_sampler

@@ -25,8 +25,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from cerebro_elastic import arguments
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView
-from cerebro_elastic.core.model.values import HParams, Status
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.registry import import_object

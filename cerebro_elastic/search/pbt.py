@@ -13,8 +13,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, SearchContext, Stop
-from cerebro_elastic.core.model.values import HParams, Status
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import PbtSearch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Decision, Proposal, Search, SearchContext, Stop
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.budget import exhausted
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of

@@ -8,8 +8,9 @@ from typing import Any
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import units_done
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import Decision, Proposal, Search, SearchContext, Stop
-from cerebro_elastic.core.model.values import Config, Plan, Status
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.search import ReplaySearch
 from cerebro_elastic.search.procedure import at_rest

@@ -17,10 +17,10 @@ from optuna.trial import TrialState
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.lineage import in_order
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.search.objective import Objective, epoch_ends, objectives_of

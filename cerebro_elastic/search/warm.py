@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.recipes.search import KnownConfig
 
 

@@ -1,22 +1,24 @@
-"""Runs on a virtual clock: the machine, the decisions, the policy and the search are those of live runs; only
-training is replaced, by the seconds that it takes."""
+"""Runs on a virtual clock.
+
+The decisions, the policy and the search are those of live runs. Only training is replaced, by the seconds
+that it takes. ``simulate`` plays a run through; ``redecide`` decides a recorded run again and compares."""
 
 from cerebro_elastic.simulation.faults import Fault, read_faults
-from cerebro_elastic.simulation.learning import Learning, Recorded, Toy
 from cerebro_elastic.simulation.measured import measured
-from cerebro_elastic.simulation.redecide import Redecided, divergence, redecide
+from cerebro_elastic.simulation.metrics import MetricSource, RecordedMetrics, SyntheticMetrics
+from cerebro_elastic.simulation.redecide import Redecision, divergence, redecide
 from cerebro_elastic.simulation.simulate import Simulation, simulate
-from cerebro_elastic.simulation.times import Sizes, Times, read_times
+from cerebro_elastic.simulation.times import Times, UnitSizes, read_times
 
 __all__ = [
     "Fault",
-    "Learning",
-    "Recorded",
-    "Redecided",
+    "MetricSource",
+    "RecordedMetrics",
+    "Redecision",
     "Simulation",
-    "Sizes",
+    "SyntheticMetrics",
     "Times",
-    "Toy",
+    "UnitSizes",
     "divergence",
     "measured",
     "read_faults",

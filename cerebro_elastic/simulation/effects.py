@@ -1,4 +1,5 @@
-"""What an action of the controller becomes if its transaction goes through, as ``store/ledger/ledger.py`` has it."""
+"""The event that an action of the controller becomes if its transaction goes through (see
+``store/ledger``)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A run under way on a virtual clock.
+"""The engine of a simulation: a run under way on a virtual clock.
 
-Decisions are those of ``core.decide``, on the state that ``core.machine.fold`` makes; as in a live run each
-is made when all that was done before is seen, and an action whose guard does not hold does nothing. While
-nobody leads nothing is decided, and units go on and commit.
+Decisions are those of ``core.decisions.decide``, on the state that ``core.history.machine.fold`` makes. As
+in a live run, each decision is made when all that happened before is known, and an action whose guard does
+not hold does nothing. While no controller leads nothing is decided; units go on and commit.
 """
 
 from __future__ import annotations
@@ -20,104 +20,122 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import position, units_done
 from cerebro_elastic.core.history.tallies import holdings
 from cerebro_elastic.core.model.actions import Assign, Quarantine
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
     NodeJoined,
     NodeLeft,
     NodeReleased,
+    Ordered,
     ProfileDone,
     RunOpened,
     UnitCommitted,
     UnitTrained,
 )
 from cerebro_elastic.core.model.interfaces import Planner, Policy, Search
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Node, Phase, Plan, ProfileResult, Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Order, Phase
 from cerebro_elastic.errors import IllegalEvent
 from cerebro_elastic.simulation.effects import effect
-from cerebro_elastic.simulation.learning import Learning, Logged
-from cerebro_elastic.simulation.planning import Planning
-from cerebro_elastic.simulation.times import Sizes, Times, ends_epoch, noise
+from cerebro_elastic.simulation.metrics import Logged, MetricSource
+from cerebro_elastic.simulation.simulated_solver import SOLVING_SECONDS, SimulatedSolver
+from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
 
-LEASE = 5.0
-"""Seconds after which it is noticed that a node, or who leads, has died: their leases'."""
+LEASE_SECONDS = 5.0
+"""After so many seconds it is noticed that a node or a controller has died: that long are their leases."""
 
-Happening: TypeAlias = Callable[[], object]
+Callback: TypeAlias = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What the nodes of an attempt do: they began at ``started``, and train so many ``batches`` for
-    ``seconds``, after ``fetch`` seconds in which its partition comes and ``hop`` for the rest; a save of
-    ``saving`` seconds may go on behind. It is not ``whole`` if it is left before the end of its unit."""
+class RunningUnit:
+    """What the nodes of an attempt do."""
 
     attempt: Attempt
+    """The attempt."""
     started: float
+    """When its nodes took it up, in seconds of the virtual clock."""
     fetch: float
+    """The seconds in which its partition comes."""
     hop: float
+    """The seconds that loading and saving take, besides the fetch."""
     seconds: float
+    """The seconds of training."""
     saving: float
+    """The seconds of the save that may go on behind the node's next unit."""
     batches: int
+    """How many batches are trained."""
     whole: bool = True
+    """Whether the unit is trained to its end."""
 
     @property
-    def trains(self) -> float:
-        """When it begins to train."""
+    def training_starts(self) -> float:
+        """When the nodes begin to train."""
         return self.started + self.fetch + self.hop
 
     @property
-    def ends(self) -> float:
-        """When it is trained."""
-        return self.trains + self.seconds
+    def training_ends(self) -> float:
+        """When the unit is trained."""
+        return self.training_starts + self.seconds
 
 
-class Course:
-    """One simulation under way. What happens at which time others arrange by ``at``."""
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a simulation takes for granted."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        policy: Policy,
-        search: Search,
-        times: Times,
-        learning: Learning,
-        spread: float,
-        lease: float,
-        start: float,
-        sizes: Sizes,
-    ) -> None:
-        self.plan, self.policy, self.search = plan, policy, search
-        self.times, self.learning, self.sizes = times, learning, sizes
-        self.spread, self.lease, self.start = spread, lease, start
+    times: Times
+    """What units take."""
+    metrics: MetricSource
+    """What units log."""
+    sizes: UnitSizes
+    """How large checkpoints and units are."""
+    spread: float
+    """The standard deviation of the logarithm of the units' seconds."""
+    lease: float
+    """After so many seconds a death is noticed."""
+    start: float
+    """What the wall clocks show at the beginning: seconds since the epoch."""
+
+
+class Engine:
+    """One simulation under way. ``at`` has something happen later."""
+
+    def __init__(self, plan: Plan, policy: Policy, search: Search, conditions: Conditions) -> None:
+        self.plan, self.policy, self.search, self.conditions = plan, policy, search, conditions
         self.now = 0.0
+        """Seconds of the virtual clock."""
         self.state = State()
         self.events: list[Event] = []
         self.led = True
+        """Whether a controller leads."""
         self.dead: set[int] = set()
-        """Registrations whose nodes have died."""
+        """The registrations of nodes that have died."""
         self.slow: dict[str, list[float]] = {}
-        """By what factors the units of a node are slowed that it begins, the present one last."""
+        """By node: the factors on the seconds of the units that it begins; the last one counts."""
         self.away: dict[str, float] = {}
-        """Until when a node is gone that was killed or has left."""
-        self.works: dict[int, Work] = {}
+        """By node that was killed or has left: until when it is away."""
+        self.units: dict[int, RunningUnit] = {}
         """By attempt."""
-        self.when_idle: dict[str, Happening] = {}
-        """What a node that is asked to leave does when it has nothing more to do."""
-        self._agenda: list[tuple[float, int, Happening]] = []
-        self._arranged = 0
+        self.when_idle: dict[str, Callback] = {}
+        """By node that is asked to leave: what it does when it has nothing more to do."""
+        self._agenda: list[tuple[float, int, Callback]] = []
+        self._scheduled = 0
         self._begun: set[str] = set()
         self._fetched: dict[tuple[str, int], float] = {}
-        self._waiting: dict[str, Work] = {}
-        self._planning = Planning(self, policy) if isinstance(policy, Planner) else None
+        self._waiting: dict[str, RunningUnit] = {}
+        self._solver = SimulatedSolver(policy, plan.seed) if isinstance(policy, Planner) else None
+        self._solving = False
 
     def run(self) -> None:
-        """To its end, or until nothing more is arranged."""
-        self.tell(RunOpened(self.revision, self.plan))
-        self.tell(LeaderChanged(self.revision, "simulated"))
+        """Play to the run's end, or until nothing more happens."""
+        self.record(RunOpened(self.revision, self.plan))
+        self.record(LeaderChanged(self.revision, "simulated"))
         while self._agenda and self.state.outcome is None:
-            self.now, _, happening = heapq.heappop(self._agenda)
-            happening()
+            self.now, _, callback = heapq.heappop(self._agenda)
+            callback()
             self.settle()
 
     # The store.
@@ -127,14 +145,16 @@ class Course:
         """The next event's."""
         return self.state.revision + 1
 
-    def tell(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
+        """The event happens now."""
         self.state = fold(self.state, event)
         self.events.append(event)
 
-    def at(self, time: float, happening: Happening) -> None:
-        """What is arranged first happens first of what happens at one time."""
-        self._arranged += 1
-        heapq.heappush(self._agenda, (time, self._arranged, happening))
+    def at(self, time: float, callback: Callback) -> None:
+        """Have ``callback`` called at a time. Of several at one time the first to be scheduled comes
+        first."""
+        self._scheduled += 1
+        heapq.heappush(self._agenda, (time, self._scheduled, callback))
 
     # The controller.
 
@@ -145,132 +165,150 @@ class Course:
             for action in actions:
                 event = effect(action, self.revision)
                 with suppress(IllegalEvent):
-                    self.tell(event)
+                    self.record(event)
                     match action:
                         case Assign(attempt):
                             self.begin(replace(attempt, token=event.revision))
                         case Quarantine(node, seconds=seconds):
-                            self.at(self.now + seconds, partial(self.forgive, node))
+                            self.at(self.now + seconds, partial(self.release, node))
             if self.state.revision == before:
                 raise IllegalEvent(f"nothing of {actions} can be done in {self.state}")
-        if self.led and self._planning is not None:
-            self._planning.look(self.state)
+        if self.led and self._solver is not None and not self._solving:
+            order = self._solver.order(self.state)
+            if order is not None:
+                self._solving = True
+                self.at(self.now + SOLVING_SECONDS, partial(self._solved, order))
 
-    def forgive(self, name: str) -> None:
-        self.tell(NodeReleased(self.revision, name))
+    def release(self, name: str) -> None:
+        """The node's quarantine ends."""
+        self.record(NodeReleased(self.revision, name))
+
+    def _solved(self, order: Order) -> None:
+        """The solver answers."""
+        self._solving = False
+        if self.led and order:
+            self.record(Ordered(self.revision, order))
 
     # Nodes.
 
     def join(self, node: Node) -> None:
-        """It registers; an older registration of its own ends first."""
+        """The node registers; an older registration of its own ends first."""
         self.leave(node.name)
-        held = {j for (host, j), there in self._fetched.items() if host == node.host and there <= self.now}
-        cached = tuple(sorted({*node.cached, *held}))
-        self.tell(NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached)))
+        fetched = {j for (host, j), ready in self._fetched.items() if host == node.host and ready <= self.now}
+        cached = tuple(sorted({*node.cached, *fetched}))
+        self.record(NodeJoined(self.revision, replace(node, registration=self.revision, cached=cached)))
 
     def leave(self, name: str, registration: int | None = None) -> None:
-        """Its registration ends, if it stands."""
+        """The node's registration ends, if it stands."""
         node = self.state.nodes.get(name)
         if node is not None and registration in (None, node.registration):
-            self.tell(NodeLeft(self.revision, name))
+            self.record(NodeLeft(self.revision, name))
 
     def begin(self, attempt: Attempt) -> None:
         """The nodes take the attempt up."""
-        unit = attempt.unit
+        unit, sizes = attempt.unit, self.conditions.sizes
         config = self.state.configs[unit.config]
-        costs = self.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
+        costs = self.conditions.times.costs(attempt, ends_epoch=ends_epoch(config, self.plan.partitions))
         started = self.now + max(costs.dispatch, *map(self._startup, attempt.nodes))
         slowed = max(self.slow.get(name, [1.0])[-1] for name in attempt.nodes)
-        left = self.sizes.batches - attempt.skip
-        seconds = costs.training * slowed * noise(self.plan.seed, unit, self.spread)
+        batches = sizes.batches - attempt.skip
+        seconds = costs.training * slowed * noise(self.plan.seed, unit, self.conditions.spread)
         ready = max(self._ready(name, unit.partition, started) for name in attempt.nodes)
-        if attempt.prefetch is not None:
-            for name in attempt.nodes:
-                self._ready(name, attempt.prefetch.partition, ready)
-                host = self.state.nodes[name].host
-                due = [j for j in attempt.prefetch.replicas if (host, j) not in self._fetched]
-                if due:
-                    self._ready(name, due[0], ready)
+        self._prefetch(attempt, ready)
         self.go_on(
-            Work(
+            RunningUnit(
                 attempt,
                 started,
                 fetch=ready - started,
                 hop=costs.hop,
-                seconds=seconds * left / self.sizes.batches,
+                seconds=seconds * batches / sizes.batches,
                 saving=costs.saving if unit.phase is Phase.TRAIN else 0.0,
-                batches=left,
+                batches=batches,
             )
         )
 
-    def go_on(self, work: Work) -> None:
+    def go_on(self, unit: RunningUnit) -> None:
         """This is what the attempt's nodes do from now on."""
-        self.works[work.attempt.token] = work
-        self.at(work.ends, partial(self.trained, work))
+        self.units[unit.attempt.token] = unit
+        self.at(unit.training_ends, partial(self.trained, unit))
 
     def _startup(self, node: str) -> float:
-        """What the node's first unit waits for it."""
-        seconds = 0.0 if node in self._begun else self.times.startup.get(node, 0.0)
+        """The seconds for which the node's first unit waits."""
+        seconds = 0.0 if node in self._begun else self.conditions.times.startup.get(node, 0.0)
         self._begun.add(node)
         return seconds
 
-    def _ready(self, node: str, partition: int, asked: float) -> float:
-        """When the node's host has the partition, if it is asked for now."""
-        held = holdings(self.state.nodes.values())[node]
-        there = asked if partition in held else asked + self.times.fetch
-        return max(asked, self._fetched.setdefault((self.state.nodes[node].host, partition), there))
+    def _ready(self, node: str, partition: int, wanted: float) -> float:
+        """When the node's host has the partition, if it is fetched from ``wanted`` on."""
+        cached = holdings(self.state.nodes.values())[node]
+        ready = wanted if partition in cached else wanted + self.conditions.times.fetch
+        return max(wanted, self._fetched.setdefault((self.state.nodes[node].host, partition), ready))
 
-    def trained(self, work: Work) -> None:
-        """The attempt is trained: it reports, if it may, or is saved behind its node's next unit (not if that
-        is to leave, nor if there are several). The last one's save comes first."""
-        attempt, node = work.attempt, work.attempt.node
-        if self.works[attempt.token] is not work or not self.reports(attempt):
+    def _prefetch(self, attempt: Attempt, start: float) -> None:
+        """The nodes fetch the hinted partition, and one more replica, behind the unit."""
+        if attempt.prefetch is None:
             return
-        waited = replace(work, hop=work.hop + self.now - work.ends)
+        for name in attempt.nodes:
+            self._ready(name, attempt.prefetch.partition, start)
+            host = self.state.nodes[name].host
+            due = [j for j in attempt.prefetch.replicas if (host, j) not in self._fetched]
+            if due:
+                self._ready(name, due[0], start)
+
+    def trained(self, unit: RunningUnit) -> None:
+        """The unit is trained: its node commits it, if it may.
+
+        Its save goes on behind the node's next unit, unless the node is to leave or the attempt is a
+        gang's. The save of the unit before comes first.
+        """
+        attempt, node = unit.attempt, unit.attempt.node
+        if self.units[attempt.token] is not unit or not self.reports(attempt):
+            return
+        waited = replace(unit, hop=unit.hop + self.now - unit.training_ends)
         if attempt.unit.phase is Phase.PROFILE:
-            self.tell(ProfileDone(self.revision, self._trial(attempt)))
-            self.done(attempt)
+            self.record(ProfileDone(self.revision, self._profile(attempt)))
+            self.over(attempt)
         elif node in self.state.saving:
-            self._waiting[node] = work
-        elif work.saving and attempt.nodes == (node,) and self.state.nodes[node].drain is None:
-            self.tell(UnitTrained(self.revision, node, attempt.token))
-            self.at(self.now + work.saving, partial(self.saved, waited))
+            self._waiting[node] = unit
+        elif unit.saving and attempt.nodes == (node,) and self.state.nodes[node].drain is None:
+            self.record(UnitTrained(self.revision, node, attempt.token))
+            self.at(self.now + unit.saving, partial(self.saved, waited))
         else:
             self.at(
-                self.now + work.saving,
-                partial(self.saved, replace(waited, hop=waited.hop + work.saving, saving=0.0)),
+                self.now + unit.saving,
+                partial(self.saved, replace(waited, hop=waited.hop + unit.saving, saving=0.0)),
             )
 
-    def saved(self, work: Work) -> None:
-        """The attempt reports, if it may."""
-        if self.reports(work.attempt):
-            self.tell(UnitCommitted(self.revision, self._visit(work)))
-            self.done(work.attempt)
-        waiting = self._waiting.pop(work.attempt.node, None)
+    def saved(self, unit: RunningUnit) -> None:
+        """The unit is saved: it is committed, if it may be."""
+        if self.reports(unit.attempt):
+            self.record(UnitCommitted(self.revision, self._visit(unit)))
+            self.over(unit.attempt)
+        waiting = self._waiting.pop(unit.attempt.node, None)
         if waiting is not None:
             self.trained(waiting)
 
     def reports(self, attempt: Attempt) -> bool:
-        """Whether the attempt may still tell anything."""
+        """Whether the attempt's nodes live, and the store would take what they report."""
         current = self.state.attempt(attempt.node, attempt.token)
         alive = not self.dead & {member.registration for member in attempt.members}
         return current is not None and self.state.stands(current) and alive
 
-    def done(self, attempt: Attempt) -> None:
-        """It is over for its nodes."""
+    def over(self, attempt: Attempt) -> None:
+        """The attempt is over for its nodes."""
         for name in attempt.nodes:
-            self.rest(name)
+            self.leave_if_idle(name)
 
-    def rest(self, name: str) -> None:
-        """If the node is idle, it does what it was to do then."""
+    def leave_if_idle(self, name: str) -> None:
+        """A node that was asked to leave does so, if it is idle."""
         if name not in self.state.attempts and name not in self.state.saving and name in self.when_idle:
             self.when_idle.pop(name)()
 
-    # What is told.
+    # What nodes report.
 
-    def _trial(self, attempt: Attempt) -> ProfileResult:
+    def _profile(self, attempt: Attempt) -> ProfileResult:
         whole = replace(attempt, unit=replace(attempt.unit, phase=Phase.TRAIN))
-        seconds = self.times.training(whole, ends_epoch=False)
+        seconds = self.conditions.times.training(whole, ends_epoch=False)
         return ProfileResult(
             attempt.unit, attempt.strategy, attempt.hardware, attempt.node, attempt.token, seconds
         )
@@ -281,17 +319,22 @@ class Course:
         host = self.state.nodes[attempt.node].host
         return tuple(j for j in hinted if self._fetched.get((host, j), math.inf) <= self.now)
 
-    def _visit(self, work: Work) -> Visit:
-        attempt, unit = work.attempt, work.attempt.unit
+    def _logged(self, unit: RunningUnit) -> Logged:
+        """What the unit logs; a part of a unit logs nothing yet."""
+        if not unit.whole:
+            return Logged({})
+        config = self.state.configs[unit.attempt.unit.config]
+        trains = unit.attempt.unit.phase is Phase.TRAIN
+        return self.conditions.metrics.after(config, units_done(config, self.plan) + trains)
+
+    def _visit(self, running: RunningUnit) -> Visit:
+        attempt, unit, sizes = running.attempt, running.attempt.unit, self.conditions.sizes
         config = self.state.configs[unit.config]
         trains = unit.phase is Phase.TRAIN
-        # A part of a unit tells nothing yet.
-        logged = (
-            self.learning.after(config, units_done(config, self.plan) + trains) if work.whole else Logged({})
-        )
+        logged = self._logged(running)
         name = f"{unit.config}/{unit.epoch:04d}-{position(config):04d}-{attempt.token}"
-        made = CheckpointRef(f"simulated:{name}", name, self.sizes.state(unit.config))
-        output = made if trains else attempt.input
+        checkpoint = CheckpointRef(f"simulated:{name}", name, sizes.state(unit.config))
+        output = checkpoint if trains else attempt.input
         assert output is not None, "what is evaluated has been trained"
         return Visit(
             unit=unit,
@@ -300,19 +343,19 @@ class Course:
             attempt=attempt.token,
             input=attempt.input,
             output=output,
-            samples=self.sizes.samples * work.batches // self.sizes.batches,
-            batches=work.batches,
-            seconds=work.seconds,
-            hop_seconds=work.hop,
-            save_seconds=work.saving,
-            fetch_seconds=work.fetch,
-            started=self.start + work.started,
+            samples=sizes.samples * running.batches // sizes.batches,
+            batches=running.batches,
+            seconds=running.seconds,
+            hop_seconds=running.hop,
+            save_seconds=running.saving,
+            fetch_seconds=running.fetch,
+            started=self.conditions.start + running.started,
             metrics=logged.metrics,
             replicas=self._replicas(attempt),
             strategy=attempt.strategy,
             done=logged.done and trains,
             skip=attempt.skip,
-            whole=work.whole,
+            whole=running.whole,
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
         )

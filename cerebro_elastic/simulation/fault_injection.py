@@ -1,4 +1,4 @@
-"""Faults, while a simulated run is under way."""
+"""Faults that happen to a simulated run while it is under way."""
 
 from __future__ import annotations
 
@@ -7,90 +7,92 @@ from dataclasses import replace
 from functools import partial
 
 from cerebro_elastic.core.history.estimates import fits
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.events import LeaderChanged, NodeDraining, UnitFailed, UnitWithdrawn
-from cerebro_elastic.core.model.values import Attempt, Failure, FailureKind, Node, Phase
-from cerebro_elastic.simulation.engine import Course
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.simulation.engine import Engine
 from cerebro_elastic.simulation.faults import LEADER, Fault
 
 _A_DAY = 86400.0
 
 
-def arrange(course: Course, fault: Fault, node: Node) -> None:
-    """Let the fault happen to the node when it is due, and be over when it is."""
+def inject(engine: Engine, fault: Fault, node: Node) -> None:
+    """Have the fault happen to the node when it is due, and end when it is over."""
     name = fault.node
     if name == LEADER:
-        course.at(fault.at, partial(_depose, course, fault.seconds or 0.0))
+        engine.at(fault.at, partial(_depose, engine, fault.seconds or 0.0))
         return
     begins = {
-        "kill": partial(_outage, course, node, fault.seconds),
-        "crash": partial(_crash, course, name),
-        "drain": partial(_drain, course, node, fault.grace, fault.seconds),
-        "slow": partial(_slow, course, name, fault.factor, fault.seconds),
-        "join": partial(_join, course, node),
+        "kill": partial(_outage, engine, node, fault.seconds),
+        "crash": partial(_crash, engine, name),
+        "drain": partial(_drain, engine, node, fault.grace, fault.seconds),
+        "slow": partial(_slow, engine, name, fault.factor, fault.seconds),
+        "join": partial(_join, engine, node),
     }[fault.what]
-    course.at(fault.at, begins)
+    engine.at(fault.at, begins)
 
 
-def _depose(course: Course, absence: float) -> None:
-    """Who leads dies. When its lease has ended the next candidate leads, if there is one by then."""
-    if not course.led:
+def _depose(engine: Engine, absence: float) -> None:
+    """The leader dies. When its lease has ended the next candidate leads, if there is one by then."""
+    if not engine.led:
         return
-    course.led = False
-    ended = course.now + course.lease
-    course.at(ended, lambda: course.tell(LeaderChanged(course.revision, None)))
-    course.at(max(ended, course.now + absence), partial(_lead, course))
+    engine.led = False
+    ended = engine.now + engine.conditions.lease
+    engine.at(ended, lambda: engine.record(LeaderChanged(engine.revision, None)))
+    engine.at(max(ended, engine.now + absence), partial(_lead, engine))
 
 
-def _lead(course: Course) -> None:
-    course.tell(LeaderChanged(course.revision, f"simulated after {course.now:g} s"))
-    course.led = True
+def _lead(engine: Engine) -> None:
+    engine.record(LeaderChanged(engine.revision, f"simulated after {engine.now:g} s"))
+    engine.led = True
 
 
-def _outage(course: Course, node: Node, seconds: float | None) -> None:
-    """It dies, and is back when this outage of its and all others are over."""
-    _kill(course, node.name)
-    _stay_away(course, node, seconds)
+def _outage(engine: Engine, node: Node, seconds: float | None) -> None:
+    """The node dies, and is back when this outage and all its others are over."""
+    _kill(engine, node.name)
+    _stay_away(engine, node, seconds)
 
 
-def _stay_away(course: Course, node: Node, seconds: float | None) -> None:
-    until = math.inf if seconds is None else course.now + seconds
-    course.away[node.name] = max(until, course.away.get(node.name, 0.0))
+def _stay_away(engine: Engine, node: Node, seconds: float | None) -> None:
+    until = math.inf if seconds is None else engine.now + seconds
+    engine.away[node.name] = max(until, engine.away.get(node.name, 0.0))
     if seconds is not None:
-        course.at(until, partial(_return, course, node))
+        engine.at(until, partial(_return, engine, node))
 
 
-def _return(course: Course, node: Node) -> None:
-    """It joins, if nothing else keeps it away and it is not there already."""
-    if course.away.get(node.name, math.inf) <= course.now:
-        _join(course, node)
+def _return(engine: Engine, node: Node) -> None:
+    """The node joins, if nothing else keeps it away and it has not joined already."""
+    if engine.away.get(node.name, math.inf) <= engine.now:
+        _join(engine, node)
 
 
-def _join(course: Course, node: Node) -> None:
-    course.away.pop(node.name, None)
-    course.join(node)
+def _join(engine: Engine, node: Node) -> None:
+    engine.away.pop(node.name, None)
+    engine.join(node)
 
 
-def _slow(course: Course, name: str, factor: float, seconds: float | None) -> None:
-    """Of several factors at a time the last one holds."""
-    factors = course.slow.setdefault(name, [1.0])
+def _slow(engine: Engine, name: str, factor: float, seconds: float | None) -> None:
+    """The node is slow for a while; of several factors at a time the last one counts."""
+    factors = engine.slow.setdefault(name, [1.0])
     factors.append(factor)
     if seconds is not None:
-        course.at(course.now + seconds, partial(factors.remove, factor))
+        engine.at(engine.now + seconds, partial(factors.remove, factor))
 
 
-def _kill(course: Course, name: str, registration: int | None = None) -> None:
-    """The node of this name dies, if it is the one of this registration."""
-    node = course.state.nodes.get(name)
+def _kill(engine: Engine, name: str, registration: int | None = None) -> None:
+    """The node dies, if this is its registration."""
+    node = engine.state.nodes.get(name)
     if node is not None and registration in (None, node.registration):
-        course.dead.add(node.registration)
-        course.at(course.now + course.lease, partial(course.leave, name, node.registration))
+        engine.dead.add(node.registration)
+        engine.at(engine.now + engine.conditions.lease, partial(engine.leave, name, node.registration))
 
 
-def _crash(course: Course, name: str) -> None:
-    """Its rank dies, is started anew, and registers anew; the unit in training is to blame, or the one that
-    is being saved."""
-    attempt = course.state.attempts.get(name) or course.state.saving.get(name)
-    if attempt is None or not course.reports(attempt):
+def _crash(engine: Engine, name: str) -> None:
+    """The node's rank dies, and registers anew. The unit in training fails, or the one that is being
+    saved."""
+    attempt = engine.state.attempts.get(name) or engine.state.saving.get(name)
+    if attempt is None or not engine.reports(attempt):
         return
     failure = Failure(
         attempt.unit,
@@ -101,46 +103,47 @@ def _crash(course: Course, name: str) -> None:
         strategy=attempt.strategy,
         hardware=attempt.hardware,
     )
-    course.tell(UnitFailed(course.revision, failure))
-    course.join(course.state.nodes[name])
-    course.done(attempt)
+    engine.record(UnitFailed(engine.revision, failure))
+    engine.join(engine.state.nodes[name])
+    engine.over(attempt)
 
 
-def _drain(course: Course, node: Node, grace: float | None, absence: float | None) -> None:
-    """It is asked to leave within its grace, and is back after its absence, if that has an end."""
-    name, there = node.name, course.state.nodes.get(node.name)
-    if there is None or there.drain is not None:
+def _drain(engine: Engine, node: Node, grace: float | None, absence: float | None) -> None:
+    """The node is asked to leave within ``grace`` seconds, and is back after its absence, if that has an
+    end."""
+    name, present = node.name, engine.state.nodes.get(node.name)
+    if present is None or present.drain is not None:
         return
-    course.tell(NodeDraining(course.revision, name, _A_DAY if grace is None else grace))
-    course.when_idle[name] = partial(_leave, course, node, absence)
-    attempt = course.state.attempts.get(name)
+    engine.record(NodeDraining(engine.revision, name, _A_DAY if grace is None else grace))
+    engine.when_idle[name] = partial(_leave, engine, node, absence)
+    attempt = engine.state.attempts.get(name)
     if attempt is not None and grace is not None:
-        _hand_on(course, attempt, grace)
+        _leave_at_next_batch(engine, attempt, grace)
     if grace is not None:
-        course.at(course.now + grace, partial(_kill, course, name, there.registration))
-    course.rest(name)
+        engine.at(engine.now + grace, partial(_kill, engine, name, present.registration))
+    engine.leave_if_idle(name)
 
 
-def _leave(course: Course, node: Node, absence: float | None) -> None:
-    course.leave(node.name)
-    _stay_away(course, node, absence)
+def _leave(engine: Engine, node: Node, absence: float | None) -> None:
+    engine.leave(node.name)
+    _stay_away(engine, node, absence)
 
 
-def _hand_on(course: Course, attempt: Attempt, grace: float) -> None:
-    """What does not fit into the grace is left at the next batch, for others to go on with; an evaluation is
-    given up, and a trial is short enough."""
-    work, phase = course.works[attempt.token], attempt.unit.phase
+def _leave_at_next_batch(engine: Engine, attempt: Attempt, grace: float) -> None:
+    """A unit that does not fit into the grace is left at the next batch, and other nodes go on from there. An
+    evaluation is given up; a profile is short enough."""
+    unit, phase = engine.units[attempt.token], attempt.unit.phase
     if (
-        not course.reports(attempt)
+        not engine.reports(attempt)
         or phase is Phase.PROFILE
-        or fits(work.ends - course.now, work.saving, grace)
+        or fits(unit.training_ends - engine.now, unit.saving, grace)
     ):
         return
     if phase is Phase.EVALUATE:
-        course.tell(UnitWithdrawn(course.revision, attempt.node, attempt.token))
-        course.done(attempt)
+        engine.record(UnitWithdrawn(engine.revision, attempt.node, attempt.token))
+        engine.over(attempt)
         return
-    batch = work.seconds / work.batches
-    trained = max(1, math.ceil((course.now - work.trains) / batch - 1e-9)) if batch else work.batches
-    if trained < work.batches:
-        course.go_on(replace(work, seconds=trained * batch, batches=trained, whole=False))
+    batch = unit.seconds / unit.batches
+    trained = max(1, math.ceil((engine.now - unit.training_starts) / batch - 1e-9)) if batch else unit.batches
+    if trained < unit.batches:
+        engine.go_on(replace(unit, seconds=trained * batch, batches=trained, whole=False))

@@ -1,19 +1,19 @@
 """What happens to nodes, and when: one sentence a line.
 
 =======================================  ==========================================================
-``kill NODE at S [for S]``               it is gone at once, and noticed when its lease ends; it is
-                                         back after so many seconds, if they are given
-``kill leader at S [for S]``             nobody decides until the lease of who did has ended, and
-                                         so many seconds are over
+``kill NODE at S [for S]``               it is gone at once, which is noticed when its lease ends;
+                                         it is back after so many seconds, if they are given
+``kill leader at S [for S]``             no controller decides until the leader's lease has ended,
+                                         and so many seconds are over
 ``crash NODE at S``                      its rank dies and starts anew; the unit that it is in fails
-``drain NODE at S [within S] [for S]``   it finishes its unit and leaves; if it has not so many
-                                         seconds for that, it leaves at the next batch, and others
+``drain NODE at S [within S] [for S]``   it finishes its unit and leaves; if that takes longer than
+                                         ``within``, it leaves at the next batch, and other nodes
                                          go on from there; when they are over it is killed
 ``slow NODE at S by F [for S]``          units that it begins take F times as long
 ``join NODE at S``                       a node of this name joins
 =======================================  ==========================================================
 
-Empty lines and what follows a ``#`` do not count.
+Empty lines and comments (``#``) are skipped.
 """
 
 from __future__ import annotations
@@ -30,26 +30,30 @@ _SENTENCE = re.compile(
     rf"(\w+) (\S+) at {_NUMBER}(?: by {_NUMBER})?(?: within {_NUMBER})?(?: for {_NUMBER})?"
 )
 LEADER = "leader"
-"""Stands for whoever leads the run."""
+"""Stands for the controller that leads the run."""
 _WITH_FACTOR = "slow"
 _WITH_GRACE = "drain"
 _THAT_END = ("kill", "drain", "slow")
 WHAT = ("crash", "drain", "join", "kill", "slow")
+"""The kinds of faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``what`` is one of ``WHAT``. It happens to ``node`` (or the ``LEADER``) ``at`` so many seconds after
-    the run's begin, and lasts for ``seconds`` (``None``: to the end); ``factor`` is by how much it is slowed,
-    ``grace`` the seconds in which it is to leave (``None``: as many as it takes). Raises ``ScheduleError``
-    for what none of these can be."""
+    """What happens to a node, and when. Raises ``ScheduleError`` for values that cannot be."""
 
     what: str
+    """One of ``WHAT``."""
     node: str
+    """The node's name, or ``LEADER``."""
     at: float
+    """When it happens: seconds after the run's begin."""
     seconds: float | None = None
+    """How long it lasts; ``None``: to the run's end."""
     factor: float = 1.0
+    """``slow``: the factor on the seconds of the node's units."""
     grace: float | None = None
+    """``drain``: in how many seconds the node is to leave; ``None``: in as many as its unit takes."""
 
     def __post_init__(self) -> None:
         one_of(self.what, WHAT, "fault")
@@ -81,10 +85,10 @@ def read_faults(text: str, nodes: Collection[str]) -> list[Fault]:
 
 
 def _fault(sentence: str, where: str) -> Fault:
-    found = _SENTENCE.fullmatch(sentence)
-    if found is None:
+    match = _SENTENCE.fullmatch(sentence)
+    if match is None:
         raise RecipeError(f"{where}, is not like `kill NODE at 30 for 10` or `slow NODE at 30 by 2`")
-    what, node, at, factor, grace, seconds = found.groups()
+    what, node, at, factor, grace, seconds = match.groups()
     if what not in WHAT:
         raise RecipeError(f"{where}: nothing is called {what!r}; {did_you_mean(what, WHAT)}")
     if (what == _WITH_FACTOR) != (factor is not None) or (factor is not None and float(factor) <= 0):

@@ -1,4 +1,4 @@
-"""How long the units of a recorded run took: what its visits say."""
+"""How long the units of a recorded run took, from its visits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from statistics import fmean, median
 from typing import TypeAlias
 
 from cerebro_elastic.core.history.estimates import fetch_seconds, waited
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import Event, NodeJoined, StateRead, UnitAssigned, UnitCommitted
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Phase, Plan, Visit
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import RunError
-from cerebro_elastic.simulation.times import Costs, Measured, Times
+from cerebro_elastic.simulation.times import MeasuredUnit, Times, UnitCosts
 
 Pairs: TypeAlias = Mapping[tuple[str, str], float]
 """Seconds by (config, node)."""
 _ROUNDS = 20
 _PROMPT = 10
-"""A wait so many times as long as the usual one is not for a decision."""
+"""A node that waited so many times as long as usual did not wait for a decision."""
 
 
 def visits_of(events: Sequence[Event]) -> list[Visit]:
@@ -37,8 +39,14 @@ def visits_of(events: Sequence[Event]) -> list[Visit]:
 
 
 def measured(events: Sequence[Event], plan: Plan) -> Times:
-    """What each unit took. For units that were not trained: the mean seconds of their config on their node,
-    and where it never was, the config's times the node's. ``RunError`` if no whole unit was trained."""
+    """What each unit of a recorded run took.
+
+    Units that were not trained take the mean seconds of their config on their node; where the config was
+    never trained there, the config's seconds times the node's factor.
+
+    Raises:
+        RunError: No whole unit was trained.
+    """
     visits = visits_of(events)
     trained = [v for v in visits if v.unit.phase is Phase.TRAIN and v.whole and not v.skip]
     if not trained:
@@ -61,10 +69,10 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
         dispatch=dispatch,
         startup=_startup(events, visits),
         units={
-            v.unit: Measured(
+            v.unit: MeasuredUnit(
                 v.node,
                 v.strategy,
-                Costs(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds, v.save_seconds),
+                UnitCosts(waits.get(v.attempt, dispatch), v.hop_seconds, v.seconds, v.save_seconds),
             )
             for v in visits
             if v.whole and not v.skip
@@ -73,7 +81,8 @@ def measured(events: Sequence[Event], plan: Plan) -> Times:
 
 
 def _last_of_epochs(visits: Sequence[Visit]) -> set[int]:
-    """The attempts that ended an epoch: a config's last of each, of those after which another began."""
+    """The attempts that ended an epoch: the last one of each epoch of a config in which no partition is
+    left."""
     latest: dict[tuple[str, int], int] = {}
     seen: dict[tuple[str, int], set[int]] = defaultdict(set)
     for visit in visits:
@@ -85,8 +94,11 @@ def _last_of_epochs(visits: Sequence[Visit]) -> set[int]:
 
 
 def _validation(trained: Sequence[Visit], last: set[int]) -> dict[str, float]:
-    """How much longer a unit took that ended an epoch, by config: longer than its other units say for its
-    node, since which node comes last is no chance."""
+    """By config, by how many seconds the units that ended an epoch took longer than its other units.
+
+    They are compared with what its other units let expect for their node, since the node that comes last is
+    not a random one.
+    """
     configs, nodes = _factors(_pairs([v for v in trained if v.attempt not in last], set(), {}))
     more: dict[str, list[float]] = defaultdict(list)
     for visit in trained:
@@ -108,7 +120,7 @@ def _pairs(trained: Sequence[Visit], last: set[int], validation: Mapping[str, fl
 
 
 def _factors(pairs: Pairs) -> tuple[dict[str, float], dict[str, float]]:
-    """By config the seconds on the usual node, and by node its factor, the products of which come nearest to
+    """By config the seconds on the usual node, and by node a factor, such that their products come nearest to
     ``pairs`` (least squares of logarithms, each side fitted to the other in turn)."""
     nodes = {node: 1.0 for _, node in pairs}
     configs: dict[str, float] = {}
@@ -126,21 +138,22 @@ def _geometric_means(named: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def _startup(events: Sequence[Event], visits: Sequence[Visit]) -> dict[str, float]:
-    """By how much later than the first one the nodes began that were there before the first unit."""
-    there: set[str] = set()
+    """By node that joined before the first unit: how many seconds after the first node it began."""
+    joined: set[str] = set()
     for event in takewhile(lambda e: not isinstance(e, UnitAssigned), events):
         match event:
             case StateRead(state=state):
-                there = set(state.nodes)
+                joined = set(state.nodes)
             case NodeJoined(node=node):
-                there.add(node.name)
+                joined.add(node.name)
     began = {name: v.started for v in sorted(visits, key=lambda v: -v.started) for name in v.nodes}
-    return {name: began[name] - min(began.values()) for name in there if name in began}
+    return {name: began[name] - min(began.values()) for name in joined if name in began}
 
 
 def _waits(visits: Sequence[Visit]) -> dict[int, float]:
-    """By attempt, the seconds from when its nodes and its config were free (if they had been busy before) to
-    its begin. Nodes do not wait for nothing, so that is how long deciding and telling take."""
+    """By attempt, the seconds from when its nodes and its config were free (if they had been busy before)
+    to its begin. A node that could go on waits only for the decision, so that is how long deciding and
+    reporting take."""
     ended: dict[str, float] = {}
     waits: dict[int, float] = {}
     for visit in sorted(visits, key=lambda v: v.started):

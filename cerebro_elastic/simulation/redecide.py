@@ -1,7 +1,7 @@
 """A recorded history decided again: would the controller, shown what it was shown then, do the same?
 
-It holds as long as the code that decides is the same. Where it does not, a controller that takes over would
-go on otherwise than the last one.
+It does as long as the code that decides is the same. Where it does not, a controller that takes over would
+go on in another way than the last one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ from cerebro_elastic.simulation.effects import effect
 
 
 @dataclass(frozen=True, slots=True)
-class Redecided:
-    """What came of it: so many of the controllers' events were ``found`` again, of ``all`` that there are;
-    ``story`` tells of the first one that was not, for people."""
+class Redecision:
+    """How many of the controllers' events were decided again."""
 
-    found: int
-    all: int
-    story: str | None = None
+    matched: int
+    """The events that were decided again, from the first one on."""
+    total: int
+    """All events of controllers in the history."""
+    explanation: str | None = None
+    """The first event that was not decided again, in words; ``None`` if there is none."""
 
 
 def divergence(events: Sequence[Event], policy: Policy, search: Search) -> str | None:
-    """The first event of a controller's in ``events`` upon which it would not decide, told for people;
-    ``None`` if there is none."""
-    return redecide(events, policy, search).story
+    """The first event of a controller in ``events`` that would not be decided again, in words; ``None`` if
+    there is none."""
+    return redecide(events, policy, search).explanation
 
 
 def redecide(
@@ -51,57 +53,64 @@ def redecide(
     policy: Policy,
     search: Search,
     enough: Callable[[], bool] = lambda: False,
-) -> Redecided:
-    """Decide a history again, from its beginning, until it is ``enough``, which is asked now and then.
+) -> Redecision:
+    """Decide a history again, from its beginning.
 
-    A controller decides on what its watch has shown, and the store may be ahead of that by events of others.
-    One decision is several events, between which others' may lie, and the store refuses what these
-    contradict. So each decision is looked for in all states since the last one; that which explains most is
-    taken.
+    A controller decides on what its watch has shown, and the store may be ahead of that by events of nodes
+    and people. One decision is several events, between which theirs may lie, and the store refuses what
+    these contradict. So each decision is looked for in all states since the last one, and the state that
+    explains most events is taken.
+
+    Args:
+        events: The history.
+        policy: What decided then: which node takes which unit.
+        search: What decided then: which configs there are.
+        enough: Asked after each decision; the rest of the history is left out once it returns true.
     """
     states = list(accumulate(events, fold, initial=State()))
-    own = [index for index, event in enumerate(events) if _decided(event, states[index])]
-    since, total = 0, len(own)
-    while own and not enough():
-        decisions = [
-            _taken(events, states, own, states[at], policy, search) for at in range(since, own[0] + 1)
-        ]
-        most = max(decisions)
-        if not most:
-            proposed = [effect(action, 0) for action in decide(states[own[0]], policy, search)]
-            story = (
-                f"event {own[0]} of the history is {events[own[0]]}; now decided is {proposed or 'nothing'}"
+    decided = [index for index, event in enumerate(events) if _decided(event, states[index])]
+    since, total = 0, len(decided)
+    while decided and not enough():
+        first = decided[0]
+        explained = max(
+            _explained(events, states, decided, states[at], policy, search) for at in range(since, first + 1)
+        )
+        if not explained:
+            proposed = [effect(action, 0) for action in decide(states[first], policy, search)]
+            explanation = (
+                f"event {first} of the history is {events[first]}; now decided is {proposed or 'nothing'}"
             )
-            return Redecided(total - len(own), total, story)
-        since = own[most - 1] + 1
-        own = own[most:]
-    return Redecided(total - len(own), total)
+            return Redecision(total - len(decided), total, explanation)
+        since = decided[explained - 1] + 1
+        decided = decided[explained:]
+    return Redecision(total - len(decided), total)
 
 
-def _taken(
+def _explained(
     events: Sequence[Event],
     states: Sequence[State],
-    own: Sequence[int],
+    decided: Sequence[int],
     shown: State,
     policy: Policy,
     search: Search,
 ) -> int:
-    """How many of the next events ``own`` a controller's are what it decides when ``shown`` this state."""
-    taken = 0
+    """How many of the next ``decided`` events (indices) are what a controller decides that is ``shown``
+    this state."""
+    explained = 0
     for action in decide(shown, policy, search):
-        if taken == len(own):
+        if explained == len(decided):
             break
-        index = own[taken]
+        index = decided[explained]
         event = effect(action, events[index].revision)
         if _written(event) == _written(events[index]):
-            taken += 1
+            explained += 1
         elif _possible(states[index], event) and not _overwritten(events[index:], event):
             break
-    return taken
+    return explained
 
 
 def _decided(event: Event, before: State) -> bool:
-    """Whether the event is a controller's: not a person's, nor that of a node which gives its unit up."""
+    """Whether a controller made the event: not a person, nor a node that gives its unit up."""
     match event:
         case ConfigCreated(config=config):
             return not config.by_hand
@@ -117,7 +126,7 @@ def _decided(event: Event, before: State) -> bool:
 
 
 def _written(event: Event) -> Event:
-    """The event as whoever writes it knows it: its revision is the store's to say."""
+    """The event without what only the store knows, as its revision."""
     match event:
         case UnitAssigned(attempt=attempt):
             return UnitAssigned(0, replace(attempt, token=0, record=None))
@@ -128,20 +137,20 @@ def _written(event: Event) -> Event:
 
 
 def _overwritten(later: Sequence[Event], event: Event) -> bool:
-    """Whether a key that the event is about was put back later: until then the store refused it."""
-    mended = next((each for each in later if isinstance(each, RecordMended)), None)
+    """Whether a key of the event was put back later: until then the store refused the event."""
+    mended = next((candidate for candidate in later if isinstance(candidate, RecordMended)), None)
     if mended is None or not isinstance(event, UnitAssigned):
         return False
     attempt = event.attempt
-    about = {f"configs/{attempt.unit.config}", *(f"{kind}/{n}" for n in attempt.nodes for kind in _OF_NODES)}
-    return not about.isdisjoint(mended.keys)
+    keys = {f"configs/{attempt.unit.config}", *(f"{kind}/{n}" for n in attempt.nodes for kind in _OF_NODES)}
+    return not keys.isdisjoint(mended.keys)
 
 
 _OF_NODES = ("assign", "nodes")
 
 
 def _possible(state: State, event: Event) -> bool:
-    """Whether the store would let it through."""
+    """Whether the store would have accepted the event."""
     try:
         fold(state, event)
     except IllegalEvent:

@@ -8,29 +8,33 @@ from functools import partial
 
 from cerebro_elastic.core.model.events import Event, UnitCommitted
 from cerebro_elastic.core.model.interfaces import Policy, Search
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node, Plan
 from cerebro_elastic.errors import ScheduleError
 from cerebro_elastic.openshop.checks import MOST_UNITS, number
-from cerebro_elastic.simulation.engine import LEASE, Course
-from cerebro_elastic.simulation.fault_injection import arrange
+from cerebro_elastic.simulation.engine import LEASE_SECONDS, Conditions, Engine
+from cerebro_elastic.simulation.fault_injection import inject
 from cerebro_elastic.simulation.faults import Fault
-from cerebro_elastic.simulation.learning import Learning
-from cerebro_elastic.simulation.times import Sizes, Times
+from cerebro_elastic.simulation.metrics import MetricSource
+from cerebro_elastic.simulation.times import Times, UnitSizes
 
-_SIZES = Sizes()
+_SIZES = UnitSizes()
 WIDEST = 3.0
 """The widest spread: some units then take a thousand times as long as others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What came of it: the history, the last ``state``, and the ``seconds`` from the first visit's begin to
-    the last one's end. If ``state.outcome`` is ``None`` the run stood still: no node was there, nor came."""
+    """A simulated run."""
 
     events: Sequence[Event]
+    """Its history, event by event."""
     state: State
+    """Its last state. If ``state.outcome`` is ``None`` the run stands still: no node is left, and none
+    joins."""
     seconds: float
+    """From the first visit's begin to the last one's end."""
 
 
 def simulate(
@@ -39,17 +43,33 @@ def simulate(
     policy: Policy,
     search: Search,
     times: Times,
-    learning: Learning,
+    metrics: MetricSource,
     *,
     faults: Sequence[Fault] = (),
     spread: float = 0.0,
-    lease: float = LEASE,
+    lease: float = LEASE_SECONDS,
     start: float = 0.0,
-    sizes: Sizes = _SIZES,
+    sizes: UnitSizes = _SIZES,
 ) -> Simulation:
-    """The run of ``plan`` on ``nodes``, which are there from the beginning. Units take what ``times`` says,
-    with noise of ``spread`` by the plan's seed. ``start`` is what the wall clocks show at the beginning,
-    ``sizes`` what the record tells besides. Raises ``ScheduleError`` for what cannot be simulated."""
+    """Play a run through on a virtual clock. The same arguments give the same history.
+
+    Args:
+        plan: What the run is to do.
+        nodes: The nodes that are there from the beginning.
+        policy: Which idle node takes which unit.
+        search: Which configs there are, and how far each is trained.
+        times: What units take.
+        metrics: What units log.
+        faults: What happens to nodes.
+        spread: How much the seconds of units vary: the standard deviation of their logarithm, by the plan's
+        seed.
+        lease: After so many seconds a death is noticed.
+        start: What the wall clocks show at the beginning: seconds since the epoch.
+        sizes: What the record says of checkpoints and units besides.
+
+    Raises:
+        ScheduleError: This cannot be simulated.
+    """
     number(spread, "spread", WIDEST)
     number(lease, "lease")
     number(start, "start")
@@ -61,15 +81,15 @@ def simulate(
             f"{plan.epochs} epochs over {plan.partitions} partitions are more than {MOST_UNITS} units of a "
             "config; give fewer"
         )
-    course = Course(plan, policy, search, times, learning, spread, lease, start, sizes)
+    engine = Engine(plan, policy, search, Conditions(times, metrics, sizes, spread, lease, start))
     for node in nodes:
-        course.at(0.0, partial(course.join, node))
+        engine.at(0.0, partial(engine.join, node))
     known = {node.name: node for node in nodes}
     for fault in faults:
-        # Who joins later is like the first.
-        arrange(course, fault, known.get(fault.node, replace(nodes[0], name=fault.node)))
-    course.run()
-    visits = [event.visit for event in course.events if isinstance(event, UnitCommitted)]
+        # A node that joins later is like the first one.
+        inject(engine, fault, known.get(fault.node, replace(nodes[0], name=fault.node)))
+    engine.run()
+    visits = [event.visit for event in engine.events if isinstance(event, UnitCommitted)]
     begin = min((v.started for v in visits), default=0.0)
     end = max((v.ended for v in visits), default=0.0)
-    return Simulation(course.events, course.state, end - begin)
+    return Simulation(engine.events, engine.state, end - begin)

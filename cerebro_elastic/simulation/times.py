@@ -10,62 +10,78 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.model.values import Attempt, Config, Phase, Strategy, Unit
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.openshop.checks import LARGEST, number
 
 OTHERS = "*"
-"""In a table: the configs or nodes that are not named."""
+"""In a table: all configs or nodes that it does not name."""
 PROFILE = 0.1
-"""What a trial takes, as a share of the unit that it tries."""
+"""The seconds of a profile, as a share of those of the unit that it tries."""
 EVALUATION = 1 / 3
-"""What an evaluation takes, as a share of training: a step goes forward once, and back at twice the cost."""
+"""The seconds of an evaluation, as a share of those of training, which also goes back, at twice the cost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds of a unit: ``dispatch`` from when its node and config are free to its begin, ``hop`` to load
-    and save its config's state, ``training`` in the task; ``saving`` those of a save behind the next unit."""
+class UnitCosts:
+    """The seconds that a unit takes."""
 
     dispatch: float
+    """From when its node and its config are free to its begin."""
     hop: float
+    """To load and save its config's state."""
     training: float
+    """In the task."""
     saving: float = 0.0
+    """Of a save behind the node's next unit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What a unit took on ``node``, trained by ``strategy``."""
+class MeasuredUnit:
+    """What a unit took in a recorded run."""
 
     node: str
+    """Where it was trained."""
     strategy: Strategy
-    costs: Costs
+    """How it was trained."""
+    costs: UnitCosts
+    """What it took."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of units. One that is in ``units`` takes what it took there, on another node in proportion to
-    the nodes' factors.
+    """What units take, in seconds, on one rank; ranks share training evenly.
 
-    Any other one takes what ``pairs`` says for its (config, node), else what ``configs`` says for
-    its config (``usual`` for one that is not in it) times its node's factor in ``nodes`` (else 1); the one
-    that ends an epoch takes ``validation`` seconds of its config more. Ranks share them evenly. ``hop``,
-    ``dispatch`` and ``saving`` are as in ``Costs``. Besides, a partition that its host never had takes
-    ``fetch`` seconds, and a node begins its first unit, with all that it imports, ``startup`` seconds after
-    it was given it. Raises ``ScheduleError`` for what are no seconds, or no factor.
+    A unit in ``units`` takes what it took there, on another node in proportion to the nodes' factors. Any
+    other unit takes the seconds of its pair, else those of its config times its node's factor. Raises
+    ``ScheduleError`` for values that are no seconds, or no factors.
     """
 
     usual: float = 10.0
+    """Of a config that is not in ``configs``."""
     configs: Mapping[str, float] = field(default_factory=dict)
+    """By config: on the usual node."""
     nodes: Mapping[str, float] = field(default_factory=dict)
+    """By node: the factor on a config's seconds, 2 for a node that is half as fast; 1 where it is left
+    out."""
     pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By config and node."""
     validation: Mapping[str, float] = field(default_factory=dict)
+    """By config: what the unit that ends an epoch takes more."""
     hop: float = 0.0
+    """As in ``UnitCosts``."""
     fetch: float = 0.0
+    """To get a partition that the node's host never had."""
     dispatch: float = 0.0
+    """As in ``UnitCosts``."""
     startup: Mapping[str, float] = field(default_factory=dict)
-    units: Mapping[Unit, Measured] = field(default_factory=dict)
+    """By node: from when it is given its first unit to that unit's begin, in which it imports."""
+    units: Mapping[Unit, MeasuredUnit] = field(default_factory=dict)
+    """By unit: what it took in a recorded run."""
     saving: float = 0.0
+    """As in ``UnitCosts``."""
 
     def __post_init__(self) -> None:
         for name in ("usual", "hop", "fetch", "dispatch", "saving"):
@@ -74,17 +90,17 @@ class Times:
             for key, value in getattr(self, name).items():
                 number(value, f"{name}[{key!r}]")
 
-    def costs(self, attempt: Attempt, *, ends_epoch: bool) -> Costs:
-        """Of an attempt, as they are to be expected, but for fetching its partition."""
+    def costs(self, attempt: Attempt, *, ends_epoch: bool) -> UnitCosts:
+        """What the attempt is expected to take, but for fetching its partition."""
         known = self.units.get(attempt.unit)
         if known is None or known.strategy != attempt.strategy:
             training = self.training(attempt, ends_epoch=ends_epoch)
-            return Costs(self.dispatch, self.hop, training, self.saving)
+            return UnitCosts(self.dispatch, self.hop, training, self.saving)
         relative = self.nodes.get(attempt.node, 1.0) / self.nodes.get(known.node, 1.0)
         return replace(known.costs, training=known.costs.training * relative)
 
     def training(self, attempt: Attempt, *, ends_epoch: bool) -> float:
-        """Seconds in the task, as they are to be expected. A gang is as fast as its slowest node."""
+        """The seconds that the attempt is expected to train. A gang is as fast as its slowest node."""
         config, ranks = attempt.unit.config, attempt.strategy.ranks
         whole = max(self._whole(config, node) for node in attempt.nodes)
         match attempt.unit.phase:
@@ -102,15 +118,21 @@ class Times:
 
 
 def noise(seed: int, unit: Unit, spread: float) -> float:
-    """A factor on a unit's seconds: log-normal with mean 1, the same on whichever node and under any policy,
-    so that two simulations with one seed differ by what they are to be compared for."""
-    told = f"{seed} {unit.config} {unit.epoch} {unit.partition} {unit.phase}"
-    return math.exp(random.Random(told).gauss(0.0, spread) - spread**2 / 2)
+    """A factor on a unit's seconds: log-normal with mean 1.
+
+    It is the same on every node and under every policy, so that two simulations with one seed can be
+    compared.
+    """
+    key = f"{seed} {unit.config} {unit.epoch} {unit.partition} {unit.phase}"
+    return math.exp(random.Random(key).gauss(0.0, spread) - spread**2 / 2)
 
 
 def read_times(path: Path) -> Times:
-    """Times from a JSON file: seconds by config, or by config and node, ``*`` standing for all others:
-    ``{"c0000": 4, "c0001": {"node-0": 8, "node-1": 4}, "*": 6}``. Raises ``RecipeError``."""
+    """Times from a JSON file: seconds by config, or by config and node.
+
+    ``*`` stands for all others: ``{"c0000": 4, "c0001": {"node-0": 8, "node-1": 4}, "*": 6}``. Raises
+    ``RecipeError``.
+    """
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as exc:
@@ -149,14 +171,18 @@ def ends_epoch(config: Config, partitions: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """A config's state has so many bytes at rest (``states``, ``usual`` for one that is not in it); a unit
-    has so many ``batches`` and ``samples``."""
+class UnitSizes:
+    """How large checkpoints and units are."""
 
     states: Mapping[str, int] = field(default_factory=dict)
+    """By config: the bytes of its checkpoints."""
     usual: int = 0
+    """The bytes of the checkpoints of a config that is not in ``states``."""
     batches: int = 100
+    """Batches of a unit."""
     samples: int = 100
+    """Samples of a unit."""
 
     def state(self, config: str) -> int:
+        """The bytes of the config's checkpoints."""
         return self.states.get(config, self.usual)

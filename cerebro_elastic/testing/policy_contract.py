@@ -13,7 +13,7 @@ from math import inf
 from hypothesis import strategies as st
 
 from cerebro_elastic.core.model.interfaces import Planner, Policy, RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 _NODES = ("n0", "n1", "n2", "n3")
 _CONFIGS = ("c0", "c1", "c2", "c3", "c4")
@@ -40,7 +40,7 @@ def _remainders(draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[s
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> SchedulingContext:
+def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
     """Any moment: any idle nodes, each with any eligible units, perhaps more that it would fetch for, with or
     without what is left."""
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
@@ -59,7 +59,7 @@ def instances(draw: st.DrawFn) -> SchedulingContext:
         load={node: draw(_SECONDS) for node in _NODES},
         seconds=lambda _unit, node: speed_factors[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
-        remainder=lambda: left,
+        remaining_work=lambda: left,
         elsewhere=None if far is None else elsewhere,
     )
 
@@ -83,7 +83,7 @@ def check_policy(make: Callable[[], Policy], instance: SchedulingContext) -> Non
 
 
 def _goes_on(instance: SchedulingContext) -> bool:
-    left = instance.remainder()
+    left = instance.remaining_work()
     return left is not None and any(left.configs.values())
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.decide import observe
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
 from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.search.space import key
 from cerebro_elastic.testing.tryout import Learn, Tryout, hparams_of
 

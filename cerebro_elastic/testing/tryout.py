@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Resume, Search, SearchContext, Stop
 from cerebro_elastic.core.model.state import Point, Usage
-from cerebro_elastic.core.model.values import Status
 
 Learn: TypeAlias = Callable[[ConfigView, int, bool], Mapping[str, float]]
 """What a config logs after so many units of its own and its ancestors'; whether an epoch ends there."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic.core.model.values import HParams, Phase
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import LoaderSettings, Part, batch_count, batches, whole
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.errors import TaskError

@@ -34,7 +34,8 @@ from pathlib import Path
 
 import torch
 
-from cerebro_elastic.core.model.values import HParams, Strategy
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel import choose
 from cerebro_elastic.recipes import TorchSection

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from cerebro_elastic.core.model.values import HParams
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.optimizer_state import to_names
 from cerebro_elastic.recipes import TorchSection

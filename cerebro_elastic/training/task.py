@@ -19,7 +19,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from cerebro_elastic.core.model.values import HParams, Phase, Strategy, Unit
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 

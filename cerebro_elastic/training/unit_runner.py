@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from cerebro_elastic.core.history.lineage import is_newborn
-from cerebro_elastic.core.model.values import Config, Phase, Spec, Strategy, Unit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Split, check_unchanged

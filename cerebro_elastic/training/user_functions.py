@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from cerebro_elastic import arguments
-from cerebro_elastic.core.model.values import HParams
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.recipes import TorchSection

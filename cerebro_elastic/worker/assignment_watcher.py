@@ -8,12 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Self
 
-from cerebro_elastic.core.model.values import Attempt
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.errors import Compacted
 from cerebro_elastic.store.client.base import KeyValue, Watch
 from cerebro_elastic.store.client.sealed import unsigned
 from cerebro_elastic.store.ledger.history import attempt_of, node_of, outcome_of
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.worker.leaving import Leaving
 
 
@@ -29,8 +30,9 @@ class AssignmentWatcher:
     happens to the connection. A drain of the node asks ``leaving``, and who asks ``leaving`` drains the node.
     """
 
-    def __init__(self, ledger: Ledger, node: str, boot: str, leaving: Leaving) -> None:
+    def __init__(self, ledger: WorkerLedger, node: str, boot: str, leaving: Leaving) -> None:
         self._ledger = ledger
+        self._record = ledger.record
         self._node = node
         self._boot = boot
         self._leaving = leaving
@@ -41,7 +43,7 @@ class AssignmentWatcher:
         self._closed = threading.Event()
 
     def __enter__(self) -> Self:
-        keys = self._ledger.keys
+        keys = self._record.keys
         readers = {
             keys.assign(self._node): self._assigned,
             keys.node(self._node): self._registered,
@@ -94,9 +96,9 @@ class AssignmentWatcher:
 
     def _read_and_watch(self, key: str, read: Callable[[KeyValue], None]) -> None:
         """The key as it is, then its changes; afresh if they were compacted away."""
-        snapshot = self._ledger.store.range(key)
+        snapshot = self._record.store.range(key)
         items: list[KeyValue | None] = list(snapshot.items)
-        with self._ledger.store.watch(key, snapshot.revision + 1) as watch:
+        with self._record.store.watch(key, snapshot.revision + 1) as watch:
             self._watches[key] = watch
             while not self._closed.is_set():
                 for item in items:
@@ -110,24 +112,24 @@ class AssignmentWatcher:
         """What is not signed says nothing. The node's registration stands as it was made all the same."""
         if not unsigned(item):
             read(item)
-        elif item.key != self._ledger.keys.node(self._node):
-            self._ledger.refuse(item)
+        elif item.key != self._record.keys.node(self._node):
+            self._ledger.delete_unsigned(item)
 
     def _assigned(self, item: KeyValue) -> None:
         """A key may be read twice: pass on what is new."""
         if item.mod_revision > self._last:
             self._last = item.mod_revision
-            attempt = self._ledger.ours(item, attempt_of)
+            attempt = self._record.read_value(item, attempt_of)
             if attempt is not None:
                 self._messages.put(attempt)
 
     def _registered(self, item: KeyValue) -> None:
-        node = self._ledger.ours(item, node_of)
+        node = self._record.read_value(item, node_of)
         if node is not None and node.boot == self._boot and node.drain is not None:
             self._leaving.ask(node.drain)
 
     def _ended(self, item: KeyValue) -> None:
-        if self._ledger.ours(item, outcome_of) is not None:
+        if self._record.read_value(item, outcome_of) is not None:
             self._messages.put(GoHome())
 
     def _drain(self) -> None:
@@ -136,4 +138,4 @@ class AssignmentWatcher:
         if grace is None:
             return
         self._messages.put(GoHome())
-        self._ledger.drain(self._node, grace, self._boot)
+        NodeLedger(self._record).drain(self._node, grace, self._boot)

@@ -15,12 +15,16 @@ from typing import Self
 import torch
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import Attempt, Config, Phase, Spec, Visit
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, GroupBroken
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.parallel import group
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.store.ledger.meetings import Meetings
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.training.task import Stopped
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker import memory
@@ -54,7 +58,7 @@ class Attempts:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: WorkerLedger,
         spec: Spec,
         bench: UnitRunner,
         clock: Clock,
@@ -79,13 +83,13 @@ class Attempts:
         self._quick = quick
         self._writer = Writer(alarm)
         self._saving_bytes = 0
-        repairs = Repairs(ledger, spec, bench, log, watchdog.beat)
+        repairs = Repairs(ledger.record, spec, bench, log, watchdog.beat)
         self._hopper = StateFetcher(self._fetch_ahead, repairs.repair)
-        self._gathering = GroupRendezvous(Meetings(ledger), identity.node, address, bench.device)
+        self._gathering = GroupRendezvous(Meetings(ledger.record), identity.node, address, bench.device)
         hops = (bench, self._hopper, self._gathering, clock)
         self._units = Units(spec, *hops, leaving, watchdog.beat, lambda: self._writer.busy)
         self._trials = Profiles(*hops, watchdog.beat, limit)
-        self._sweeper = CheckpointCollector(ledger, spec.storage, spec.plan, bench.recipe, log)
+        self._sweeper = CheckpointCollector(ledger.record, spec.storage, spec.plan, bench.recipe, log)
 
     def __enter__(self) -> Self:
         return self
@@ -114,8 +118,8 @@ class Attempts:
             unit=[attempt.unit.epoch, attempt.unit.phase.value, attempt.unit.partition],
             attempt=attempt.token,
         )
-        nodes = {name: node for name in attempt.nodes if (node := self._ledger.node(name))}
-        config = self._ledger.config(attempt.unit.config)
+        nodes = {name: node for name in attempt.nodes if (node := self._ledger.record.node(name))}
+        config = self._ledger.record.config(attempt.unit.config)
         if why := stale(self._identity, attempt, nodes):
             log.warning(why)
         elif config is None or config.revision != attempt.config_revision:
@@ -151,7 +155,7 @@ class Attempts:
                 self._save(attempt, config, made, hang, log)
             elif made is not None:
                 told = {"seconds": made.seconds, "bytes": made.bytes, "refusal": made.refusal}
-                self._ledger.tried(attempt, made)
+                self._ledger.record_profile(attempt, made)
                 log.info("tried", strategy=made.strategy.label, **told)
 
     def _does(self, attempt: Attempt) -> Units | Profiles:
@@ -163,7 +167,7 @@ class Attempts:
         save = self._writer.begin(partial(self._watched, trained, hang))
         saving = None
         if self._may_go_on(trained) and not wait([save], self._quick).done:
-            saving = self._ledger.trained(attempt)
+            saving = self._ledger.mark_trained(attempt)
         if saving is None:
             self._end(attempt, config, trained, save, None, log)
             return
@@ -253,4 +257,5 @@ class Attempts:
         """The history says that a node was asked to leave before it says what the node left undone; who else
         tells it may be slower than this unit. (In a gang another node may be the one that leaves.)"""
         if self._leaving.asked:
-            self._ledger.drain(self._identity.node, max(0.0, self._leaving.left), self._identity.boot)
+            node, left = self._identity, max(0.0, self._leaving.left)
+            NodeLedger(self._ledger.record).drain(node.node, left, node.boot)

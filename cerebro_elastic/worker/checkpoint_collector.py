@@ -11,13 +11,15 @@ from cerebro_elastic import files
 from cerebro_elastic.checkpoint.retention import Shelf
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import position
-from cerebro_elastic.core.model.values import Phase, Plan, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.errors import CerebroError, CheckpointError
 from cerebro_elastic.files import expand, locate, translated
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.store.ledger.foreign import ForeignValue
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 
 def name_of(epoch: int, k: int, token: int) -> str:
@@ -29,8 +31,8 @@ class CheckpointCollector:
     """Deletes below the URL ``storage``. It remembers of each config what is to be kept, so that it reads
     each visit once."""
 
-    def __init__(self, ledger: Ledger, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
-        self._ledger = ledger
+    def __init__(self, record: Record, storage: str, plan: Plan, recipe: Recipe, log: EventLog) -> None:
+        self._record = record
         self._storage = storage
         self._empty = Shelf(plan, recipe.objective.metric, recipe.objective.mode)
         self._log = log
@@ -63,23 +65,23 @@ class CheckpointCollector:
         visits = self._since(config, shelf, visit.unit.epoch) if config in self._shelves else []
         if not visits or visits[0].input != shelf.at.head or visits[-1].attempt != visit.attempt:
             # None is known yet, or the store has gone back since.
-            shelf, visits = self._empty_of(config), self._ledger.visits_of(config)
+            shelf, visits = self._empty_of(config), self._record.visits_of(config)
         for each in visits:
             shelf = shelf.put(each)
         self._shelves[config] = shelf
         return shelf
 
     def _empty_of(self, config: str) -> Shelf:
-        known = self._ledger.config(config)
+        known = self._record.config(config)
         return replace(self._empty, at=born(known)) if known and known.parent else self._empty
 
     def _lent(self, config: str) -> frozenset[str]:
         """The URLs of the config's checkpoints with which others began that are not weaned: the first two
         that a child writes itself are its last and the one before it."""
         lent = set()
-        for child, edge in self._ledger.children(config).items():
+        for child, edge in self._record.children(config).items():
             if child not in self._weaned:
-                trained = {v.output.url for v in self._ledger.visits_of(child) if v.unit.phase is Phase.TRAIN}
+                trained = {v.output.url for v in self._record.visits_of(child) if v.unit.phase is Phase.TRAIN}
                 if len(trained) < 2:
                     lent.add(edge.checkpoint.url)
                 else:
@@ -89,7 +91,7 @@ class CheckpointCollector:
     def _since(self, config: str, shelf: Shelf, epoch: int) -> list[Visit]:
         at = (shelf.at.epoch, position(shelf.at))
         epochs = range(shelf.at.epoch, epoch + 1)
-        visits = [visit for each in epochs for visit in self._ledger.visits_of(config, each)]
+        visits = [visit for each in epochs for visit in self._record.visits_of(config, each)]
         return [visit for visit in visits if (visit.unit.epoch, visit.k) >= at]
 
     def _delete(self, folder: str, drop: Callable[[str], bool]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from cerebro_elastic.core.model.values import Attempt, Failure, FailureKind
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
 from cerebro_elastic.stories import whole
 

@@ -14,7 +14,8 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from cerebro_elastic.addresses import LOOPBACK
-from cerebro_elastic.core.model.values import Attempt, Strategy
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.parallel import group
 from cerebro_elastic.store.ledger.meetings import Meetings
 from cerebro_elastic.worker.rank_assignment import RankAssignment

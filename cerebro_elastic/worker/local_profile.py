@@ -19,8 +19,11 @@ import torch
 from cerebro_elastic import checkpoint
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import decode, encode
-from cerebro_elastic.core.model.values import Attempt, Config, Spec, Strategy, Unit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.errors import DataError, GroupBroken, StorageError
 from cerebro_elastic.parallel.group import ranks, sweep
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks

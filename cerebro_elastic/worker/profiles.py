@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, ProfileResult
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind, ProfileResult
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError
 from cerebro_elastic.parallel import collectives
 from cerebro_elastic.training import feed

@@ -15,7 +15,8 @@ import torch
 from cerebro_elastic import logs
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
-from cerebro_elastic.core.model.values import Spec, Strategy
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.files import private_folder
 from cerebro_elastic.parallel import choose, group
@@ -23,8 +24,10 @@ from cerebro_elastic.rendezvous.admission import check_admission
 from cerebro_elastic.rendezvous.pulses import Pulse
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
-from cerebro_elastic.store.ledger.foreign import told_once
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.foreign import report_once
+from cerebro_elastic.store.ledger.nodes import NodeLedger
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.store.ledger.worker import WorkerLedger
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.attempts import Attempts
@@ -47,9 +50,9 @@ def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
         patience = seconds_from(env, "CEREBRO_PATIENCE")
         settings = StoreSettings.from_env(env)
         store = RetryingStore(EtcdStore(settings), PATIENCE if patience is None else patience, log)
-        ledger = Ledger(store, env["CEREBRO_RUN"], settings.run_key, unreadable=told_once(log))
+        record = Record(store, env["CEREBRO_RUN"], settings.run_key, unreadable=report_once(log))
         try:
-            grown = _serve(ledger, settings.trusted, env, leaving, pulse, log)
+            grown = _serve(record, settings.trusted, env, leaving, pulse, log)
         finally:
             store.close()
     except CerebroError as error:
@@ -64,7 +67,7 @@ def serve(env: Mapping[str, str], leaving: Leaving, pulse: Pulse) -> int | None:
 
 
 def _serve(
-    ledger: Ledger,
+    record: Record,
     trusted: bool,
     env: Mapping[str, str],
     leaving: Leaving,
@@ -76,12 +79,12 @@ def _serve(
     identity = Identity(env["CEREBRO_NODE"], env["CEREBRO_BOOT"], int(env.get("LOCAL_RANK", "0")))
     if env.get("LOCAL_WORLD_SIZE", "1") != "1":
         log = log.bind(local_rank=identity.local_rank)
-    with AssignmentWatcher(ledger, identity.node, identity.boot, leaving) as inbox:
-        return _work(ledger, trusted, env, identity, leaving, inbox, pulse, log)
+    with AssignmentWatcher(WorkerLedger(record), identity.node, identity.boot, leaving) as inbox:
+        return _work(record, trusted, env, identity, leaving, inbox, pulse, log)
 
 
 def _work(
-    ledger: Ledger,
+    record: Record,
     trusted: bool,
     env: Mapping[str, str],
     identity: Identity,
@@ -91,12 +94,12 @@ def _work(
     log: logs.EventLog,
 ) -> bool:
     warm_up()
-    spec = wait_for_spec(ledger, leaving, log)
+    spec = wait_for_spec(record, leaving, log)
     if spec is None or leaving.asked:
         return False
-    ledger.check_signed(trusted)
+    record.check_signed(trusted)
     check_admission(spec)
-    _check_ranks(ledger, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
+    _check_ranks(record, identity, int(env.get("LOCAL_WORLD_SIZE", "1")))
     cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
     private_folder(cache)
     device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
@@ -113,11 +116,11 @@ def _work(
         with (
             watchdog.catching_crashes(),
             exposed(env, labels, bench.cache, clock.now, log),
-            Attempts(ledger, spec, bench, *told, address=address, limit=limit) as attempts,
+            Attempts(WorkerLedger(record), spec, bench, *told, address=address, limit=limit) as attempts,
         ):
             log.info("ready", device=device, threads=torch.get_num_threads())
             if identity.local_rank == 0:
-                ledger.ready(identity.node, identity.boot, bench.cached())
+                NodeLedger(record).mark_ready(identity.node, identity.boot, bench.cached())
             growth = Growth(torch.device(device), env)
             while (attempt := inbox.next()) is not None:
                 attempts.perform(attempt)
@@ -136,8 +139,8 @@ def _prepare(strategies: Sequence[Strategy], device: torch.device) -> None:
             choose.prepare(strategy.parallelism, strategy.options, device)
 
 
-def _check_ranks(ledger: Ledger, identity: Identity, ranks: int) -> None:
-    node = ledger.node(identity.node)
+def _check_ranks(record: Record, identity: Identity, ranks: int) -> None:
+    node = record.node(identity.node)
     if node is not None and node.boot == identity.boot and node.ranks != ranks:
         raise RunError(
             f"torchrun started {ranks} ranks for the node {node.name}, which says that it has {node.ranks}: "
@@ -150,14 +153,14 @@ def warm_up() -> None:
     threading.Thread(target=importlib.import_module, args=("torch._dynamo",), daemon=True).start()
 
 
-def wait_for_spec(ledger: Ledger, leaving: Leaving, log: logs.EventLog) -> Spec | None:
+def wait_for_spec(record: Record, leaving: Leaving, log: logs.EventLog) -> Spec | None:
     """The run's spec: a node may be there before the run is opened. ``None`` if it is to leave before."""
-    revision = ledger.store.range(ledger.keys.spec).revision
-    spec = ledger.spec()
+    revision = record.store.range(record.keys.spec).revision
+    spec = record.spec()
     if spec is None:
         log.info("waiting for the run to be opened: if that does not come, is this its id?")
-        with ledger.store.watch(ledger.keys.spec, revision + 1) as watch:
+        with record.store.watch(record.keys.spec, revision + 1) as watch:
             while spec is None and not leaving.asked:
                 watch.next(0.2)
-                spec = ledger.spec()
+                spec = record.spec()
     return spec

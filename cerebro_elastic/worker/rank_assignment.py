@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.values import Attempt, Node
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)

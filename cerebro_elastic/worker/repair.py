@@ -16,12 +16,15 @@ from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.lineage import history
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
 from cerebro_elastic.files import exists, locate
 from cerebro_elastic.logs import EventLog
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.training.task import nothing
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
@@ -34,9 +37,9 @@ class Repairs:
     """Repairs the checkpoints of a run; ``beat`` is called at least once a batch meanwhile."""
 
     def __init__(
-        self, ledger: Ledger, spec: Spec, bench: UnitRunner, log: EventLog, beat: Callable[[], None] = nothing
+        self, record: Record, spec: Spec, bench: UnitRunner, log: EventLog, beat: Callable[[], None] = nothing
     ) -> None:
-        self._ledger = ledger
+        self._record = record
         self._spec = spec
         self._bench = bench
         self._log = log
@@ -69,13 +72,13 @@ class Repairs:
         """All training visits that led to ``ref``, each with the config as it stood before it."""
         visits: dict[str, list[Visit]] = {}
         author = None
-        for visit in self._ledger.visits():
+        for visit in self._record.visits():
             visits.setdefault(visit.unit.config, []).append(visit)
             if visit.output == ref and visit.unit.phase is Phase.TRAIN:
                 author = author or visit.unit.config
         if author is None:
             raise CheckpointError(f"{damage}; and no visit is recorded that wrote it") from damage
-        steps = history(author, self._ledger.state().configs, visits, self._spec.plan, ref)
+        steps = history(author, self._record.state().configs, visits, self._spec.plan, ref)
         return [(at, visit) for at, visit in steps if visit.unit.phase is Phase.TRAIN]
 
     def _way_back(

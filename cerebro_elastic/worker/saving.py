@@ -15,7 +15,7 @@ from typing import TypeVar
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import CheckpointRef, Strategy
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.files import Content
 from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Sharding

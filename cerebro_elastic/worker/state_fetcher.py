@@ -9,7 +9,8 @@ from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.model.values import CheckpointRef, Prefetch
+from cerebro_elastic.core.model.attempts import Prefetch
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError
 
 Fetch = Callable[[int, Callable[[], None]], object]

@@ -10,8 +10,11 @@ from typing import Any
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.history.progress import position
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.origin import basis_of, origin_of
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Phase, Spec, Unit, Visit
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.files import locate, translated, write
 from cerebro_elastic.parallel import collectives

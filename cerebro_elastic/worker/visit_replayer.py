@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import decode, encode
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, Spec, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.parallel.rank_pool import Ranks

@@ -40,7 +40,7 @@ _ANEW = (
     "setup",
     "teardown",
 )
-"""How hooks are called that every unit calls anew (docs/exactness.md)."""
+"""How hooks are called that every unit calls anew (docs/design/exactness.md)."""
 
 
 @contextmanager

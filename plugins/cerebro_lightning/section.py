@@ -15,13 +15,14 @@ class LightningSection(TaskSection):
     NEEDS: ClassVar[tuple[str, ...]] = ("lightning",)
 
     kind: Literal["lightning"] = "lightning"
+    """A `LightningModule`."""
     module: Reference
-    """The class, ``module:name``."""
+    """The class, as `module:name`. Its constructor gets the hyper-parameters by name."""
     args: Arguments = Field(default={})
-    """Arguments of its constructor that are not searched."""
+    """Constructor arguments that are not searched."""
     trainer: Arguments = Field(default={})
-    """Arguments for ``L.Trainer``."""
+    """Arguments for `L.Trainer`, such as `gradient_clip_val`.
+    [Exactness](../design/exactness.md#what-is-refused) lists the ones that are refused."""
     callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()
-    """Names of Lightning's callbacks or references ``module:name``, each alone or as
-    ``{"class": name, "args": {...}}``. A reference names a class, or a function that returns a callback or a
-    list of them."""
+    """Lightning's callbacks by name, or yours as `module:name`; with arguments `{class: EarlyStopping,
+    args: {monitor: val_loss}}`."""

@@ -35,7 +35,7 @@ class CerebroTrainer:
     the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
     which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
     recipe's keys, and so are those that say which columns of the data are used: ``label``, ``features``,
-    ``columns``, ``encode`` and ``labels`` (``docs/recipes.md``, "Tables").
+    ``columns``, ``encode`` and ``labels`` (``docs/how-to/data.md``, "Tables").
     Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")

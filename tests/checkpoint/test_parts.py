@@ -23,7 +23,7 @@ from cerebro_elastic.checkpoint import (
     save_part,
     verify,
 )
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint
 from cerebro_elastic.files import exists, locate, write
 from cerebro_elastic.parallel import group

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from cerebro_elastic.checkpoint.retention import collectable
-from cerebro_elastic.core.model.values import CheckpointRef, Phase, Plan, Unit, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 
 
 def ref(epoch: int, k: int) -> CheckpointRef:

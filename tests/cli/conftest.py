@@ -14,12 +14,12 @@ import pytest
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli import main
-from cerebro_elastic.core.model.values import Plan, Spec
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 NET = """
 import lightning as L
@@ -144,7 +144,7 @@ def ledger(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     spec = Spec(Plan(run, 1, 1), {}, "", str(files), "", str(project), {}, str(files), __version__)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, run, RunKey.from_env(os.environ))
-        ledger.open(spec)
+        ledger.open_run(spec)
         yield ledger
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
 

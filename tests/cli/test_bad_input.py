@@ -16,7 +16,8 @@ import yaml
 from cerebro_elastic import __version__
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import RunOpened
-from cerebro_elastic.core.model.values import Node, Plan, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
@@ -27,7 +28,7 @@ from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
@@ -162,7 +163,7 @@ def test_credentials_that_are_refused(
 def test_a_run_of_this_id_in_a_shared_store(etcd: EmbeddedEtcd, cerebro: Cerebro, project: Path) -> None:
     spec = Spec(Plan("taken", 1, 1), {}, "", "", "", "", {}, "", "")
     with closing(EtcdStore(etcd.settings)) as store:
-        Ledger(store, "taken", RunKey.from_env(os.environ)).open(spec)
+        Ledger(store, "taken", RunKey.from_env(os.environ)).open_run(spec)
     for words in ([], ["--fresh"]):
         said = cerebro("run", "recipe.yaml", "--run-id", "taken", "--etcd", f"127.0.0.1:{etcd.port}", *words)
         assert said.code == 1
@@ -198,7 +199,7 @@ def test_a_run_that_has_ended_is_neither_joined_nor_left(
 ) -> None:
     leader = ledger.lead("me", ledger.store.grant(30))
     assert leader is not None
-    ledger.end_run("finished", leader)
+    leader.end_run("finished")
     said = cerebro(*(word.format(ledger.keys.run) for word in words), *at_etcd)
     assert said.code == 1
     assert f"run {ledger.keys.run!r} has ended: nothing can be asked of it" in said.err

@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import __version__, open_run
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import RunOpened, StateRead, UnitCommitted
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Spec, Unit, Visit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.etcd_server import in_use
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.etcd_cluster import compact
+from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 
@@ -32,17 +36,19 @@ def begun(ledger: Ledger, root: Path) -> None:
     run, elsewhere = ledger.keys.run, "/another/machine"
     plan = Plan(run, partitions=2, epochs=3)
     digest = recipe.digest
-    ledger.open(Spec(plan, recipe.resolved(), digest, elsewhere, "", str(root), {}, elsewhere, __version__))
+    ledger.open_run(
+        Spec(plan, recipe.resolved(), digest, elsewhere, "", str(root), {}, elsewhere, __version__)
+    )
     lease = ledger.store.grant(60)
     leader = ledger.lead("a-leader", lease)
     assert leader is not None
-    ledger.create_config(Config("c0000", {"lr": 0.1, "width": 16}), leader)
+    leader.create_config(Config("c0000", {"lr": 0.1, "width": 16}))
     node = ledger.register(Node("a-node", "a-host"), lease)
     for partition in (0, 1):
         config = ledger.config("c0000")
         assert config is not None
         unit = Unit("c0000", 0, partition)
-        ledger.assign(Attempt(unit, node.name, node.registration, config.revision, config.head), leader)
+        leader.assign(Attempt(unit, node.name, node.registration, config.revision, config.head))
         attempt = ledger.assignment(node.name)
         assert attempt is not None
         ref = CheckpointRef(f"{elsewhere}/checkpoints/{partition}", "d", 1)

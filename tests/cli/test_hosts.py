@@ -17,14 +17,14 @@ import pytest
 
 from cerebro_elastic import __version__
 from cerebro_elastic.cli.hosts import host_resolved
-from cerebro_elastic.core.model.values import Plan, Spec
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start import etcd_server
 from cerebro_elastic.store.client.base import Put
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("project", "imports_as_found")
@@ -48,7 +48,7 @@ def opened(etcd: EmbeddedEtcd, project: Path, store_prefix: str) -> Iterator[Led
     )
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, run, RunKey.from_env(os.environ))
-        ledger.open(spec)
+        ledger.open_run(spec)
         yield ledger
 
 
@@ -89,7 +89,7 @@ def test_files_that_are_on_another_machine(opened: Ledger, etcd: EmbeddedEtcd, c
     assert "lie in /another/machine/data, which is not on this machine: give `data.url`" in said.err
     spec = opened.spec()
     assert spec is not None
-    opened.renew(replace(spec, data="s3://bucket/data"))
+    opened.replace_spec(replace(spec, data="s3://bucket/data"))
     said = cerebro(*words_for(opened, etcd))
     assert "lie in /another/machine, which is not on this machine: give `checkpoints`" in said.err
 

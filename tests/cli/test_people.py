@@ -14,23 +14,18 @@ import pytest
 import cerebro_elastic
 from cerebro_elastic import __version__
 from cerebro_elastic.core.invariants import check
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Plan,
-    Spec,
-    Status,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.attach import store_at
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
+from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 
@@ -46,14 +41,14 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
     plan = Plan(name, PLAN.partitions, PLAN.epochs)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, name, RunKey.from_env(os.environ))
-        ledger.open(Spec(plan, recipe, "", "", "", str(project), {}, "", __version__))
+        ledger.open_run(Spec(plan, recipe, "", "", "", str(project), {}, "", __version__))
         lease = store.grant(60)
         leader = ledger.lead("a-leader", lease)
         assert leader is not None
         for config in ("c0000", "c0001"):
-            ledger.create_config(Config(config, {"lr": 0.1, "act": "relu"}), leader)
+            leader.create_config(Config(config, {"lr": 0.1, "act": "relu"}))
         ledger.register(Node("n", "host"), lease)
-        ledger.place({0: ("n",)}, leader)
+        leader.assign_homes({0: ("n",)})
         for epoch, accuracy in enumerate((0.5, 0.9, 0.7)):
             visit(ledger, leader, plan, epoch, accuracy)
         yield ledger
@@ -61,12 +56,12 @@ def run(etcd: EmbeddedEtcd, project: Path) -> Iterator[Ledger]:
         store.txn([], [Delete(item.key) for item in store.range(ledger.keys.prefix).items])
 
 
-def visit(ledger: Ledger, leader: int, plan: Plan, epoch: int, accuracy: float) -> None:
+def visit(ledger: Ledger, leader: LeaderLedger, plan: Plan, epoch: int, accuracy: float) -> None:
     state = ledger.state()
     config = state.configs["c0000"]
     unit = Unit("c0000", epoch, 0)
     registration = state.nodes["n"].registration
-    ledger.assign(Attempt(unit, "n", registration, config.revision, input=config.head), leader)
+    leader.assign(Attempt(unit, "n", registration, config.revision, input=config.head))
     attempt = ledger.assignment("n")
     assert attempt is not None
     output = CheckpointRef(f"/states/{epoch}", str(epoch), 10)

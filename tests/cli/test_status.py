@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Unit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
+from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 
@@ -21,20 +25,20 @@ def populate(ledger: Ledger) -> None:
     lease = ledger.store.grant(60)
     leader = ledger.lead("a-leader", lease)
     assert leader is not None
-    ledger.create_config(Config("c0000", {"lr": 0.1}), leader)
+    leader.create_config(Config("c0000", {"lr": 0.1}))
     for name in ("calm", "leaving", "full"):
         ledger.register(Node(name, "host"), lease)
     state = ledger.state()
     attempt = assigned(ledger, "full", leader)
     failure = Failure(attempt.unit, "full", attempt.token, FailureKind.DISK_FULL, "no space left")
     assert ledger.fail(attempt, state.configs["c0000"], failure)
-    assert ledger.set_aside("full", "its disk is full", attempt.token, 60.0, leader)
+    assert leader.quarantine("full", "its disk is full", attempt.token, 60.0)
 
 
-def assigned(ledger: Ledger, node: str, leader: int) -> Attempt:
+def assigned(ledger: Ledger, node: str, leader: LeaderLedger) -> Attempt:
     state = ledger.state()
     revision = state.configs["c0000"].revision
-    ledger.assign(Attempt(Unit("c0000", 0, 0), node, state.nodes[node].registration, revision), leader)
+    leader.assign(Attempt(Unit("c0000", 0, 0), node, state.nodes[node].registration, revision))
     attempt = ledger.assignment(node)
     assert attempt is not None
     return attempt
@@ -90,5 +94,5 @@ def test_a_run_whose_processes_were_killed_is_told_from_its_record(
 def test_nodes_are_forgiven_when_the_run_is_started_again(ledger: Ledger) -> None:
     populate(ledger)
     assert set(ledger.state().quarantined) == {"full"}
-    ledger.forgive()
+    ledger.release_nodes()
     assert ledger.state().quarantined == {}

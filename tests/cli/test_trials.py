@@ -10,21 +10,14 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    Config,
-    Failure,
-    FailureKind,
-    Node,
-    Phase,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.hashing import BATCHES, Worker
+from support.ledger import Ledger
 
 Cerebro = Callable[..., Any]
 SINGLE, DDP, FSDP = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, options={"offload": True})
@@ -40,11 +33,11 @@ class Choosing:
         assert leader is not None
         self.leader = leader
         self.node = ledger.register(Node("a", "host", hardware="A100"), lease)
-        ledger.create_config(Config("c0000", {"lr": 0.1}), leader)
+        leader.create_config(Config("c0000", {"lr": 0.1}))
         single = self.worker(SINGLE, Phase.PROFILE)
-        assert ledger.tried(single.attempt, replace(single.trial(2.0), bytes=2_000_000))
+        assert ledger.record_profile(single.attempt, replace(single.trial(2.0), bytes=2_000_000))
         ddp = self.worker(DDP, Phase.PROFILE)
-        assert ledger.tried(ddp.attempt, ddp.trial(2.0, refusal="nothing is trainable"))
+        assert ledger.record_profile(ddp.attempt, ddp.trial(2.0, refusal="nothing is trainable"))
 
     def worker(self, strategy: Strategy, phase: Phase = Phase.TRAIN) -> Worker:
         config = self.ledger.config("c0000")
@@ -53,7 +46,7 @@ class Choosing:
         attempt = Attempt(
             unit, "a", self.node.registration, config.revision, config.head, strategy, hardware="A100"
         )
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None
         return Worker(replace(attempt, token=token), config)
 
@@ -84,7 +77,7 @@ def choosing(ledger: Ledger) -> Iterator[Choosing]:
     assert spec is not None
     run = f"{ledger.keys.run}-choosing"
     other = Ledger(ledger.store, run, RunKey.from_env(os.environ))
-    other.open(replace(spec, plan=replace(spec.plan, run=run, epochs=9, strategies=(SINGLE, DDP, FSDP))))
+    other.open_run(replace(spec, plan=replace(spec.plan, run=run, epochs=9, strategies=(SINGLE, DDP, FSDP))))
     yield Choosing(other)
     other.store.txn([], [Delete(item.key) for item in other.store.range(other.keys.prefix).items])
 
@@ -125,7 +118,7 @@ def test_a_unit_that_ran_out_of_memory_refuses_its_choice(
 def test_a_long_story_is_cut_for_people(choosing: Choosing, at_etcd: list[str], cerebro: Cerebro) -> None:
     worker = choosing.worker(FSDP, Phase.PROFILE)
     story = "out of memory:\n" + "a lot of numbers\n" * 500
-    assert choosing.ledger.tried(worker.attempt, worker.trial(2.0, refusal=story))
+    assert choosing.ledger.record_profile(worker.attempt, worker.trial(2.0, refusal=story))
     said = cerebro("trials", choosing.ledger.keys.run, *at_etcd)
     assert len(said.out.splitlines()) < 20
     assert rows(cerebro, choosing, at_etcd)["fsdp x2 offload=True"]["refusal"] == story

@@ -26,8 +26,8 @@ from cerebro_elastic.core.model.events import (
     StateRead,
     UnitCommitted,
 )
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Plan
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store
@@ -35,8 +35,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.clocks import HandClock
+from support.ledger import Ledger
 from support.world import World
 
 UNITS = 8

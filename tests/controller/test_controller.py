@@ -13,6 +13,7 @@ import pytest
 
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -21,13 +22,15 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Phase, Plan, Status
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
+from cerebro_elastic.store.ledger.leader import LeaderLedger
 from support.faults import Lost, losing
 from support.world import World
 
@@ -418,6 +421,6 @@ def test_a_random_walk_over_a_real_etcd(etcd_store: EtcdStore) -> None:
 
 def test_it_is_a_context_that_ends_its_watch() -> None:
     run = world(Plan("r", partitions=1, epochs=1))
-    with Controller(run.ledger, run.policy, run.search, name="x", leader=0) as controller:
+    with Controller(LeaderLedger(run.ledger, 0), run.policy, run.search, name="x") as controller:
         assert controller.state == run.ledger.state()
     assert not controller.step(0), "the watch is closed"

@@ -14,17 +14,21 @@ from cerebro_elastic.controller import candidate as candidates
 from cerebro_elastic.controller.candidate import Candidate, Host
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import RecordMended, UnitCommitted
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Plan, Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Delete, Op, Put
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.foreign import ForeignValue
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 from support.world import World
 
 DEEP = "[" * 5000 + "]" * 5000

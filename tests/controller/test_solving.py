@@ -15,7 +15,8 @@ import pytest
 
 from cerebro_elastic.core.model.events import Ordered
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.values import Order, Plan
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Order
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from support.world import World
 
@@ -28,7 +29,7 @@ MODULES = {
 }
 
 
-class OperatorVerbs(LongestRemaining):
+class SolverPolicy(LongestRemaining):
     """Asks ``solver`` once; it gets its question back."""
 
     def __init__(self, solver: str) -> None:
@@ -54,7 +55,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
 
 
-def begun(policy: OperatorVerbs, said: list[str]) -> World:
+def begun(policy: SolverPolicy, said: list[str]) -> World:
     """A run of which a unit has begun."""
     world = World(Plan("r", partitions=2, epochs=2, seed=7), 2, policy)
     world.elect()
@@ -97,7 +98,7 @@ def until(world: World, wanted: Any) -> None:
 
 def test_the_answer_is_written_down() -> None:
     said: list[str] = []
-    world = begun(OperatorVerbs("answering"), said)
+    world = begun(SolverPolicy("answering"), said)
     until(world, lambda: world.ledger.state().order)
     assert world.ledger.state().order == ORDER
     assert sum(isinstance(event, Ordered) for event in world.trace()) == 1
@@ -118,7 +119,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
     solver: str, story: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    policy = OperatorVerbs(solver)
+    policy = SolverPolicy(solver)
     if solver == "unasked":
         monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
     world = begun(policy, said)
@@ -135,7 +136,7 @@ def test_a_solver_that_fails_is_told_of_once_and_the_run_goes_on(
 
 def test_who_no_longer_leads_leaves_no_process_behind() -> None:
     before = children()
-    world = begun(OperatorVerbs("thinking"), [])
+    world = begun(SolverPolicy("thinking"), [])
     assert len(children() - before) == 1
     deposed = world.controllers[0]
     world.elect()

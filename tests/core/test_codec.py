@@ -11,7 +11,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from cerebro_elastic.core.model.attempts import (
+    Attempt,
+    Failure,
+    FailureKind,
+    Member,
+    Prefetch,
+    ProfileResult,
+    Visit,
+)
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode, kind_of
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     KINDS,
     HomesAssigned,
@@ -20,25 +30,10 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
     UnitTrained,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Streak
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Member,
-    Node,
-    PartialUnit,
-    Phase,
-    Plan,
-    Prefetch,
-    ProfileResult,
-    Status,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
 
 REF = CheckpointRef("s3://b/c", "ab", 12)
 UNIT = Unit("c0", 1, 2, Phase.EVALUATE)

@@ -11,20 +11,13 @@ import pytest
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.decisions.membership import used_nodes
 from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes, EndConfig, Quarantine
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import Proposal, Search, SearchContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import SpeedFactor, State, Streak
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Node,
-    PartialUnit,
-    Plan,
-    Status,
-    Unit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 
 REF = CheckpointRef("u", "d", 1)

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.history.estimates import FORGOTTEN, KNOWN, learn, speed_factor, unit_seconds
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
-from cerebro_elastic.core.model.values import CheckpointRef, Phase, Unit, Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 
 REF = CheckpointRef("u", "d", 1)
 

@@ -13,23 +13,14 @@ from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.estimates import MEMORY, fetch_seconds, waited
 from cerebro_elastic.core.history.tallies import with_visit
 from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import SpeedFactor, State, Usage
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Node,
-    PartialUnit,
-    Phase,
-    Plan,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, Target
 from support.world import FixedSearch

@@ -7,20 +7,13 @@ from dataclasses import replace
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.model.actions import Assign
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Member,
-    Node,
-    Plan,
-    Strategy,
-    Unit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 
 SINGLE, GANG = Strategy(), Strategy("ddp", 2, 2)
 REF = CheckpointRef("u", "d", 1)

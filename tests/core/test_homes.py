@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from cerebro_elastic.core.decisions.homes import rebalance
-from cerebro_elastic.core.model.values import Node
+from cerebro_elastic.core.model.nodes import Node
 
 NAMES = [f"n{i}" for i in range(6)]
 EVEN = dict.fromkeys([*NAMES, *"abcd"], 1.0)

@@ -13,7 +13,10 @@ from typing import Any, cast
 import pytest
 
 from cerebro_elastic.clock import Clock
-from cerebro_elastic.core.model.values import CheckpointRef, FailureKind, Phase, Plan, Status, Strategy
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd

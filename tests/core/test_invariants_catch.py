@@ -15,19 +15,13 @@ from cerebro_elastic.core.decisions import assignment, decide, gangs, membership
 from cerebro_elastic.core.history import lineage, machine
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.actions import Withdraw
+from cerebro_elastic.core.model.attempts import FailureKind, Visit
+from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    CheckpointRef,
-    Config,
-    FailureKind,
-    Parent,
-    Plan,
-    Strategy,
-    Unit,
-    Visit,
-)
-from cerebro_elastic.store.ledger import leader, ledger, worker
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
+from cerebro_elastic.store.ledger import leader, record, worker
 from support import hashing, world
 from support.hashing import Worker
 from support.world import RestlessSearch, World
@@ -162,8 +156,8 @@ def leaves_without_a_batch(patch: Patch) -> None:
 
 
 def forgets_a_visit(patch: Patch) -> None:
-    read = ledger.Ledger.read
-    patch.setattr(ledger.Ledger, "read", lambda self: replace(it := read(self), visits=it.visits[:-1]))
+    read = record.Record.read
+    patch.setattr(record.Record, "read", lambda self: replace(it := read(self), visits=it.visits[:-1]))
 
 
 def forgets_who_is_busy(patch: Patch) -> None:
@@ -194,9 +188,7 @@ def assigns_over_an_assignment(patch: Patch) -> None:
 
 
 def withdraws_at_will(patch: Patch) -> None:
-    patch.setattr(
-        decide, "withdrawals", lambda state: (Withdraw(a, "a better idea") for a in state.attempts.values())
-    )
+    patch.setattr(decide, "withdrawals", lambda state: (Withdraw(a) for a in state.attempts.values()))
 
 
 def leaves_unasked(patch: Patch) -> None:
@@ -208,7 +200,9 @@ def commits_unfenced(patch: Patch) -> None:
     for module in (follower, world):
         patch.setattr(module, "fold", lambda state, event: replace(state, revision=event.revision))
     patch.setattr(
-        ledger.Ledger, "_report", lambda self, _attempt, ops, event: bool(self._do([], ops, event)) or True
+        worker.WorkerLedger,
+        "_end",
+        lambda self, _attempt, ops, event: bool(worker.transact(self.record, [], ops, event)) or True,
     )
 
 
@@ -227,7 +221,7 @@ def goes_on_before_it_is_saved(patch: Patch) -> None:
 def trains_unfenced(patch: Patch) -> None:
     permissive(patch)
     for module in (leader, worker):
-        patch.setattr(module, "as_begun", lambda *_: [])
+        patch.setattr(module, "as_assigned", lambda *_: [])
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 
@@ -262,7 +256,7 @@ def commits_before_saving(patch: Patch) -> None:
 
 
 def acknowledges_what_is_lost(patch: Patch) -> None:
-    patch.setattr(ledger.Ledger, "commit", lambda *_: True)
+    patch.setattr(worker.WorkerLedger, "commit", lambda *_: True)
 
 
 def depends_on_the_moment(patch: Patch) -> None:
@@ -315,9 +309,11 @@ def takes_a_companion_away(patch: Patch) -> None:
 
 def commits_without_a_companion(patch: Patch) -> None:
     permissive(patch)
-    as_begun = worker.as_begun
+    as_assigned = worker.as_assigned
     for module in (leader, worker):
-        patch.setattr(module, "as_begun", lambda keys, attempt: as_begun(keys, replace(attempt, gang=())))
+        patch.setattr(
+            module, "as_assigned", lambda keys, attempt: as_assigned(keys, replace(attempt, gang=()))
+        )
     patch.setattr(decide, "withdrawals", lambda _state: iter(()))
 
 

@@ -9,20 +9,12 @@ import pytest
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, history, in_order
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.tallies import retell
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import BY_HAND, Config, Parent, Status
 from cerebro_elastic.core.model.events import ConfigCreated, ConfigEnded, ConfigResumed, Event
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.core.model.values import (
-    BY_HAND,
-    CheckpointRef,
-    Config,
-    Parent,
-    PartialUnit,
-    Phase,
-    Plan,
-    Status,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 PLAN = Plan("r", partitions=2, epochs=2)

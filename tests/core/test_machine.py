@@ -8,6 +8,8 @@ import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import advance, next_units, position, units_left
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -33,24 +35,10 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State, Streak
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Member,
-    Node,
-    PartialUnit,
-    Phase,
-    Plan,
-    ProfileResult,
-    Status,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 PLAN = Plan("r", partitions=2, epochs=2)

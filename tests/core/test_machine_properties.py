@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import skipped
+from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.interfaces import SchedulingContext
-from cerebro_elastic.core.model.values import CheckpointRef, FailureKind, Plan, Strategy, Unit
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from support.hashing import BATCHES, digest
 from support.world import FixedSearch, RestlessSearch, World
 

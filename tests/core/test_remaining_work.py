@@ -8,18 +8,13 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import RemainingWork, SchedulingContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, SpeedFactor, State, Usage
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Plan,
-    Status,
-    Strategy,
-    Unit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from support.world import FixedSearch
 
@@ -55,7 +50,7 @@ class _Seeing(LongestRemaining):
         self.seen: list[RemainingWork | None] = []
 
     def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
-        self.seen.append(instance.remainder())
+        self.seen.append(instance.remaining_work())
         return super().choose(instance)
 
 

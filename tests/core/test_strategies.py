@@ -11,23 +11,13 @@ from cerebro_elastic.core.decisions.next_steps import NextStep, next_steps
 from cerebro_elastic.core.decisions.strategies import expected_seconds, infeasible, refusals
 from cerebro_elastic.core.history.profiles import Profiles, profiled, refined
 from cerebro_elastic.core.model.actions import Assign, EndConfig
+from cerebro_elastic.core.model.attempts import Failure, FailureKind, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Parent, Status
 from cerebro_elastic.core.model.interfaces import Proposal, SearchContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import (
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Node,
-    Parent,
-    Phase,
-    Plan,
-    ProfileResult,
-    Status,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy, Unit
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 
 SINGLE, DDP, GANG = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, 2)

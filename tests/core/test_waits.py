@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cerebro_elastic.core.decisions.waits import Wait, waits
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Plan,
-    Status,
-    Strategy,
-    Unit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 
 SINGLE, WIDE, GANG = Strategy(), Strategy("ddp", 2), Strategy("fsdp", 2, 2)
 REF = CheckpointRef("u", "d", 1)

@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.partition import Partition, sample_order
-from cerebro_elastic.data.sums import row_sums
+from cerebro_elastic.data.row_sums import row_sums
 from cerebro_elastic.errors import DamagedData, RecipeError
 
 ROWS = 11

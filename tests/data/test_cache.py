@@ -22,13 +22,13 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from cerebro_elastic.data import cache as cache_module
-from cerebro_elastic.data import entry as entry_module
+from cerebro_elastic.data import cached_column as column_module
 from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import DataError, DiskFull, StorageError
-from cerebro_elastic.files import places
+from cerebro_elastic.files import place as place_module
 from support.proxy import Bad, BadProxy
 
 
@@ -122,7 +122,7 @@ def test_a_file_is_cloned_where_the_file_system_can(tmp_path: Path, monkeypatch:
         assert request == 0x40049409, "FICLONE, of linux/fs.h"
         os.sendfile(ours.fileno(), theirs, 0, os.fstat(theirs).st_size)
 
-    monkeypatch.setattr(entry_module, "fcntl", SimpleNamespace(ioctl=clone))
+    monkeypatch.setattr(column_module, "fcntl", SimpleNamespace(ioctl=clone))
     url = str(tmp_path / "data")
     part = PartitionCache(tmp_path / "cache").fetch(
         url, prepare(columns, url, partitions=1, seed=0), "train", 0
@@ -210,7 +210,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from cerebro_elastic import files
-from cerebro_elastic.data import cache, entry
+from cerebro_elastic.data import cache, cached_column
 from cerebro_elastic.data.manifest import read_manifest
 
 def halfway(source):
@@ -218,8 +218,8 @@ def halfway(source):
         yield chunk[: len(chunk) // 2]
         os.kill(os.getpid(), signal.SIGKILL)
 
-entry.chunks = halfway
-entry._cloned = entry._referred = lambda *_: False
+cached_column.chunks = halfway
+cached_column._cloned = cached_column._referred = lambda *_: False
 url, root = sys.argv[1:]
 cache.PartitionCache(Path(root)).fetch(url, read_manifest(url), "train", 0)
 """
@@ -261,7 +261,7 @@ def test_processes_may_fetch_the_same_partition_at_once(tmp_path: Path) -> None:
 def test_a_long_fetch_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, root = str(tmp_path / "data"), tmp_path / "cache"
     manifest = prepare(columns, url, partitions=1, seed=0)
-    monkeypatch.setattr(entry_module, "_referred", lambda *_: False)
+    monkeypatch.setattr(column_module, "_referred", lambda *_: False)
     cache, beats = PartitionCache(root), list[str]()
 
     def enough() -> None:
@@ -348,7 +348,7 @@ def test_a_storage_out_of_reach_is_not_damage_and_leaves_nothing(
     url, manifest, s3 = bucket
     s3.first(99, Bad.SLOW_DOWN)
     with monkeypatch.context() as context:
-        context.setattr(places, "PATIENCE", 0.0)
+        context.setattr(place_module, "PATIENCE", 0.0)
         with pytest.raises(StorageError, match=r"s3://bucket/data/train/.*: the storage cannot be reached"):
             PartitionCache(tmp_path).fetch(url, manifest, "train", 0)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
@@ -382,7 +382,7 @@ def test_a_full_cache_disk_is_told_as_such(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     url, manifest = dataset
-    monkeypatch.setattr("cerebro_elastic.data.entry.replacing", full)
+    monkeypatch.setattr("cerebro_elastic.data.cached_column.replacing", full)
     with pytest.raises(DiskFull, match=r"cannot fetch train partition 0 of .*data into .*: no space left"):
         PartitionCache(tmp_path / "cache").fetch(url, manifest, "train", 0)
 

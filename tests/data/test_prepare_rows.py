@@ -19,9 +19,8 @@ from cerebro_elastic.cli.prepare import progress_text
 from cerebro_elastic.data import prepare_rows as module
 from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.prepare_rows import prepare_rows
-from cerebro_elastic.data.records import Progress
-from cerebro_elastic.data.share import Share
+from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
+from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError, TaskError
 
 ROWS = 60
@@ -176,15 +175,15 @@ def test_the_same_bytes_for_any_number_of_workers_and_machines(root: Path) -> No
     alone = make(root).digest
     assert make(root, url="two", workers=2).digest == alone
     # The second machine comes late, or never.
-    assert make(root, url="shared", share=Share(1, 3)).digest == alone
-    assert make(root, url="shared", share=Share(0, 3)).digest == alone
+    assert make(root, url="shared", share=MachineShare(1, 3)).digest == alone
+    assert make(root, url="shared", share=MachineShare(0, 3)).digest == alone
     assert make(root, url="other", seed=2).digest != alone
 
 
 def test_machines_do_their_own_share_first() -> None:
     names = [f"j{i}" for i in range(7)]
     jobs = [module.Job(name, module.make_chunk, tuple) for name in names]
-    orders = [[job.name for job in Share(i, 3).order(jobs)] for i in range(3)]
+    orders = [[job.name for job in MachineShare(i, 3).order(jobs)] for i in range(3)]
     assert orders[1] == ["j1", "j4", "j6", "j5", "j3", "j2", "j0"]
     assert all(sorted(order) == names for order in orders)
     assert sorted(order[at] for order in orders for at in range(2)) == names[:6]
@@ -223,8 +222,8 @@ def test_after_a_kill_only_the_rest_is_made(root: Path) -> None:
     (root / "stuck").unlink()
     chunks = len(list((root / "out").rglob("*.json")))
     assert chunks >= 3
-    known: list[Progress] = []
-    manifest = make(root, "slow", show=lambda p: known.append(Progress(p.total, p.done, p.known)))
+    known: list[RowProgress] = []
+    manifest = make(root, "slow", show=lambda p: known.append(RowProgress(p.total, p.done, p.known)))
     made_again = len(calls(root)) - 30
     assert made_again == ROWS - known[-1].known
     assert known[-1].known >= 3 * 6
@@ -300,11 +299,11 @@ def test_objects_are_fetched_by_their_urls(root: Path) -> None:
 
 
 def test_progress_in_words() -> None:
-    assert progress_text(Progress(5000, 1200, 240, 3), 4.0) == (
+    assert progress_text(RowProgress(5000, 1200, 240, 3), 4.0) == (
         "1200 of 5000 rows, 3 bad, 240 rows/s, about 0:16 to go"
     )
-    assert progress_text(Progress(10, 4, 4), 1.0) == "4 of 10 rows"
-    assert progress_text(Progress(10, 10), 1.0) == "10 of 10 rows, 10 rows/s"
+    assert progress_text(RowProgress(10, 4, 4), 1.0) == "4 of 10 rows"
+    assert progress_text(RowProgress(10, 10), 1.0) == "10 of 10 rows, 10 rows/s"
 
 
 def children(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""docs/clusters.md and what lies beside it hold: commands are understood, manifests agree with themselves and
+"""docs/how-to/cluster.md and docs/clusters hold: commands are understood, manifests agree with themselves and
 with us, scripts do what they say. (That hosts and their etcd work together: test_torchx_component.py)"""
 
 from __future__ import annotations
@@ -8,45 +8,33 @@ import shlex
 import subprocess
 import threading
 import tomllib
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 import yaml
 from torchx.runner import get_runner
 
-from cerebro_elastic.cli.app import app
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import find_etcd
+from support import pages
+from support.pages import ROOT, parsed
 
-ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "clusters.md"
 FOLDER = ROOT / "docs" / "clusters"
+PAGES = ["docs/how-to/cluster.md", "docs/how-to/spot.md", "docs/how-to/data.md"]
 
 
-def commands() -> Iterator[list[str]]:
-    """What the document says to type, without prompts and comments."""
-    for block in re.findall(r"```console\n(.*?)```", DOCUMENT.read_text(), re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            yield shlex.split(line.removeprefix("$ "), comments=True)
-
-
-def understood(words: list[str]) -> dict[str, Any]:
-    """The parameters of a ``cerebro`` command, which is not run; an error if it is not one."""
-    group: Any = typer.main.get_command(app)
-    assert words[0] == "cerebro"
-    params: dict[str, Any] = group.commands[words[1]].make_context(words[1], words[2:]).params
-    return params
+def commands() -> list[list[str]]:
+    """The commands of the pages on clusters, spot machines and data."""
+    return [words for page in PAGES for words in pages.commands(page)]
 
 
 def test_every_command_is_understood() -> None:
     ours = [words for words in commands() if words[0] == "cerebro"]
     assert {words[1] for words in ours} == {"host", "run", "etcd", "prepare"}
     for words in ours:
-        understood(words)
+        parsed(words)
 
 
 def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,16 +52,17 @@ def test_every_job_can_be_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_torchrun_command_is_ours() -> None:
-    (told,) = [words for words in commands() if words[0] == "torchrun"]
+    (command,) = [words for words in commands() if words[0] == "torchrun"]
     ours = agent_command("RUN", "HOST:PORT", "node-0", 1)
-    assert {word.partition("=")[0] for word in told[1:]} <= {word.partition("=")[0] for word in ours}
+    assert {word.partition("=")[0] for word in command[1:]} <= {word.partition("=")[0] for word in ours}
     (exported,) = [words for words in commands() if words[0] == "export" and "GRACE" in words[1]]
     grace, shutdown = (float(word.partition("=")[2]) for word in exported[1:])
     assert shutdown > grace
 
 
 def test_every_file_that_is_named_is_there() -> None:
-    named = set(re.findall(r"docs/clusters/[\w/.]+|(?<=\]\()clusters/[\w/.]+", DOCUMENT.read_text()))
+    text = "".join((ROOT / page).read_text() for page in PAGES)
+    named = set(re.findall(r"docs/clusters/[\w/.]+|(?<=\]\(\.\./)clusters/[\w/.]+", text))
     assert len(named) >= 5
     for name in named:
         assert (ROOT / "docs" / name.removeprefix("docs/")).exists(), name
@@ -90,7 +79,7 @@ def test_the_slurm_script(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    told = understood(done.stdout.splitlines())
+    told = parsed(done.stdout.splitlines())
     assert (told["recipe"], told["etcd"], told["nodes"]) == (Path("my recipe.yaml"), "a:1,b:1", 4)
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)", script.read_text(), re.MULTILINE))
     assert asked["gpus-per-node"] == str(told["nodes"])
@@ -185,7 +174,7 @@ def test_the_hosts() -> None:
     job = manifests("hosts.yaml")["Job"]["spec"]
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
-    told = understood(container["command"])
+    told = parsed(container["command"])
     assert told["etcd"].split(",") == endpoints(2379)
     assert told["hosts"].endswith(f":{job['parallelism']}")
     assert container["resources"]["limits"]["nvidia.com/gpu"] == told["nodes"]

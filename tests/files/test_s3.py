@@ -20,14 +20,14 @@ from cerebro_elastic.files import (
     exists,
     in_a_hurry,
     locate,
-    multipart,
-    places,
     read,
     remove,
     size,
     sizes,
     write,
 )
+from cerebro_elastic.files import place as place_module
+from cerebro_elastic.files import s3 as s3_module
 from support.proxy import Bad, BadProxy, Request
 
 VERBS: dict[str, Callable[[Place], object]] = {
@@ -51,7 +51,7 @@ def place(s3: BadProxy) -> Place:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PATIENCE", 0.0)
+    monkeypatch.setattr(place_module, "PATIENCE", 0.0)
 
 
 WITH_ANSWERS = ("read", "chunks", "sizes")
@@ -91,7 +91,7 @@ def test_a_server_that_is_away_is_trouble_too(credentials: Path, monkeypatch: py
 def test_who_is_in_a_hurry_is_told_sooner(
     s3: BadProxy, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "HURRY", 0.0)
+    monkeypatch.setattr(place_module, "HURRY", 0.0)
     s3.first(5, Bad.DROP)
     with pytest.raises(StorageError, match="cannot be reached"), in_a_hurry():
         read(place)
@@ -190,7 +190,7 @@ def parts(s3: BadProxy) -> list[int]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multipart, "_PART", 5 << 20)
+    monkeypatch.setattr(s3_module, "_PART", 5 << 20)
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -10,12 +10,13 @@ import pytest
 
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Ordered
-from cerebro_elastic.core.model.values import Node, Plan
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import MissingExtra, ScheduleError
 from cerebro_elastic.openshop import Disturbances, Outage, instance, joint, schedule
 from cerebro_elastic.registry import load
 from cerebro_elastic.scheduling.exact import Exact
-from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, read_faults, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, divergence, read_faults, simulate
 from support.schedules import judge, judge_joint
 from support.world import FixedSearch
 
@@ -62,7 +63,7 @@ def run(faults: str = "", policy: str = "exact", spread: float = 0.0) -> Simulat
         load("cerebro.schedulers", policy)(),
         SEARCH,
         Times(configs={f"c{i:04d}": seconds for i, seconds in enumerate(SECONDS)}),
-        Toy({}, 6),
+        SyntheticMetrics({}, 6),
         faults=read_faults(faults, [node.name for node in nodes]),
         spread=spread,
         lease=0.5,
@@ -104,10 +105,10 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    with pytest.raises(ScheduleError, match="no surprises"):
-        schedule([[1.0]], "exact", surprises=Disturbances(outages=[Outage(0, 1.0)]))
-    with pytest.raises(ScheduleError, match="no surprises"):
-        schedule(np.ones((2, 2)), "exact", surprises=Disturbances(np.ones((2, 2))))
+    with pytest.raises(ScheduleError, match="no disturbances"):
+        schedule([[1.0]], "exact", disturbances=Disturbances(outages=[Outage(0, 1.0)]))
+    with pytest.raises(ScheduleError, match="no disturbances"):
+        schedule(np.ones((2, 2)), "exact", disturbances=Disturbances(np.ones((2, 2))))
     with pytest.raises(ScheduleError, match="one epoch of up to"):
         schedule(instance([[1.0]], epochs=2), "exact")
     with pytest.raises(ScheduleError, match="no costs of hops"):

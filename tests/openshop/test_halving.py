@@ -28,7 +28,7 @@ def halved(
     problem: Instance, halving: Rungs, policy: str = "auto", outages: Sequence[Outage] = ()
 ) -> tuple[Schedule, list[int]]:
     """A schedule, judged, and the epochs that it came to."""
-    found = schedule(problem, policy, seconds=0.001, surprises=Disturbances(None, outages, halving))
+    found = schedule(problem, policy, seconds=0.001, disturbances=Disturbances(None, outages, halving))
     epochs = trained(problem, found)
     judge(replace(problem, epochs=np.array(epochs)), found)
     return found, epochs
@@ -116,4 +116,4 @@ def test_schedules_are_valid(configs: int, nodes: int, rule: str, factor: int, s
 )
 def test_bad_halving_is_told(halving: Rungs, said: str) -> None:
     with pytest.raises(ScheduleError, match=said):
-        schedule(np.ones((2, 2)), surprises=Disturbances(halving=halving))
+        schedule(np.ones((2, 2)), disturbances=Disturbances(halving=halving))

@@ -57,10 +57,14 @@ def scheduled(problem: Any, *rest: Any, **words: Any) -> None:
     except ScheduleError:
         return
     known = problem if isinstance(problem, Instance) else instance(problem)
-    surprises = words.get("surprises") or Disturbances()
-    if surprises.halving is None:
-        judge(known, found, None if surprises.durations is None else np.asarray(surprises.durations, float))
-    for outage in surprises.outages:
+    disturbances = words.get("disturbances") or Disturbances()
+    if disturbances.halving is None:
+        judge(
+            known,
+            found,
+            None if disturbances.durations is None else np.asarray(disturbances.durations, float),
+        )
+    for outage in disturbances.outages:
         on = found.visits.node == outage.node
         slack = 1e-9 * max(1.0, found.makespan)
         overlap = (found.visits.start[on] < outage.end) & (found.visits.end[on] > outage.start + slack)
@@ -83,10 +87,10 @@ def test_every_argument_of_schedule() -> None:
         scheduled(value, seconds=0.001)
         scheduled(TWO, policy=value, seconds=0.001)
         scheduled(TWO, seed=value, seconds=0.001)
-        scheduled(TWO, surprises=value, seconds=0.001)
-        scheduled(TWO, seconds=0.001, surprises=Disturbances(durations=value))
-        scheduled(TWO, seconds=0.001, surprises=Disturbances(outages=value))
-        scheduled(TWO, seconds=0.001, surprises=Disturbances(halving=value))
+        scheduled(TWO, disturbances=value, seconds=0.001)
+        scheduled(TWO, seconds=0.001, disturbances=Disturbances(durations=value))
+        scheduled(TWO, seconds=0.001, disturbances=Disturbances(outages=value))
+        scheduled(TWO, seconds=0.001, disturbances=Disturbances(halving=value))
         with pytest.raises(ScheduleError, match="of an instance"):
             lower_bound(value)
 
@@ -101,7 +105,9 @@ def test_seconds_that_are_none_are_named(value: Any) -> None:
 def test_every_field_of_an_outage() -> None:
     for value in ODD:
         for outage in (Outage(value, 1.0, 2.0), Outage(0, value, 9.0), Outage(0, 1.0, value)):
-            scheduled(instance(TWO, np.ones((2, 2))), seconds=0.001, surprises=Disturbances(outages=[outage]))
+            scheduled(
+                instance(TWO, np.ones((2, 2))), seconds=0.001, disturbances=Disturbances(outages=[outage])
+            )
 
 
 def test_every_field_of_a_halving() -> None:
@@ -109,8 +115,8 @@ def test_every_field_of_a_halving() -> None:
     for value in ODD:
         for field in ("rungs", "losses", "reduction_factor", "rule"):
             halving = replace(good, **{field: value})
-            scheduled(TWO, seconds=0.001, surprises=Disturbances(halving=halving))
-        scheduled(TWO, seconds=0.001, surprises=Disturbances(halving=replace(good, rungs=[1, value])))
+            scheduled(TWO, seconds=0.001, disturbances=Disturbances(halving=halving))
+        scheduled(TWO, seconds=0.001, disturbances=Disturbances(halving=replace(good, rungs=[1, value])))
 
 
 def test_every_argument_of_joint() -> None:
@@ -171,12 +177,12 @@ times = st.sampled_from([0.0, 1.0, 2.0, 2.5, 3.0, 4.0, 7.0, 1e9, inf])
 @example([(0, 1e9, inf), (1, 1e9, inf), (2, 1e9, inf)], "auto")  # when all is done
 def test_outages_in_any_order(spans: Sequence[tuple[int, float, float]], policy: str) -> None:
     problem = instance(np.ones((4, 3)), np.ones((3, 3)))
-    scheduled(problem, policy, 0, 0.001, surprises=Disturbances(outages=[Outage(*span) for span in spans]))
+    scheduled(problem, policy, 0, 0.001, disturbances=Disturbances(outages=[Outage(*span) for span in spans]))
 
 
 def test_outages_that_overlap_are_one() -> None:
     problem = instance(np.ones((4, 2)), np.ones((2, 2)))
-    one = schedule(problem, seconds=0, surprises=Disturbances(outages=[Outage(0, 1.5, 6.0)]))
+    one = schedule(problem, seconds=0, disturbances=Disturbances(outages=[Outage(0, 1.5, 6.0)]))
     for spans in (
         [(1.5, 4.0), (2.0, 6.0)],
         [(1.5, 6.0), (2.0, 3.0)],
@@ -184,7 +190,7 @@ def test_outages_that_overlap_are_one() -> None:
         [(1.5, 6.0)] * 2,
     ):
         found = schedule(
-            problem, seconds=0, surprises=Disturbances(outages=[Outage(0, *span) for span in spans])
+            problem, seconds=0, disturbances=Disturbances(outages=[Outage(0, *span) for span in spans])
         )
         assert found.makespan == one.makespan
         assert found.visits.start.tolist() == one.visits.start.tolist()

@@ -62,7 +62,7 @@ def test_what_happens_otherwise_than_expected_leaves_valid_schedules(problem: In
 
 def test_a_node_that_comes_back_before_it_is_ready_waits() -> None:
     problem = instance([[1.0, 1.0]], node_ready=[9.0, 0.0])
-    found = schedule(problem, surprises=Disturbances(outages=[Outage(0, 3.0, 7.0)]))
+    found = schedule(problem, disturbances=Disturbances(outages=[Outage(0, 3.0, 7.0)]))
     judge(problem, found)
     assert found.visits.start.tolist() == [0.0, 9.0]
 
@@ -105,7 +105,7 @@ def test_replicas_are_used_to_the_bound(replicas: int) -> None:
 
 def test_a_dead_nodes_work_goes_to_the_replicas() -> None:
     problem = instance(np.ones((12, 4)), ring(4, 2))
-    found = schedule(problem, surprises=Disturbances(outages=[Outage(1, 2.5)]))
+    found = schedule(problem, disturbances=Disturbances(outages=[Outage(1, 2.5)]))
     judge(problem, found)
     assert [(v.node, v.start) for v in found.lost] == [(1, 2.0)]
     assert found.makespan <= 2 + 42 / 3, "the other three share what is left"
@@ -119,7 +119,7 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
     actual = durations * rng.lognormal(0, 0.1, durations.shape)
     told = actual.copy()
     told[-1] *= 1.5
-    runs = [schedule(durations, surprises=Disturbances(times)).visits for times in (actual, told)]
+    runs = [schedule(durations, disturbances=Disturbances(times)).visits for times in (actual, told)]
     first = min(run.end[run.config == 20][0] for run in runs)
     early = [run.start < first for run in runs]
     for name in ("config", "node", "start"):
@@ -128,7 +128,7 @@ def test_the_dispatcher_learns_a_units_seconds_only_at_its_end(seed: int) -> Non
 
 @pytest.mark.parametrize("expected", [0.0, 1e-9])
 def test_what_takes_much_longer_than_expected_is_not_planned_for_ever(expected: float) -> None:
-    found = schedule(np.full((6, 3), expected), surprises=Disturbances(np.ones((6, 3))))
+    found = schedule(np.full((6, 3), expected), disturbances=Disturbances(np.ones((6, 3))))
     assert found.makespan <= 8.0
 
 
@@ -179,17 +179,17 @@ def test_bad_arguments_are_told() -> None:
     with pytest.raises(ScheduleError, match="seconds is -1"):
         schedule([[1.0]], seconds=-1)
     with pytest.raises(ScheduleError, match="an outage ends after it starts"):
-        schedule([[1.0]], surprises=Disturbances(outages=[Outage(0, 3.0, 2.0)]))
+        schedule([[1.0]], disturbances=Disturbances(outages=[Outage(0, 3.0, 2.0)]))
     with pytest.raises(
         ScheduleError, match=r"partitions \[1\] are held only by nodes that are away for good"
     ):
-        schedule(np.ones((4, 2)), surprises=Disturbances(outages=[Outage(1, 1.5)]))
+        schedule(np.ones((4, 2)), disturbances=Disturbances(outages=[Outage(1, 1.5)]))
     with pytest.raises(ScheduleError, match="must be that of durations"):
-        schedule([[1.0]], surprises=Disturbances([1.0]))
+        schedule([[1.0]], disturbances=Disturbances([1.0]))
 
 
 def test_the_documents_examples_run() -> None:
-    document = Path(__file__).parents[2] / "docs" / "scheduling.md"
+    document = Path(__file__).parents[2] / "docs" / "reference" / "openshop.md"
     names: dict[str, Any] = {}
     for block in document.read_text().split("```python\n")[1:]:
         exec(block.split("```")[0], names)

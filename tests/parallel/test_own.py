@@ -14,13 +14,14 @@ from cerebro_elastic.parallel import choose
 from cerebro_elastic.parallel.rank_pool import Ranks
 from support.hops import unit, unpacked
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "parallelism.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Iterator[Path]:
     """A folder as pip leaves it: the module, and its distribution's entry points."""
     text = DOCUMENT.read_text()
+    text = text[text.index("`half_traffic.py`") :]
     code, entry = text.split("```python\n")[1].split("```")[0], text.split("```toml\n")[1].split("```")[0]
     assert len(code.splitlines()) <= 60
     (tmp_path / "half_traffic.py").write_text(code)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.model.values import FailureKind
+from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.rendezvous.dumps import death_of, take_death
 
 DYING = """

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from cerebro_elastic.core.model.values import Plan, Spec
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", version="0.0.0")
@@ -55,13 +55,13 @@ def test_who_cannot_join_says_why(etcd: EmbeddedEtcd, agent: Agent, closed_port:
     other, ended, unreachable = (f"{name}-{uuid.uuid4().hex}" for name in ("other", "ended", "unreachable"))
     with closing(EtcdStore(etcd.settings)) as store:
         for run in (other, ended):
-            Ledger(store, run, RunKey.from_env(os.environ)).open(
+            Ledger(store, run, RunKey.from_env(os.environ)).open_run(
                 replace(SPEC, plan=replace(SPEC.plan, run=run))
             )
         lease = store.grant(60)
         leader = Ledger(store, ended, RunKey.from_env(os.environ)).lead("me", lease)
         assert leader is not None
-        assert Ledger(store, ended, RunKey.from_env(os.environ)).end_run("finished", leader)
+        assert leader.end_run("finished")
 
         agents = [agent(other, endpoint), agent(ended, endpoint), agent(unreachable, closed_port)]
         for process in agents:

@@ -19,8 +19,11 @@ import pytest
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.history.progress import next_units, skipped
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, NodeDraining, UnitCommitted
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
@@ -28,7 +31,7 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0
@@ -92,7 +95,7 @@ class Stage:
         self.ledger = Ledger(
             stack.enter_context(closing(EtcdStore(self.etcd.settings))), "r", RunKey.from_env(os.environ)
         )
-        self.ledger.open(Spec(self.plan, recipe.resolved(), recipe.digest, *where, __version__))
+        self.ledger.open_run(Spec(self.plan, recipe.resolved(), recipe.digest, *where, __version__))
         keeper = stack.enter_context(LeaseKeeper(self.ledger.store, 30))
         leader = self.ledger.lead("test", keeper.lease)
         assert leader is not None
@@ -137,14 +140,14 @@ class Stage:
         return [line for line in self.log(name) if line["event"] == event]
 
     def config(self, name: str, pause: float) -> None:
-        assert self.ledger.create_config(Config(name, {"pause": pause, "lr": 0.1}), self.leader)
+        assert self.leader.create_config(Config(name, {"pause": pause, "lr": 0.1}))
 
     def assign(self, config: str, name: str) -> Attempt:
         at, node = self.ledger.config(config), self.registered(name)
         assert at is not None
         unit = next_units(at, self.plan)[0]
         attempt = Attempt(unit, name, node.registration, at.revision, at.head, skip=skipped(at))
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)
 
@@ -252,7 +255,7 @@ def test_who_slept_and_who_waited_goes_on_without_a_restart(stage: Stage) -> Non
     os.kill(rank, signal.SIGSTOP)
     agent.send_signal(signal.SIGSTOP)
     wait_for(lambda: stage.ledger.node("node") is None, "the lease to end")
-    assert stage.ledger.withdraw(attempt, stage.leader)
+    assert stage.leader.withdraw(attempt)
     os.kill(rank, signal.SIGCONT)
     agent.send_signal(signal.SIGCONT)
     wait_for(lambda: stage.said("node", "refused: the assignment was withdrawn"), "the refusal")

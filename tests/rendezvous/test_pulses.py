@@ -14,14 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, NodeLeft, NodeRecovered, NodeStalled, UnitFailed
-from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Stall, Unit
+from cerebro_elastic.core.model.nodes import Node, Stall
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.pulses import START_SECONDS, Ranks
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.clocks import HandClock
+from support.ledger import Ledger
 
 SOON = 20.0
 LIMIT = 60.0
@@ -190,16 +194,16 @@ def test_one_that_has_died_and_is_not_started_anew_is_found(scene: Scene) -> Non
 
 def test_the_run_is_told_and_a_node_whose_rank_cannot_be_ended_leaves(scene: Scene) -> None:
     ledger = Ledger(MemoryStore(), "r")
-    ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
+    ledger.open_run(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
     leader = ledger.lead("me", ledger.store.grant(99))
     assert leader is not None
-    revision = ledger.create_config(Config("c", {}), leader)
+    revision = leader.create_config(Config("c", {}))
     assert revision is not None
     registration = Registration(ledger, Node("n", "host"), 1.0, EventLog(), ranks=scene.ranks)
     try:
         rank = scene.begin()
         attempt = Attempt(Unit("c", 0, 0), "n", registration.node.registration, revision)
-        assert ledger.assign(attempt, leader)
+        assert leader.assign(attempt)
         _stop(rank)
         _pass_time(scene, lambda: ledger.state().nodes["n"].stalled is not None)
         rank.send_signal(signal.SIGCONT)

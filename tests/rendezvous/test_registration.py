@@ -10,14 +10,19 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.model.values import Attempt, Config, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import NameTaken, StoreUnavailable
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.rendezvous.dumps import Death
 from cerebro_elastic.rendezvous.registration import Registration
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
 from support.clocks import HandClock
+from support.ledger import Ledger
 
 SOON = 10.0
 GONE = Death(FailureKind.CRASH, "gone")
@@ -69,7 +74,7 @@ class Away(MemoryStore):
 @pytest.fixture
 def ledger() -> Ledger:
     made = Ledger(Away(), "r")
-    made.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
+    made.open_run(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
     return made
 
 
@@ -86,11 +91,11 @@ def assign(ledger: Ledger, registration: Registration, config: str = "c") -> Att
     ledger.lead("me", ledger.store.grant(30))
     leads = ledger.store.get(ledger.keys.leader)
     assert leads is not None
-    leader = leads.create_revision
-    revision = ledger.create_config(Config(config, {}), leader)
+    leader = LeaderLedger(ledger, leads.create_revision)
+    revision = leader.create_config(Config(config, {}))
     assert revision is not None
     attempt = Attempt(Unit(config, 0, 0), "n", registration.node.registration, revision)
-    token = ledger.assign(attempt, leader)
+    token = leader.assign(attempt)
     assert token is not None
     return replace(attempt, token=token)
 
@@ -182,7 +187,7 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
 ) -> None:
     """The one in training, unless it is known that the other one's save hangs."""
     with registered(ledger) as registration:
-        saving = ledger.trained(assign(ledger, registration))
+        saving = ledger.mark_trained(assign(ledger, registration))
         assert saving is not None
         training = assign(ledger, registration, "c1")
         hung = saving.token if told else training.token
@@ -197,7 +202,7 @@ def test_of_two_units_that_died_one_is_to_blame_and_the_other_is_lost(
 
 def test_a_death_while_nothing_but_a_save_goes_on_fails_that(ledger: Ledger) -> None:
     with registered(ledger) as registration:
-        assert ledger.trained(assign(ledger, registration))
+        assert ledger.mark_trained(assign(ledger, registration))
         registration.renew(GONE, SOON)
         assert ledger.state().underway() == []
         assert [failure.kind for failure in ledger.state().configs["c"].failures] == [FailureKind.CRASH]

@@ -11,6 +11,8 @@ import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.history.progress import next_units, position
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -29,23 +31,10 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Member,
-    Node,
-    Phase,
-    Plan,
-    ProfileResult,
-    Spec,
-    Status,
-    Strategy,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Strategy
 from cerebro_elastic.data.manifest import Column, ColumnFile, Manifest, PartitionFiles
 
 BEGIN = 1_700_000_000.0

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.reporting.curves import curves_text, leaderboard_text, records, write_curves
 from cerebro_elastic.reporting.results import ConfigResult
 

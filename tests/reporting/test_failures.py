@@ -7,9 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import ConfigEnded, UnitFailed
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Failure, FailureKind, Status, Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.reporting.failures import failures_told
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.runs.live import LiveView

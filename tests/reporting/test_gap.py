@@ -10,13 +10,14 @@ import pytest
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.events import Event, UnitCommitted
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node, Plan
 from cerebro_elastic.reporting.gap import Gap, gap
 from cerebro_elastic.reporting.progress import summary_line
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
-from cerebro_elastic.simulation import Simulation, Times, Toy, read_faults, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, read_faults, simulate
 from support.world import FixedSearch
 
 PLAN = Plan("a-run", partitions=4, epochs=2, min_nodes=4, max_nodes=5)
@@ -27,7 +28,7 @@ def played(times: Times = UNEVEN, faults: str = "", plan: Plan = PLAN, configs: 
     nodes = [Node(f"node-{i}", "host") for i in range(plan.min_nodes)]
     told = read_faults(faults, [node.name for node in nodes])
     search = FixedSearch([{"lr": float(i)} for i in range(configs)])
-    return simulate(plan, nodes, LongestRemaining(), search, times, Toy({}, 8), faults=told)
+    return simulate(plan, nodes, LongestRemaining(), search, times, SyntheticMetrics({}, 8), faults=told)
 
 
 def gaps(events: Sequence[Event]) -> list[Gap]:

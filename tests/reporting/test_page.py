@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.reporting.page import curves, gantt, parallel
 from cerebro_elastic.reporting.page.page import Colophon, Subject, render

@@ -11,8 +11,12 @@ import pytest
 from rich.console import Console
 
 from cerebro_elastic.cli.output import state_json
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config, Node, Plan, Strategy, Unit
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy, Unit
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import progress_view, summary_line
 from cerebro_elastic.reporting.terminal import terminal

@@ -7,7 +7,7 @@ import math
 import pytest
 from rich.console import Console
 
-from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.reporting.tables import leaderboard_table, sparkline
 

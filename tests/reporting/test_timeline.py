@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import NodeLeft, NodeQuarantined, NodeReleased, StateRead, UnitTrained
-from cerebro_elastic.core.model.values import FailureKind
 from cerebro_elastic.reporting.timeline import timeline
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_elastic.core.model.values import CheckpointRef, Unit, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.reporting.traffic import traffic, ways

@@ -9,7 +9,8 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.controller.controller import Controller
-from cerebro_elastic.core.model.values import Node, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
@@ -24,12 +25,12 @@ from cerebro_elastic.runs.start.prepare_run import keep_spec
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
+from support.ledger import Ledger
 
 MODEL = """
 from torch import nn
@@ -77,7 +78,7 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
     )
     keep_spec(folder, spec)
     ledger, journal = Ledger(MemoryStore(), run), Journal(folder.history)
-    ledger.open(spec)
+    ledger.open_run(spec)
     since = journal.resume(ledger.read())
     leader = ledger.lead("the-leader", ledger.store.grant(99), deciding(recipe), journal.head)
     assert leader is not None
@@ -85,12 +86,11 @@ def record(home: Path, run: str = "recorded", **changed: object) -> RunResult:
     clock, bench = SystemClock(), UnitRunner(spec, folder.cache)
     bench.use_threads()
     controller = Controller(
-        *(ledger, load("cerebro.schedulers", recipe.scheduler)(), make_search(recipe)),
+        *(leader, load("cerebro.schedulers", recipe.scheduler)(), make_search(recipe)),
         name="the-leader",
-        leader=leader,
         since=since,
         observe=lambda events, _: journal.append(events),
-        record=lambda: journal.head,
+        head=lambda: journal.head,
     )
     with (
         (folder.path / "dump").open("w+") as dump,

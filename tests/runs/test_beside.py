@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.exactness.outcome import Checked, Exactness, Outcome, known, unlogged, untrainable

@@ -14,7 +14,7 @@ import torch
 
 import cerebro_elastic
 from cerebro_elastic import RunResult
-from cerebro_elastic.core.model.values import Config
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.data.batches import batches
 from cerebro_elastic.data.partition import sample_order
 from cerebro_elastic.parallel.optimizer_state import to_names

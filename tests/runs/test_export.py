@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from cerebro_elastic import RunResult
 from cerebro_elastic.core.model.events import RunEnded
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, RunError
 from cerebro_elastic.runs.results.export import export
 from cerebro_elastic.runs.results.report import write_report

@@ -27,7 +27,7 @@ from cerebro_elastic.cli.app import app
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
@@ -39,9 +39,8 @@ from cerebro_elastic.runs.results.replay import derived_again, replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.store.ledger.chain import joined, link, parted
 from cerebro_elastic.store.ledger.history import decode_event
-from cerebro_elastic.store.ledger.journal import Line, read_lines
+from cerebro_elastic.store.ledger.journal import Line, chain_digest, read_lines, split_digest, with_digest
 
 Bodies: TypeAlias = list[dict[str, Any]]
 
@@ -89,8 +88,8 @@ def write(folder: RunFolder, bodies: Bodies, *, heads: bool) -> None:
         holder = body.get("attempt", body)
         if heads and "record" in holder:
             holder["record"]["digest"] = known.get(holder["record"]["revision"], "")
-        digest = known[body["revision"]] = link(digest, text_of(body))
-        lines.append(joined(text_of(body), digest) + "\n")
+        digest = known[body["revision"]] = chain_digest(digest, text_of(body))
+        lines.append(with_digest(text_of(body), digest) + "\n")
     folder.history.write_text("".join(lines))
 
 
@@ -242,7 +241,7 @@ class TestTheHistory:
     def test_one_of_which_an_earlier_version_wrote_the_beginning(self, folder: RunFolder) -> None:
         """It is covered from the first line on that bears a digest."""
         lines = folder.history.read_text().splitlines(keepends=True)
-        bare = [parted(line)[0].rstrip("\n") + "\n" for line in lines[:6]]
+        bare = [split_digest(line)[0].rstrip("\n") + "\n" for line in lines[:6]]
         folder.history.write_text("".join([*bare, *lines[6:]]))
         assert not list(heads.chain(read_lines(folder.history)))
         notes: list[str] = []

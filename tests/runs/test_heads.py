@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event, LeaderChanged, NodeDraining, StateRead, UnitAssigned
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, RecordHead, Unit
+from cerebro_elastic.core.model.units import RecordHead, Unit
 from cerebro_elastic.runs.results import heads
-from cerebro_elastic.store.ledger.chain import link
-from cerebro_elastic.store.ledger.journal import Journal, Line, read_lines
+from cerebro_elastic.store.ledger.journal import Journal, Line, chain_digest, read_lines
 
 JOINED, TAKES_OVER, COMES_BACK, END = 5, 20, 30, 40
 
@@ -99,6 +99,6 @@ def chained(events: list[Event]) -> list[Line]:
     """With digests that fit."""
     digest, lines = "", []
     for event in events:
-        digest = link(digest, encode(event))
+        digest = chain_digest(digest, encode(event))
         lines.append(Line(event, encode(event), digest))
     return lines

@@ -32,7 +32,7 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 from support.proxy import Bad, BadProxy
 
 pytestmark = pytest.mark.cluster

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import Event, NodeQuarantined, NodeReleased
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import State, Streak
-from cerebro_elastic.core.model.values import FailureKind, Node
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import Judge, LocalAgents

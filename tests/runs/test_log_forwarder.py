@@ -12,10 +12,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cerebro_elastic.controller.candidate import Candidate, Host
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated, Event, RunOpened, StateRead, UnitCommitted
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Plan, Unit, Visit
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.reporting.logged import Logged, Logger
 from cerebro_elastic.reporting.tensorboard import TensorBoard
@@ -26,7 +29,7 @@ from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.store.client.base import KeyValue, Store
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 from support.world import FixedSearch
 
 HPARAMS = {"lr": 0.1, "act": "relu", "layers": [8, 8]}

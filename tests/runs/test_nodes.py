@@ -18,8 +18,10 @@ import pytest
 import cerebro_elastic
 from cerebro_elastic.core.history.progress import advance
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
-from cerebro_elastic.core.model.values import Config, FailureKind, Phase
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.run_key import RunKey
@@ -29,8 +31,8 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.unit_runner import UnitRunner
+from support.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0
@@ -154,7 +156,7 @@ def test_nodes_come_before_and_after_the_controller(
         lease = store.grant(30)
         leader_again = ledger.lead("test", lease)
         assert leader_again is not None
-        assert ledger.end_run("stopped", leader_again)
+        assert leader_again.end_run("stopped")
         assert (early.wait(30), late.wait(30)) == (0, 0)
         assert ledger.state().nodes == {}
         store.revoke(lease)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.runs.forecast.candidates import Option, PlanCandidate, best, dominated, useless
 
 SINGLE, PAIR = Strategy(), Strategy("ddp", 2, 2)

@@ -12,6 +12,7 @@ import pytest
 
 import cerebro_elastic
 from cerebro_elastic import RunResult, checkpoint
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -22,7 +23,6 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.folder import RunFolder

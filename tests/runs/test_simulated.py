@@ -14,7 +14,7 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.results.verify import decided_again
 from cerebro_elastic.scheduling.look_ahead import Auto
 from cerebro_elastic.scheduling.randomized import Randomized
-from cerebro_elastic.simulation import Redecided, divergence
+from cerebro_elastic.simulation import Redecision, divergence
 
 
 def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
@@ -26,9 +26,9 @@ def test_a_controller_would_decide_the_same_again(finished: RunResult) -> None:
 def test_verify_makes_the_decisions_again(finished: RunResult) -> None:
     again = decided_again(finished, 60.0)
     assert again is not None
-    assert (again.story, again.found) == (None, again.all)
-    assert again.all > 12, "each unit was one"
-    assert decided_again(finished, 0.0) == Redecided(0, again.all)
+    assert (again.explanation, again.matched) == (None, again.total)
+    assert again.total > 12, "each unit was one"
+    assert decided_again(finished, 0.0) == Redecision(0, again.total)
 
 
 def test_its_forecast_has_its_results(finished: RunResult) -> None:

@@ -23,7 +23,8 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.origin import basis_of
-from cerebro_elastic.core.model.values import CheckpointRef, Plan, Spec
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.results.result import RunResult

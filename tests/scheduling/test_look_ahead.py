@@ -11,11 +11,13 @@ import pytest
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import ProfileDone, UnitCommitted
 from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, SchedulingContext
-from cerebro_elastic.core.model.values import Node, Plan, Progress, Strategy, Unit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.scheduling import look_ahead
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
-from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, read_faults, simulate
+from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, divergence, read_faults, simulate
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=3, epochs=2, min_nodes=3, max_nodes=3)
@@ -29,7 +31,7 @@ def run(make: Callable[[], Policy], plan: Plan = PLAN, spread: float = 0.0, faul
     seconds = {f"c{i:04d}": rng.lognormvariate(0, 0.5) for i in range(CONFIGS)}
     seconds["c0004"] = sum(seconds.values()) / plan.partitions
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
-    toy = Toy({}, plan.epochs * plan.partitions)
+    toy = SyntheticMetrics({}, plan.epochs * plan.partitions)
     told = read_faults(faults, [node.name for node in nodes])
     done = simulate(
         plan, nodes, make(), SEARCH, Times(configs=seconds), toy, faults=told, spread=spread, lease=0.5
@@ -68,7 +70,7 @@ def moment(left: RemainingWork) -> SchedulingContext:
         remaining={"long": 12.0, "short": 3.0, "busy": 1.0},
         load={"a": 6.0, "b": 6.0},
         seconds=lambda _unit, _node: 1.0,
-        remainder=lambda: left,
+        remaining_work=lambda: left,
     )
 
 
@@ -102,7 +104,7 @@ def evenness(progress: Progress, plan: Plan, seconds: dict[str, float]) -> tuple
     """How many epochs the configs of a simulated run were apart at most, and how long it took."""
     nodes = [Node(f"n{k}", f"h{k}") for k in range(plan.min_nodes)]
     search = FixedSearch([{"x": i} for i in range(len(seconds))])
-    toy = Toy({}, plan.epochs * plan.partitions)
+    toy = SyntheticMetrics({}, plan.epochs * plan.partitions)
     done = simulate(replace(plan, progress=progress), nodes, Auto(), search, Times(configs=seconds), toy)
     assert check(done.events) == []
     units = dict.fromkeys(seconds, 0)

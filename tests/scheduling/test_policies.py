@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 
 from cerebro_elastic.core.model.interfaces import Policy, SchedulingContext
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.scheduling.exact import Exact
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.scheduling.randomized import Randomized
-from cerebro_elastic.testing.policy_contract import check_policy, instances
+from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
 
 
 @pytest.mark.parametrize(
     "make", [Auto, Exact, LongestRemaining, MonteCarlo, Randomized, Target, VectorRearrangement]
 )
 @settings(max_examples=25, deadline=None)
-@given(instance=instances())
+@given(instance=scheduling_contexts())
 def test_contract(make: Callable[[], Policy], instance: SchedulingContext) -> None:
     check_policy(make, instance)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cerebro_elastic import registry
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import Point
-from cerebro_elastic.core.model.values import Status
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.search.objective import Resource

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.interfaces import ConfigView, Proposal, Search, SearchContext
-from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Domain, Recipe, load_recipe
 from cerebro_elastic.search.methods import grid, random

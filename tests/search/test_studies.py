@@ -12,19 +12,14 @@ from optuna.trial import TrialState
 
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model import events as told
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.model.interfaces import ConfigView, SearchContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Plan,
-    Status,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RecipeError, SearchError
 from cerebro_elastic.recipes import Objective, Recipe, load_recipe
 from cerebro_elastic.registry import load

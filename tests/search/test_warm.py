@@ -10,10 +10,12 @@ import pytest
 from cerebro_elastic.core.decisions.decide import decide, observe
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model.actions import CreateConfig
+from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.events import ConfigCreated, RunOpened
 from cerebro_elastic.core.model.interfaces import ConfigView, Search, SearchContext, Stop
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Point, State
-from cerebro_elastic.core.model.values import CheckpointRef, Parent, Plan
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.from_recipe import make_search, start_of

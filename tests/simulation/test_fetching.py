@@ -8,10 +8,20 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import UnitCommitted
-from cerebro_elastic.core.model.values import Node, Plan, Visit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.scheduling.look_ahead import Auto
-from cerebro_elastic.simulation import Simulation, Times, Toy, divergence, measured, read_faults, simulate
+from cerebro_elastic.simulation import (
+    Simulation,
+    SyntheticMetrics,
+    Times,
+    divergence,
+    measured,
+    read_faults,
+    simulate,
+)
 from support.world import FixedSearch
 
 PLAN = Plan("r", partitions=4, epochs=2, min_nodes=4, max_nodes=4)
@@ -24,7 +34,7 @@ SLOW = Times(usual=10.0, nodes={"n0": 2.0}, fetch=4.0)
 def run(plan: Plan, times: Times = SLOW, faults: str = "", hosts: Sequence[str] = NAMES) -> Simulation:
     """It keeps all invariants, every unit is done once, and all decisions are found again."""
     nodes = [Node(name, host) for name, host in zip(NAMES, hosts, strict=True)]
-    toy, told = Toy({}, plan.epochs * plan.partitions), read_faults(faults, NAMES)
+    toy, told = SyntheticMetrics({}, plan.epochs * plan.partitions), read_faults(faults, NAMES)
     done = simulate(plan, nodes, Auto(), SEARCH, times, toy, faults=told, lease=0.5)
     assert check(done.events) == []
     assert done.state.outcome == "finished"

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -22,14 +24,16 @@ from cerebro_elastic.core.model.events import (
     UnitWithdrawn,
 )
 from cerebro_elastic.core.model.interfaces import SchedulingContext, Search
-from cerebro_elastic.core.model.values import Node, Phase, Plan, Status, Strategy, Unit, Visit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.errors import RecipeError, ScheduleError
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.simulation import (
     Fault,
     Simulation,
+    SyntheticMetrics,
     Times,
-    Toy,
     divergence,
     measured,
     read_faults,
@@ -52,7 +56,7 @@ def run(
     nodes: Sequence[Node] = NODES,
 ) -> Simulation:
     """A simulation that keeps all invariants, and in which all decisions are found again."""
-    toy = Toy({"val_loss": "min"}, plan.epochs * plan.partitions)
+    toy = SyntheticMetrics({"val_loss": "min"}, plan.epochs * plan.partitions)
     told = read_faults(faults, [node.name for node in nodes])
     done = simulate(plan, nodes, LongestRemaining(), search, times, toy, faults=told, spread=spread)
     assert check(done.events) == []
@@ -305,7 +309,7 @@ def test_another_search_or_policy_is_found_out() -> None:
     done = run()
     assert "ConfigCreated" in str(divergence(done.events, LongestRemaining(), FixedSearch([{"lr": 0.7}])))
     assert "UnitAssigned" in str(divergence(done.events, _Contrary(), SIX))
-    contrary = simulate(PLAN, NODES, _Contrary(), SIX, Times(), Toy({}, 8)).events
+    contrary = simulate(PLAN, NODES, _Contrary(), SIX, Times(), SyntheticMetrics({}, 8)).events
     assert divergence(contrary, _Contrary(), SIX) is None
     assert "UnitAssigned" in str(divergence(contrary, LongestRemaining(), SIX))
 
@@ -373,15 +377,17 @@ def test_what_is_no_number_is_told(value: Any) -> None:
         lambda: Times(pairs={("c0000", "node-0"): value}),
         lambda: Fault("kill", "node-0", value),
         lambda: Fault("slow", "node-0", 1.0, factor=value),
-        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), Toy({}, 8), spread=value),
-        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), Toy({}, 8), start=value),
+        lambda: simulate(
+            PLAN, NODES, LongestRemaining(), SIX, Times(), SyntheticMetrics({}, 8), spread=value
+        ),
+        lambda: simulate(PLAN, NODES, LongestRemaining(), SIX, Times(), SyntheticMetrics({}, 8), start=value),
     ):
         with pytest.raises(ScheduleError, match="must be a finite number"):
             call()
 
 
 def test_what_cannot_be_simulated_is_told() -> None:
-    toy = Toy({}, 8)
+    toy = SyntheticMetrics({}, 8)
     for nodes in ([], [NODES[0], NODES[0]]):
         with pytest.raises(ScheduleError, match="one at least, and no name twice"):
             simulate(PLAN, nodes, LongestRemaining(), SIX, Times(), toy)

@@ -14,14 +14,17 @@ from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.events import Event, NodeLeft, UnitCommitted
 from cerebro_elastic.core.model.interfaces import SchedulingContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.store.client.base import Delete
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
+from support.ledger import Ledger
 from support.world import World
 
 
@@ -51,10 +54,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.jsonl"
 
 
-def leader(world: World) -> int:
+def leadership(world: World) -> LeaderLedger:
     item = world.store.get(world.ledger.keys.leader)
     assert item is not None
-    return item.create_revision
+    return LeaderLedger(world.ledger, item.create_revision)
 
 
 def append_all(journal: Journal, events: list[Event]) -> None:
@@ -144,13 +147,15 @@ def test_nothing_is_left_out_between_the_election_and_the_taking_over(path: Path
     world.elect()
     world.commit(0)
     with Controller(
-        *(world.ledger, world.policy, world.search),
+        *(leadership(world), world.policy, world.search),
         name="controller-2",
-        leader=leader(world),
         since=since,
         observe=lambda events, _: journal.append(events),
     ) as controller:
-        while not isinstance(read_journal(path)[-1], UnitCommitted) or journal.revision < leader(world):
+        while (
+            not isinstance(read_journal(path)[-1], UnitCommitted)
+            or journal.revision < leadership(world).fence
+        ):
             assert controller.step(0)
     recorded = read_journal(path)
     assert recorded == world.trace()[: len(recorded)]
@@ -163,11 +168,11 @@ def test_it_begins_with_the_run_as_it_is(path: Path, etcd: EmbeddedEtcd) -> None
     plan = Plan(run, partitions=1, epochs=1)
     with closing(EtcdStore(etcd.settings)) as store:
         ledger = Ledger(store, run)
-        ledger.open(Spec(plan, {}, "", "", "", "", {}, "", ""))
+        ledger.open_run(Spec(plan, {}, "", "", "", "", {}, "", ""))
         ledger.register(Node("gone", "host"), gone := store.grant(30))
         staying = ledger.register(Node("staying", "host"), lease := store.grant(30))
         store.txn([], [Delete(ledger.keys.spec)])
-        assert ledger.open(Spec(plan, {"another": 1}, "", "", "", "", {}, "", ""))
+        assert ledger.open_run(Spec(plan, {"another": 1}, "", "", "", "", {}, "", ""))
         store.revoke(gone)
         read = ledger.read()
         journal = Journal(path)

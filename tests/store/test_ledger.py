@@ -12,6 +12,8 @@ import pytest
 
 from cerebro_elastic.core.history.lineage import child
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Member, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -35,33 +37,18 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Failure,
-    FailureKind,
-    Member,
-    Node,
-    PartialUnit,
-    Phase,
-    Plan,
-    ProfileResult,
-    Spec,
-    Status,
-    Strategy,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase, Strategy, Unit
 from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.clocks import HandClock
 from support.faults import Lost, losing
+from support.ledger import Ledger
 
 GANG = Strategy("ddp", 2, 2)
 SEQUENCES = list(product((None, Lost.REQUEST, Lost.ANSWER), repeat=3))
@@ -84,15 +71,15 @@ class Stage:
         self.spec = Spec(self.plan, {"epochs": 1}, "", "", "", "", {}, "", "")
         lossy = losing(store, lambda: self.faults.pop(0) if self.faults else None)
         self.ledger = Ledger(lossy, self.plan.run)
-        assert self.ledger.open(self.spec)
+        assert self.ledger.open_run(self.spec)
         self.lease = store.grant(30)
         leader = self.ledger.lead("controller", self.lease)
         assert leader is not None
         self.leader = leader
         self.node_lease = store.grant(30)
         self.node = self.ledger.register(Node("n", "host"), self.node_lease)
-        assert self.ledger.place({0: ("n",), 1: ("n",)}, leader) is not None
-        assert self.ledger.create_config(Config("c0", {"lr": 0.1}), leader) is not None
+        assert leader.assign_homes({0: ("n",), 1: ("n",)}) is not None
+        assert leader.create_config(Config("c0", {"lr": 0.1})) is not None
 
     @property
     def config(self) -> Config:
@@ -107,7 +94,7 @@ class Stage:
 
     def assigned(self, partition: int = 0) -> Attempt:
         attempt = self.attempt(partition)
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)
 
@@ -161,15 +148,15 @@ def memory_stage() -> Stage:
 
 
 CONTROLLER: dict[str, Callable[[Stage, Attempt], int | None]] = {
-    "create_config": lambda s, _: s.ledger.create_config(Config("c1", {}), s.leader),
-    "end_config": lambda s, _: s.ledger.end_config(s.config, Status.STOPPED, "enough", s.leader),
-    "resume_config": lambda s, _: s.ledger.resume_config(s.config, "go on", s.leader),
-    "place": lambda s, _: s.ledger.place({0: ("n",), 1: ("n",)}, s.leader),
-    "order": lambda s, _: s.ledger.order((("n", "c0", 0, 1),), s.leader),
-    "assign": lambda s, _: s.ledger.assign(s.attempt(1), s.leader),
-    "withdraw": lambda s, a: s.ledger.withdraw(a, s.leader),
-    "set_aside": lambda s, a: s.ledger.set_aside("m", "it fails", a.token, 60.0, s.leader),
-    "end_run": lambda s, _: s.ledger.end_run("finished", s.leader),
+    "create_config": lambda s, _: s.leader.create_config(Config("c1", {})),
+    "end_config": lambda s, _: s.leader.end_config(s.config, Status.STOPPED, "enough"),
+    "resume_config": lambda s, _: s.leader.resume_config(s.config, "go on"),
+    "place": lambda s, _: s.leader.assign_homes({0: ("n",), 1: ("n",)}),
+    "order": lambda s, _: s.leader.set_order((("n", "c0", 0, 1),)),
+    "assign": lambda s, _: s.leader.assign(s.attempt(1)),
+    "withdraw": lambda s, a: s.leader.withdraw(a),
+    "set_aside": lambda s, a: s.leader.quarantine("m", "it fails", a.token, 60.0),
+    "end_run": lambda s, _: s.leader.end_run("finished"),
 }
 
 
@@ -198,13 +185,13 @@ def test_people_stop_resume_and_clone_whoever_leads(stage: Stage) -> None:
 
 def test_a_run_does_not_end_while_a_person_asks_for_more(stage: Stage) -> None:
     ledger = stage.ledger
-    assert ledger.end_config(stage.config, Status.STOPPED, "enough", stage.leader) is not None
+    assert stage.leader.end_config(stage.config, Status.STOPPED, "enough") is not None
     asked = ledger.state().asked
     assert ledger.resume("c0", "not yet") is not None
     with stage.unchanged():
-        assert ledger.end_run("finished", stage.leader, asked) is None
+        assert stage.leader.end_run("finished", asked) is None
     assert ledger.stop("c0", "now") is not None
-    assert ledger.end_run("finished", stage.leader, ledger.state().asked) is not None
+    assert stage.leader.end_run("finished", ledger.state().asked) is not None
     with stage.unchanged():
         assert ledger.resume("c0", "late") is None
         assert ledger.clone("c0", {}) is None
@@ -219,7 +206,7 @@ def test_a_child_is_created_only_while_its_parent_stands_where_it_did(stage: Sta
     second = stage.assigned(1)
     assert stage.ledger.commit(second, stage.config, stage.visit(second), stage.plan)
     with stage.unchanged():
-        assert stage.ledger.create_config(young, stage.leader, parent.revision) is None
+        assert stage.leader.create_config(young, parent.revision) is None
     with pytest.raises(RunError, match="has done 1 epoch there, all it has"):
         stage.ledger.clone(evaluated(stage).id, {})
 
@@ -228,7 +215,7 @@ def evaluated(stage: Stage) -> Config:
     """The config at the end of its last epoch."""
     unit = Unit("c0", 0, 0, Phase.EVALUATE)
     attempt = replace(stage.attempt(), unit=unit)
-    token = stage.ledger.assign(attempt, stage.leader)
+    token = stage.leader.assign(attempt)
     assert token is not None
     assert attempt.input is not None
     visit = replace(stage.visit(replace(attempt, token=token)), output=attempt.input)
@@ -259,10 +246,10 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
     assert ledger.fail(second, stage.config, stage.failure(second))
     third = stage.assigned(1)
     stage.register_anew()
-    assert ledger.withdraw(third, stage.leader) is not None
-    assert ledger.end_config(stage.config, Status.STOPPED, "enough", stage.leader) is not None
+    assert stage.leader.withdraw(third) is not None
+    assert stage.leader.end_config(stage.config, Status.STOPPED, "enough") is not None
     stage.store.revoke(stage.node_lease)
-    assert ledger.end_run("finished", stage.leader) is not None
+    assert stage.leader.end_run("finished") is not None
     assert [type(event) for event in stage.events()] == [
         *(RunOpened, LeaderChanged, NodeJoined, HomesAssigned, ConfigCreated),
         *(UnitAssigned, UnitCommitted, UnitAssigned, UnitFailed, UnitAssigned),
@@ -276,7 +263,7 @@ def test_each_transaction_is_one_event_and_the_fold_is_the_snapshot(stage: Stage
 def test_who_takes_over_has_the_last_order(stage: Stage) -> None:
     first, last = (("n", "c0", 0, 0),), (("n", "c0", 0, 1), ("m", "c0", 0, 0))
     for order in (first, last):
-        assert stage.ledger.order(order, stage.leader) is not None
+        assert stage.leader.set_order(order) is not None
     assert [event.order for event in stage.events() if isinstance(event, Ordered)] == [first, last]
     assert stage.ledger.state().order == last
 
@@ -300,7 +287,7 @@ def test_who_leads_is_not_pushed_aside(stage: Stage) -> None:
 
 def test_a_run_is_opened_once(stage: Stage) -> None:
     with stage.unchanged():
-        assert not stage.ledger.open(replace(stage.spec, data="elsewhere"))
+        assert not stage.ledger.open_run(replace(stage.spec, data="elsewhere"))
     assert stage.ledger.spec() == stage.spec
 
 
@@ -309,23 +296,23 @@ def test_a_config_is_created_once_and_ended_at_its_revision(stage: Stage) -> Non
     attempt = stage.assigned()
     assert stage.ledger.commit(attempt, old, stage.visit(attempt), stage.plan)
     with stage.unchanged():
-        assert stage.ledger.create_config(Config("c0", {}), stage.leader) is None
-        assert stage.ledger.end_config(old, Status.STOPPED, "enough", stage.leader) is None
+        assert stage.leader.create_config(Config("c0", {})) is None
+        assert stage.leader.end_config(old, Status.STOPPED, "enough") is None
 
 
 def test_an_assignment_needs_an_idle_node_its_registration_and_the_config_as_it_is(stage: Stage) -> None:
     attempt = stage.assigned()
     with stage.unchanged():
-        assert stage.ledger.assign(stage.attempt(1), stage.leader) is None, "busy"
+        assert stage.leader.assign(stage.attempt(1)) is None, "busy"
     assert stage.ledger.fail(attempt, stage.config, stage.failure(attempt))
     with stage.unchanged():
         moved = replace(stage.attempt(), config_revision=attempt.config_revision)
-        assert stage.ledger.assign(moved, stage.leader) is None, "the config has moved"
-        assert stage.ledger.assign(replace(stage.attempt(), node="m"), stage.leader) is None, "no such node"
+        assert stage.leader.assign(moved) is None, "the config has moved"
+        assert stage.leader.assign(replace(stage.attempt(), node="m")) is None, "no such node"
     stale = stage.attempt()
     stage.register_anew()
     with stage.unchanged():
-        assert stage.ledger.assign(stale, stage.leader) is None, "registered anew"
+        assert stage.leader.assign(stale) is None, "registered anew"
 
 
 @pytest.mark.parametrize("report", ["commit", "fail"])
@@ -338,9 +325,9 @@ def test_a_fenced_attempt_reports_nothing(stage: Stage, report: str, fence: str)
     elif fence == "gone":
         stage.store.revoke(stage.node_lease)
     elif fence == "config ended":
-        assert stage.ledger.end_config(config, Status.STOPPED, "enough", stage.leader)
+        assert stage.leader.end_config(config, Status.STOPPED, "enough")
     else:
-        assert stage.ledger.withdraw(attempt, stage.leader)
+        assert stage.leader.withdraw(attempt)
         if fence == "reassigned":
             stage.assigned()
     with stage.unchanged():
@@ -363,13 +350,13 @@ def test_a_second_commit_is_true_for_the_same_visit_only(stage: Stage) -> None:
 def test_a_node_is_ready_once(stage: Stage) -> None:
     node = stage.ledger.register(Node("m", "host", boot="b", starting=True), stage.node_lease)
     with stage.unchanged():
-        stage.ledger.ready("m", "another boot")
-        stage.ledger.ready("nobody", "b")
-    stage.ledger.ready("m", "b", [2, 0])
+        stage.ledger.mark_ready("m", "another boot")
+        stage.ledger.mark_ready("nobody", "b")
+    stage.ledger.mark_ready("m", "b", [2, 0])
     ready = replace(node, starting=False, cached=(0, 2))
     assert stage.ledger.node("m") == stage.ledger.state().nodes["m"] == ready
     with stage.unchanged():
-        stage.ledger.ready("m", "b")
+        stage.ledger.mark_ready("m", "b")
         again = Node("m", "host", boot="b", starting=True)
         assert stage.ledger.register(again, stage.node_lease) == stage.ledger.node("m"), "no second time"
     assert isinstance(stage.events()[-1], NodeReady)
@@ -393,7 +380,7 @@ def test_a_node_is_asked_to_leave_once_and_its_attempt_still_stands(stage: Stage
 
 
 def saved_behind(stage: Stage, partition: int = 0) -> Attempt:
-    saving = stage.ledger.trained(stage.assigned(partition))
+    saving = stage.ledger.mark_trained(stage.assigned(partition))
     assert saving is not None
     return saving
 
@@ -403,23 +390,23 @@ def test_what_is_trained_frees_its_node_and_keeps_its_config(stage: Stage) -> No
     ledger, saving = stage.ledger, saved_behind(stage)
     assert (ledger.assignment("n"), ledger.saving("n")) == (None, saving)
     assert saving.trained > saving.token
-    assert ledger.create_config(Config("c1", {}), stage.leader)
+    assert stage.leader.create_config(Config("c1", {}))
     other = replace(stage.attempt(1), unit=Unit("c1", 0, 1), config_revision=ledger.config("c1").revision)  # type: ignore[union-attr]
-    token = ledger.assign(other, stage.leader)
+    token = stage.leader.assign(other)
     assert token is not None, "the node is free"
     other = replace(other, token=token)
     with stage.unchanged():
-        assert ledger.trained(other) is None
+        assert ledger.mark_trained(other) is None
         assert not ledger.commit(replace(saving, trained=0), stage.config, stage.visit(saving), stage.plan)
     assert ledger.commit(saving, stage.config, stage.visit(saving), stage.plan)
-    after = ledger.trained(other)
+    after = ledger.mark_trained(other)
     assert after is not None
     assert ledger.fail(after, ledger.config("c1"), replace(stage.failure(other), unit=other.unit))  # type: ignore[arg-type]
     assert ledger.give_up(saved_behind(stage, 1))
     stage.register_anew()
     lost = saved_behind(stage, 1)
     stage.store.revoke(stage.node_lease)
-    assert ledger.withdraw(lost, stage.leader)
+    assert stage.leader.withdraw(lost)
     assert (ledger.state().attempts, ledger.state().saving) == ({}, {})
     told = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
     assert told == [
@@ -436,9 +423,9 @@ def test_a_fenced_attempt_is_not_trained_nor_saved(stage: Stage, fence: str) -> 
         elif fence == "gone":
             stage.store.revoke(stage.node_lease)
         elif fence == "config ended":
-            assert stage.ledger.end_config(stage.config, Status.STOPPED, "enough", stage.leader)
+            assert stage.leader.end_config(stage.config, Status.STOPPED, "enough")
         else:
-            assert stage.ledger.withdraw(attempt, stage.leader)
+            assert stage.leader.withdraw(attempt)
 
     attempt, config = saved_behind(stage), stage.config
     strike(attempt)
@@ -450,7 +437,7 @@ def test_a_fenced_attempt_is_not_trained_nor_saved(stage: Stage, fence: str) -> 
         attempt = stage.assigned()
         strike(attempt)
         with stage.unchanged():
-            assert stage.ledger.trained(attempt) is None
+            assert stage.ledger.mark_trained(attempt) is None
 
 
 @pytest.mark.parametrize("faults", SEQUENCES, ids=str)
@@ -458,7 +445,7 @@ def test_that_it_is_trained_is_told_once(faults: tuple[Lost, ...]) -> None:
     stage = Stage(MemoryStore())
     attempt, config = stage.assigned(), stage.config
     stage.faults = list(faults)
-    saving = stage.ledger.trained(attempt)
+    saving = stage.ledger.mark_trained(attempt)
     assert saving is not None
     assert stage.ledger.commit(saving, config, stage.visit(attempt), stage.plan)
     stage.faults = []
@@ -480,7 +467,7 @@ def gang_of(stage: Stage, partition: int = 0) -> Attempt:
     companion = stage.ledger.register(Node("m", "host"), stage.node_lease)
     gang = (Member("m", companion.registration),)
     attempt = replace(stage.attempt(partition), strategy=GANG, gang=gang)
-    token = stage.ledger.assign(attempt, stage.leader)
+    token = stage.leader.assign(attempt)
     assert token is not None
     return replace(attempt, token=token)
 
@@ -491,9 +478,9 @@ def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
     assert ledger.assignment("n") == ledger.assignment("m") == attempt
     assert set(ledger.state().attempts) == {"n", "m"}
     with stage.unchanged():
-        assert ledger.assign(replace(stage.attempt(1), gang=attempt.gang), stage.leader) is None, "busy"
+        assert stage.leader.assign(replace(stage.attempt(1), gang=attempt.gang)) is None, "busy"
         alone = replace(stage.attempt(1), node="m", registration=attempt.gang[0].registration)
-        assert ledger.assign(alone, stage.leader) is None, "busy"
+        assert stage.leader.assign(alone) is None, "busy"
     together = replace(stage.visit(attempt), strategy=GANG, gang=("m",))
     assert ledger.commit(attempt, stage.config, together, stage.plan)
     assert ledger.state().attempts == {}
@@ -504,7 +491,7 @@ def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
     assert (state.attempts, set(state.streaks)) == ({}, {"m"})
 
     assert ledger.give_up(gang_of(stage, 1))
-    assert ledger.withdraw(gang_of(stage, 1), stage.leader)
+    assert stage.leader.withdraw(gang_of(stage, 1))
     assert ledger.state().attempts == {}
     told = [type(event) for event in stage.events() if not isinstance(event, NodeJoined | NodeLeft)]
     ends = (UnitCommitted, UnitFailed, UnitWithdrawn, UnitWithdrawn)
@@ -520,7 +507,7 @@ def test_a_gang_that_lost_a_node_reports_nothing(memory_stage: Stage, who: str) 
     with stage.unchanged():
         assert not stage.ledger.commit(attempt, config, stage.visit(attempt), stage.plan)
         assert not stage.ledger.fail(attempt, config, stage.failure(attempt))
-        assert not stage.ledger.tried(attempt, profile)
+        assert not stage.ledger.record_profile(attempt, profile)
         assert not stage.ledger.give_up(attempt)
 
 
@@ -529,12 +516,12 @@ def test_a_trial_with_lost_answers_is_told_once(faults: tuple[Lost, ...]) -> Non
     stage = Stage(MemoryStore(), strategies=(Strategy(), GANG))
     attempt = stage.attempt()
     attempt = replace(attempt, unit=replace(attempt.unit, phase=Phase.PROFILE))
-    token = stage.ledger.assign(attempt, stage.leader)
+    token = stage.leader.assign(attempt)
     assert token is not None
     attempt, revision = replace(attempt, token=token), stage.config.revision
     stage.faults = list(faults)
     profile = ProfileResult(attempt.unit, attempt.strategy, "cpu", "n", token, seconds=2.0, bytes=100)
-    assert stage.ledger.tried(attempt, profile)
+    assert stage.ledger.record_profile(attempt, profile)
     stage.faults = []
     assert [type(event) for event in stage.events()[-2:]] == [UnitAssigned, ProfileDone]
     state = stage.ledger.state()
@@ -551,7 +538,7 @@ def failed_once(stage: Stage) -> Attempt:
 def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> None:
     first = failed_once(stage)
     second = failed_once(stage)
-    assert stage.ledger.set_aside("n", "it fails", second.token, 60.0, stage.leader) is not None
+    assert stage.leader.quarantine("n", "it fails", second.token, 60.0) is not None
     state = stage.ledger.state()
     assert (state.quarantined, state.quarantined_for, state.streaks["n"].failures) == (
         {"n": "it fails"},
@@ -559,14 +546,14 @@ def test_a_failure_is_answered_once_and_a_busy_node_not_at_all(stage: Stage) -> 
         2,
     )
     with stage.unchanged():
-        assert stage.ledger.set_aside("n", "again", second.token, 60.0, stage.leader) is None
-    stage.ledger.forgive()
+        assert stage.leader.quarantine("n", "again", second.token, 60.0) is None
+    stage.ledger.release_nodes()
     with stage.unchanged():
         for old in (first, second):
-            assert stage.ledger.set_aside("n", "late", old.token, 60.0, stage.leader) is None
+            assert stage.leader.quarantine("n", "late", old.token, 60.0) is None
     third = stage.assigned()
     with stage.unchanged():
-        assert stage.ledger.set_aside("n", "busy", third.token, 60.0, stage.leader) is None
+        assert stage.leader.quarantine("n", "busy", third.token, 60.0) is None
     assert [type(event) for event in stage.events()[-3:]] == [NodeQuarantined, NodeReleased, UnitAssigned]
     assert stage.ledger.commit(third, stage.config, stage.visit(third), stage.plan)
     state = stage.ledger.state()
@@ -577,7 +564,7 @@ def test_a_node_is_forgiven_when_its_time_is_over() -> None:
     clock = HandClock()
     stage = Stage(MemoryStore(clock))
     failed = failed_once(stage)
-    assert stage.ledger.set_aside("n", "it fails", failed.token, 20.0, stage.leader) is not None
+    assert stage.leader.quarantine("n", "it fails", failed.token, 20.0) is not None
     clock.sleep(19.0)
     assert stage.ledger.state().quarantined
     clock.sleep(1.0)
@@ -591,10 +578,10 @@ def test_a_node_is_forgiven_when_its_time_is_over() -> None:
 def test_an_assignment_is_withdrawn_once_and_by_its_token(stage: Stage) -> None:
     attempt = stage.assigned()
     with stage.unchanged():
-        assert stage.ledger.withdraw(replace(attempt, token=attempt.token - 1), stage.leader) is None
-    assert stage.ledger.withdraw(attempt, stage.leader) is not None
+        assert stage.leader.withdraw(replace(attempt, token=attempt.token - 1)) is None
+    assert stage.leader.withdraw(attempt) is not None
     with stage.unchanged():
-        assert stage.ledger.withdraw(attempt, stage.leader) is None
+        assert stage.leader.withdraw(attempt) is None
 
 
 def test_registering_again_ends_the_old_registration_first(stage: Stage) -> None:
@@ -633,7 +620,7 @@ def test_a_withdrawal_behind_a_lost_commit_stands(memory_stage: Stage) -> None:
     attempt = stage.assigned()
 
     def withdrawn_meanwhile() -> Lost:
-        assert stage.ledger.withdraw(attempt, stage.leader)
+        assert stage.leader.withdraw(attempt)
         return Lost.REQUEST
 
     ledger = Ledger(losing(stage.store, withdrawn_meanwhile), stage.plan.run)
@@ -655,12 +642,12 @@ def test_open_register_and_lead_with_lost_answers(faults: tuple[Lost, ...]) -> N
     fresh = Ledger(ledger.store, "fresh")
     stage.faults = list(faults)
     spec = replace(stage.spec, plan=replace(stage.spec.plan, run="fresh"))
-    fresh.open(spec)
+    fresh.open_run(spec)
     assert fresh.spec() == spec
 
     stage.faults = list(faults)
     leader = next(found for _ in range(4) if (found := fresh.lead("me", lease)))
-    assert store.get(fresh.keys.leader).create_revision == leader  # type: ignore[union-attr]
+    assert store.get(fresh.keys.leader).create_revision == leader.fence  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("faults", SEQUENCES, ids=str)

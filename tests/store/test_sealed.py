@@ -9,9 +9,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import UnreadableValue, encode
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import ConfigCreated, RunEnded
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import KeyValue, Put, Store
@@ -19,7 +23,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.memory import MemoryStore
 from cerebro_elastic.store.client.sealed import unsigned
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
+from support.ledger import Ledger
 
 KEY, OTHER = RunKey(b"k" * 32), RunKey(b"o" * 32)
 RUN = "r"
@@ -37,7 +42,7 @@ class Opened:
 
     bare: Store
     ledger: Ledger
-    leader: int
+    leader: LeaderLedger
     node: Node
     attempt: Attempt
 
@@ -53,14 +58,14 @@ def spec_of(run: str) -> Spec:
 def opened(bare: Store, key: RunKey | None = KEY) -> Opened:
     run = uuid.uuid4().hex
     ledger = Ledger(bare, run, key)
-    assert ledger.open(spec_of(run))
+    assert ledger.open_run(spec_of(run))
     leader = ledger.lead("me", bare.grant(60))
     assert leader is not None
     node = ledger.register(Node("n", "host"), bare.grant(60))
-    revision = ledger.create_config(Config("c", {"lr": 0.1}), leader)
+    revision = leader.create_config(Config("c", {"lr": 0.1}))
     assert revision is not None
     attempt = Attempt(Unit("c", 0, 0), "n", node.registration, revision)
-    token = ledger.assign(attempt, leader)
+    token = leader.assign(attempt)
     assert token is not None
     return Opened(bare, ledger, leader, node, replace(attempt, token=token))
 
@@ -71,7 +76,7 @@ def run(bare: Store) -> Opened:
 
 
 def test_all_that_a_run_writes_is_signed_and_reads_as_it_was_written(run: Opened) -> None:
-    run.ledger.trained(run.attempt)
+    run.ledger.mark_trained(run.attempt)
     run.ledger.stop("c", "enough")
     keys = run.ledger.keys
     items = [item for item in run.bare.range(keys.prefix).items if keys.has_value(item.key)]
@@ -190,7 +195,7 @@ def test_who_may_believe_a_run(
     signed: RunKey | None, ours: RunKey | None, trusted: bool, told: str | None
 ) -> None:
     bare = MemoryStore()
-    assert Ledger(bare, RUN, signed).open(spec_of(RUN))
+    assert Ledger(bare, RUN, signed).open_run(spec_of(RUN))
     ledger = Ledger(bare, RUN, ours)
     if told is None:
         ledger.check_signed(trusted)
@@ -215,13 +220,13 @@ def test_a_run_of_before_there_were_keys_is_signed_as_it_stands(bare: Store) -> 
     ours = Ledger(bare, run.ledger.keys.run, KEY)
     with pytest.raises(UnreadableValue):
         ours.state()
-    ours.sign()
+    ours.sign_all()
     ours.check_signed(False)
     after = ours.state()
     assert after.configs["c"] == replace(before.configs["c"], revision=after.configs["c"].revision)
     assert after.nodes == before.nodes, "a registration is known by the revision that created it"
     first = [item.mod_revision for item in bare.range(ours.keys.prefix).items]
-    ours.sign()
+    ours.sign_all()
     assert first == [item.mod_revision for item in bare.range(ours.keys.prefix).items], "once is enough"
 
 

@@ -21,9 +21,9 @@ from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS, agent_command
 from cerebro_elastic.runs.start.prepare_run import new_spec
 from cerebro_elastic.scratch import SCRATCH
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.etcd_cluster import EtcdCluster
 from support.faults.inject import FOLDER, FaultFolder
+from support.ledger import Ledger
 
 FAULTY = "support.faulty"
 GRACE = 0.7
@@ -110,7 +110,7 @@ class Cluster:
             self._key = RunKey.kept(self.folder.key)
             self.ledger = Ledger(store, self.folder.run, self._key)
             self.spec = new_spec(self.folder, self._recipe, Watcher())
-            self.ledger.open(self.spec)
+            self.ledger.open_run(self.spec)
             nodes, candidates = self._names
             self.nodes = {name: self._process(name, self._node(name)) for name in nodes}
             self.candidates = {name: self._process(name, self._candidate(name)) for name in candidates}

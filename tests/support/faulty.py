@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.core.model.values import Attempt
+from cerebro_elastic.core.model.attempts import Attempt
 from support.faults import inject
 from support.faults.inject import FOLDER, FaultFolder, reach
 from support.faults.plan import Point
@@ -48,19 +48,20 @@ def wrap_rank() -> None:
     """Put the points of a rank into this process (imports torch)."""
     from cerebro_elastic import checkpoint
     from cerebro_elastic.checkpoint import storage
-    from cerebro_elastic.data import entry
+    from cerebro_elastic.data import cached_column
     from cerebro_elastic.store.client.etcd import EtcdStore
-    from cerebro_elastic.store.ledger.ledger import Ledger
+    from cerebro_elastic.store.ledger.nodes import NodeLedger
+    from cerebro_elastic.store.ledger.worker import WorkerLedger
     from cerebro_elastic.worker.attempts import Attempts
 
     _wrap(checkpoint.Staged, "save", _at_first(Point.BEFORE_SAVE))
     _wrap(storage, "write", _half_written)
     _wrap(
-        entry, "_referred", _never
+        cached_column, "_referred", _never
     )  # as if the dataset were elsewhere: there is something to fetch again from
-    _wrap(Ledger, "commit", _at_first(Point.BEFORE_COMMIT))
+    _wrap(WorkerLedger, "commit", _at_first(Point.BEFORE_COMMIT))
     _wrap(EtcdStore, "txn", _sent_and_heard)
-    _wrap(Ledger, "drain", _at_last(Point.DRAIN))
+    _wrap(NodeLedger, "drain", _at_last(Point.DRAIN))
     _wrap(Attempts, "__enter__", _ready)
     _wrap(Attempts, "perform", _in_attempt)
     _wrap(Attempts, "_watched", _saving)

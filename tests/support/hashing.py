@@ -7,16 +7,9 @@ import json
 from dataclasses import dataclass
 
 from cerebro_elastic.core.history.progress import position
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    HParams,
-    Phase,
-    ProfileResult,
-    Unit,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, HParams
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, Unit
 
 BATCHES = 3
 """Batches of every partition."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.parallel.base import Parts
 from cerebro_elastic.parallel.choose import make as make_parallelism
 from cerebro_elastic.parallel.fsdp import Fsdp

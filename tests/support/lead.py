@@ -19,8 +19,8 @@ from cerebro_elastic.runs.from_recipe import make_search
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
 from support.faulty import wrap_controller
+from support.ledger import Ledger
 
 
 def record_of(folder: RunFolder, candidate: str) -> RunFolder:

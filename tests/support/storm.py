@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from cerebro_elastic.core.model.attempts import Failure
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -28,7 +29,6 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Failure
 from support.cluster import GRACE, Cluster, Process
 from support.faults.inject import CONTROLLER, FaultFolder
 from support.faults.plan import Fault, FaultPlan, Point, What, Whom

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cerebro_elastic.checkpoint.retention import collectable
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     Event,
     LeaderChanged,
@@ -17,7 +19,6 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Status, Visit
 from cerebro_elastic.runs.results.replay import replay
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.results.verify import verify

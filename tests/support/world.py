@@ -17,6 +17,8 @@ from cerebro_elastic.clock import Clock
 from cerebro_elastic.controller.controller import Controller, Deposed
 from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.invariants import Violation, check
+from cerebro_elastic.core.model.attempts import Failure, FailureKind, Member, Visit
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.events import Event
 from cerebro_elastic.core.model.interfaces import (
     Decision,
@@ -27,27 +29,18 @@ from cerebro_elastic.core.model.interfaces import (
     SearchContext,
     Stop,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Failure,
-    FailureKind,
-    HParams,
-    Member,
-    Node,
-    Order,
-    Phase,
-    Plan,
-    Spec,
-    Status,
-    Visit,
-)
+from cerebro_elastic.core.model.units import Order, Phase
 from cerebro_elastic.errors import Compacted, LeaseLost, RunError
 from cerebro_elastic.store.client.base import Store
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import LeaderLedger
 from support import hashing
 from support.clocks import HandClock
 from support.hashing import BATCHES, Worker
+from support.ledger import Ledger
 
 TTL = 10.0
 FETCH = 2.0
@@ -125,7 +118,7 @@ class World:
         self.acknowledged: list[Visit] = []
         self.elections = 0
         self.leader_lease = 0
-        self.ledger.open(Spec(plan, {}, "", "", "", "", {}, "", ""))
+        self.ledger.open_run(Spec(plan, {}, "", "", "", "", {}, "", ""))
 
     # Faults and progress, one step each.
 
@@ -136,11 +129,9 @@ class World:
         self.elections += 1
         self.leader_lease = self.store.grant(TTL)
         name = f"controller-{self.elections}"
-        while (leader := self.ledger.lead(name, self.leader_lease)) is None:
+        while (ledger := self.ledger.lead(name, self.leader_lease)) is None:
             pass
-        controller = Controller(
-            self.ledger, self.policy, self.search, name=name, leader=leader, history=self.trace
-        )
+        controller = Controller(ledger, self.policy, self.search, name=name, history=self.trace)
         controller.__enter__()
         self.controllers.append(controller)
 
@@ -162,7 +153,7 @@ class World:
         """The leader's solver has found an order, whatever it is worth by now."""
         leader = self.store.get(self.ledger.keys.leader)
         if leader is not None:
-            self.ledger.order(order, leader.create_revision)
+            LeaderLedger(self.ledger, leader.create_revision).set_order(order)
 
     def stop(self, which: int) -> None:
         """A person stops a config."""
@@ -193,7 +184,7 @@ class World:
 
     def ready(self, name: str, cached: Sequence[int]) -> None:
         """The ranks of a node that is starting are ready, and find partitions in its cache."""
-        self.ledger.ready(name, "", [j for j in cached if j < self.plan.partitions])
+        self.ledger.mark_ready(name, "", [j for j in cached if j < self.plan.partitions])
 
     def lose(self, name: str) -> None:
         """A node's lease ends; its worker trains on."""
@@ -242,7 +233,7 @@ class World:
         worker = self.workers[which % len(self.workers)]
         attempt = worker.attempt
         if attempt.strategy.nodes == 1 and attempt.unit.phase is not Phase.PROFILE and not attempt.trained:
-            worker.attempt = self.ledger.trained(attempt) or attempt
+            worker.attempt = self.ledger.mark_trained(attempt) or attempt
 
     def commit(self, which: int, *, keep: bool = False) -> None:
         """A worker ends and commits; with ``keep`` it will try to do so once more."""
@@ -295,7 +286,7 @@ class World:
         if trying:
             worker = trying[which % len(trying)]
             self.workers.remove(worker)
-            self.ledger.tried(worker.attempt, worker.profile(1.0, "too large"))
+            self.ledger.record_profile(worker.attempt, worker.profile(1.0, "too large"))
 
     def _leaving(self) -> list[Worker]:
         """The workers of nodes that were asked to leave."""
@@ -304,7 +295,7 @@ class World:
     def _commit(self, worker: Worker, upto: int) -> None:
         seconds = max(self.slowness.get(name, 1.0) for name in worker.attempt.nodes)
         if worker.attempt.unit.phase is Phase.PROFILE:
-            self.ledger.tried(worker.attempt, worker.profile(seconds))
+            self.ledger.record_profile(worker.attempt, worker.profile(seconds))
             return
         made = worker.train(min(upto, BATCHES), seconds)
         visit = replace(made, fetch_seconds=self._fetch_seconds(worker))

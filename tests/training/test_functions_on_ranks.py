@@ -8,7 +8,7 @@ import pytest
 import torch
 from units_on_ranks import units
 
-from cerebro_elastic.core.model.values import Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from support.hops import unpacked
 from support.same import assert_same

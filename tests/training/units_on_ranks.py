@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.core.model.values import Strategy, Unit
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.parallel.group import ranks

@@ -13,18 +13,22 @@ import numpy as np
 
 from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.core.history.progress import next_units, skipped
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Phase, Spec, Strategy
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.runs.from_recipe import plan_of
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.attempts import Attempts
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import Identity
 from cerebro_elastic.worker.watchdog import Watchdog
+from support.ledger import Ledger
 
 FUNCTIONS = """
 import sys
@@ -121,13 +125,13 @@ class Scene:
         )
         self.store = MemoryStore()
         self.ledger = Ledger(self.store, "r")
-        self.ledger.open(self.spec)
+        self.ledger.open_run(self.spec)
         leader = self.ledger.lead("me", self.store.grant(99))
         assert leader is not None
         self.leader = leader
         self.register()
         for name in configs:
-            self.ledger.create_config(Config(name, {"deed": deed, "lr": 0.1}), leader)
+            leader.create_config(Config(name, {"deed": deed, "lr": 0.1}))
         self.bench = UnitRunner(self.spec, folder / "cache")
         self.dump = (folder / "dump").open("w+")
         self.checkpoints = folder / "checkpoints" / "c"
@@ -167,7 +171,7 @@ class Scene:
             skip=skipped(config),
             strategy=strategy,
         )
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)
 

@@ -18,7 +18,11 @@ import numpy as np
 
 from cerebro_elastic import __version__
 from cerebro_elastic.core.history.progress import next_units, skipped
-from cerebro_elastic.core.model.values import Attempt, Config, Member, Node, Phase, Plan, Spec, Strategy, Unit
+from cerebro_elastic.core.model.attempts import Attempt, Member
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
@@ -26,7 +30,7 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.lease import LeaseKeeper
-from cerebro_elastic.store.ledger.ledger import Ledger
+from support.ledger import Ledger
 
 DEADLINE = 90.0
 
@@ -78,7 +82,7 @@ class Stage:
         self.ledger = Ledger(
             stack.enter_context(closing(EtcdStore(etcd.settings))), self.run, RunKey.from_env(os.environ)
         )
-        self.ledger.open(self.spec)
+        self.ledger.open_run(self.spec)
         leader = self.ledger.lead("test", stack.enter_context(LeaseKeeper(self.ledger.store, 30)).lease)
         assert leader is not None
         self.leader = leader
@@ -121,7 +125,7 @@ class Stage:
 
     def create(self, name: str, **hparams: Any) -> None:
         config = Config(name, {"deed": "train", "lr": 0.01, **hparams})
-        assert self.ledger.create_config(config, self.leader)
+        assert self.leader.create_config(config)
 
     def assign(
         self, config: str, nodes: Sequence[str], strategy: Strategy, *, profile: bool = False
@@ -139,7 +143,7 @@ class Stage:
             gang=tuple(Member(node.name, node.registration) for node in others),
             skip=0 if profile else skipped(at),
         )
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None, f"{attempt} was not let through"
         return replace(attempt, token=token)
 

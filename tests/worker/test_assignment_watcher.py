@@ -9,16 +9,20 @@ from dataclasses import replace
 import pytest
 
 from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, FailureKind, Node, Plan, Spec, Unit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import Compacted, StoreUnavailable
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.store.client.base import Delete, KeyValue, Put, Snapshot
 from cerebro_elastic.store.client.memory import MemoryStore, MemoryWatch
 from cerebro_elastic.store.ledger.foreign import ForeignValue
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.leaving import Leaving
+from support.ledger import Ledger
 
 BOOT = "boot"
 
@@ -29,20 +33,20 @@ class Run:
     def __init__(self, store: MemoryStore | None = None, key: RunKey | None = None) -> None:
         self.store = store or MemoryStore()
         self.ledger = Ledger(self.store, "r", key)
-        self.ledger.open(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
+        self.ledger.open_run(Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", ""))
         leader = self.ledger.lead("me", self.store.grant(30))
         assert leader is not None
         self.leader = leader
         self.nodes = {
             n: self.ledger.register(Node(n, "host", boot=BOOT), self.store.grant(30)) for n in ("n", "n1")
         }
-        self.ledger.create_config(Config("c", {}), leader)
+        leader.create_config(Config("c", {}))
 
     def assign(self, node: str = "n") -> Attempt:
         config = self.ledger.config("c")
         assert config is not None
         attempt = Attempt(Unit("c", 0, 0), node, self.nodes[node].registration, config.revision)
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None
         return replace(attempt, token=token)
 
@@ -78,7 +82,7 @@ def test_assignments_come_in_order_and_then_the_end(run: Run, inbox: AssignmentW
         attempt = run.assign()
         assert inbox.next() == attempt
         run.fail(attempt)
-    assert run.ledger.end_run("finished", run.leader)
+    assert run.leader.end_run("finished")
     assert inbox.next() is None
 
 
@@ -86,7 +90,7 @@ def test_what_was_there_before_is_told(run: Run) -> None:
     attempt = run.assign()
     with inbox_of(run) as inbox:
         assert inbox.next() == attempt
-    run.ledger.end_run("finished", run.leader)
+    run.leader.end_run("finished")
     with inbox_of(run, "n1") as inbox:
         assert inbox.next() is None
 
@@ -153,7 +157,7 @@ def test_what_is_not_ours_is_told_and_passed_over(leaving: Leaving) -> None:
         assert inbox.next() == attempt
         run.fail(attempt)
         run.store.txn([], [Put(keys.node("n"), b"half")])
-        assert run.ledger.end_run("finished", run.leader)
+        assert run.leader.end_run("finished")
         assert inbox.next() is None
         deadline = time.monotonic() + 10
         while len(told) < 3:

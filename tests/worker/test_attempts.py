@@ -16,13 +16,10 @@ import torch
 from scene import Scene
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.attempts import FailureKind, Prefetch
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitWithdrawn
-from cerebro_elastic.core.model.values import (
-    CheckpointRef,
-    FailureKind,
-    Prefetch,
-    Status,
-)
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 

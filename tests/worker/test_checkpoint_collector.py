@@ -9,7 +9,7 @@ import pytest
 from scene import Scene
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.values import Status
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.store.client.base import Snapshot
 
 
@@ -97,7 +97,7 @@ def test_a_store_that_was_set_back_costs_no_checkpoint(make_scene: Callable[...,
     for _ in range(2):
         restored.perform()
     sweeper, storage = scene.attempts._sweeper, restored.checkpoints.parent.parent
-    sweeper._ledger, sweeper._storage = restored.ledger, str(storage)
+    sweeper._record, sweeper._storage = restored.ledger, str(storage)
     visits = restored.ledger.visits()
     sweeper.committed(visits[-1])
     for visit in visits:

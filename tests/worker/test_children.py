@@ -9,7 +9,9 @@ from scene import Scene
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import next_units
-from cerebro_elastic.core.model.values import Attempt, CheckpointRef, Config
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import CheckpointRef
 
 
 def config(scene: Scene, name: str) -> Config:
@@ -23,7 +25,7 @@ def perform(scene: Scene, name: str) -> CheckpointRef:
     before = config(scene, name)
     unit = next_units(before, scene.plan)[0]
     attempt = Attempt(unit, "n", scene.node.registration, before.revision, before.head)
-    token = scene.ledger.assign(attempt, scene.leader)
+    token = scene.leader.assign(attempt)
     assert token is not None
     scene.attempts.perform(replace(attempt, token=token))
     head = config(scene, name).head

@@ -15,7 +15,9 @@ import pytest
 from scene import Scene, rows
 
 from cerebro_elastic.core.history.progress import next_units
-from cerebro_elastic.core.model.values import FailureKind, Phase, Status, Unit
+from cerebro_elastic.core.model.attempts import FailureKind
+from cerebro_elastic.core.model.configs import Status
+from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.data import batches as batches_module
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.data.prepare import prepare

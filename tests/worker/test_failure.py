@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cerebro_elastic.core.model.values import Attempt, FailureKind, Unit
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import (
     CheckpointError,
     DamagedCheckpoint,

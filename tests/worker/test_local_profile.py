@@ -12,7 +12,8 @@ import pytest
 from scene import Scene
 
 from cerebro_elastic.core.model.codec import decode, encode
-from cerebro_elastic.core.model.values import Config, Strategy
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.training.measure import Measure
 from cerebro_elastic.worker.local_profile import LocalProfile, try_here

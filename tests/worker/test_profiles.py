@@ -9,8 +9,9 @@ import pytest
 import torch
 from scene import Scene
 
+from cerebro_elastic.core.model.attempts import FailureKind, ProfileResult
 from cerebro_elastic.core.model.codec import decode
-from cerebro_elastic.core.model.values import FailureKind, Phase, ProfileResult, Strategy
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.worker.memory import Meter, limit_of, room
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_elastic.core.model.values import Attempt, Member, Node, Strategy, Unit
+from cerebro_elastic.core.model.attempts import Attempt, Member
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.units import Strategy, Unit
 from cerebro_elastic.worker.rank_assignment import Identity, RankAssignment, seat_of, stale
 
 NODES = {

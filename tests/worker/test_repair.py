@@ -13,27 +13,21 @@ import torch
 
 from cerebro_elastic import checkpoint, files
 from cerebro_elastic.core.history.progress import next_units, position
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    Node,
-    Phase,
-    Plan,
-    Prefetch,
-    Spec,
-    Visit,
-)
+from cerebro_elastic.core.model.attempts import Attempt, Prefetch, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.errors import CheckpointError, DamagedCheckpoint, StorageError
-from cerebro_elastic.files import exists, locate, places, read, write
+from cerebro_elastic.files import exists, locate, read, write
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.store.client.memory import MemoryStore
-from cerebro_elastic.store.ledger.ledger import Ledger
 from cerebro_elastic.training.unit_runner import UnitRunner
 from cerebro_elastic.worker.repair import Repairs
 from cerebro_elastic.worker.state_fetcher import StateFetcher
+from support.ledger import Ledger
 from support.proxy import Bad, BadProxy
 from support.same import assert_same
 
@@ -81,12 +75,12 @@ class Lineage:
         spec = Spec(self.plan, recipe.resolved(), recipe.digest, *paths, "v")
         store = MemoryStore()
         self.ledger = Ledger(store, "r")
-        self.ledger.open(spec)
+        self.ledger.open_run(spec)
         leader = self.ledger.lead("me", store.grant(99))
         assert leader is not None
         self.leader = leader
         self.node = self.ledger.register(Node("n", "host"), store.grant(99))
-        self.ledger.create_config(Config("c", {"lr": 0.1}), leader)
+        leader.create_config(Config("c", {"lr": 0.1}))
         self.storage = storage
         self.bench = UnitRunner(spec, folder / "cache")
         self.beats = 0
@@ -104,7 +98,7 @@ class Lineage:
         assert config is not None
         unit = next_units(config, self.plan)[0]
         attempt = Attempt(unit, "n", self.node.registration, config.revision, config.head)
-        token = self.ledger.assign(attempt, self.leader)
+        token = self.leader.assign(attempt)
         assert token is not None
         state = checkpoint.load(config.head) if config.head else None
         job = self.bench.job(config, unit, state, stop=lambda done: done == batches)
@@ -244,7 +238,7 @@ class TestWaysBack:
 def test_a_storage_out_of_reach_repairs_nothing(
     lineage: Lineage, s3: BadProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "PATIENCE", 0.0)
+    monkeypatch.setattr("cerebro_elastic.files.place.PATIENCE", 0.0)
     lineage.go_on()
     ref = lineage.go_on()
     s3.first(99, Bad.SLOW_DOWN)

@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from scene import Scene
 
 from cerebro_elastic import checkpoint
+from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.events import (
     NodeDraining,
     UnitAssigned,
@@ -22,7 +23,7 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
     UnitTrained,
 )
-from cerebro_elastic.core.model.values import FailureKind, Strategy, Visit
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.worker.saving import Writer
 
 SOON = 30.0

@@ -15,8 +15,9 @@ from stage import Stage, ranks_of, wait_for
 
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
+from cerebro_elastic.core.model.attempts import FailureKind
 from cerebro_elastic.core.model.events import UnitAssigned, UnitCommitted, UnitFailed, UnitTrained
-from cerebro_elastic.core.model.values import FailureKind, Strategy
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.worker.visit_replayer import VisitReplayer
 from support.proxy import Bad, BadProxy, Request

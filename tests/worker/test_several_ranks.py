@@ -17,7 +17,9 @@ from stage import DEADLINE, Stage, ranks_of, wait_for
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.history.progress import advance, next_units
-from cerebro_elastic.core.model.values import Config, FailureKind, Strategy, Visit
+from cerebro_elastic.core.model.attempts import FailureKind, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.training.unit_runner import UnitRunner
 

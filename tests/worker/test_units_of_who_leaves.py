@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from scene import Scene
 
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitWithdrawn
-from cerebro_elastic.core.model.values import PartialUnit, Status
+from cerebro_elastic.core.model.units import PartialUnit
 
 READY_MADE = {"kind": "torch", "model_fn": "an_act:model", "optimizer": "SGD", "loss": "cross_entropy"}
 Make = Callable[..., Scene]
@@ -96,7 +97,7 @@ def given_up(scene: Scene, token: int) -> bool:
 
 def test_giving_up_is_fenced(scene: Scene) -> None:
     attempt = scene.assign()
-    scene.ledger.withdraw(attempt, scene.leader)
+    scene.leader.withdraw(attempt)
     again = scene.assign()
     assert not scene.ledger.give_up(attempt)
     assert scene.ledger.assignment("n") == again

@@ -11,25 +11,19 @@ from cerebro_elastic.core.decisions.gangs import companions, held, overdue
 from cerebro_elastic.core.decisions.membership import used_nodes, waiting
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.placements import Placement, Placements, at_hand, elsewhere, placements
-from cerebro_elastic.core.decisions.remaining_work import remainder
+from cerebro_elastic.core.decisions.remaining_work import remaining_work
 from cerebro_elastic.core.decisions.strategies import expected_seconds
 from cerebro_elastic.core.history.estimates import all_unit_seconds, speed_factor, unit_seconds
 from cerebro_elastic.core.history.progress import skipped, units_left
 from cerebro_elastic.core.history.tallies import holdings
 from cerebro_elastic.core.model.actions import Assign
+from cerebro_elastic.core.model.attempts import Attempt, Member, Prefetch
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, SchedulingContext
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    Member,
-    Node,
-    Phase,
-    Plan,
-    Prefetch,
-    Progress,
-    Status,
-    Unit,
-)
+from cerebro_elastic.core.model.units import Phase, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +70,14 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
         yield Assign(_attempt(moment, placement, others, hint))
 
 
-def remaining_work(state: State) -> RemainingWork | None:
+def remaining_work_now(state: State) -> RemainingWork | None:
     """What is left of the run now, as policies see it; ``None`` if nothing runs, or it cannot be told."""
     plan = state.plan
     if plan is None or state.outcome is not None or not state.attempts or not state.homes:
         return None
     nodes = {n.name: n for n in used_nodes(state, plan)}
     moment = _moment(state, plan, nodes)
-    return remainder(state, plan, nodes, moment.held, moment.placements)
+    return remaining_work(state, plan, nodes, moment.held, moment.placements)
 
 
 def _moment(state: State, plan: Plan, nodes: Mapping[str, Node]) -> _Moment:
@@ -202,7 +196,9 @@ def _instance(
         load=moment.load,
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.speed_factors[node],
         seed=(plan.seed, state.revision),
-        remainder=lambda: None if hint else remainder(state, plan, nodes, moment.held, moment.placements),
+        remaining_work=lambda: (
+            None if hint else remaining_work(state, plan, nodes, moment.held, moment.placements)
+        ),
         elsewhere=besides if plan.on_demand and not hint else None,
         even=plan.progress is Progress.EVEN,
     )

@@ -23,6 +23,8 @@ from cerebro_elastic.core.model.actions import (
     ResumeConfig,
     Withdraw,
 )
+from cerebro_elastic.core.model.attempts import Failure
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import (
     ConfigView,
     Policy,
@@ -32,8 +34,9 @@ from cerebro_elastic.core.model.interfaces import (
     SearchContext,
     Stop,
 )
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config, Failure, Node, Plan, Status
 from cerebro_elastic.words import counted
 
 WORTH_MOVING = 0.75
@@ -66,9 +69,7 @@ def withdrawals(state: State) -> Iterator[Withdraw]:
     """Assignments whose node or config is gone."""
     for attempt in state.underway():
         if not state.stands(attempt):
-            config = state.configs[attempt.unit.config]
-            gone = config.status is Status.LIVE
-            yield Withdraw(attempt, "a node is gone" if gone else f"the config is {config.status.value}")
+            yield Withdraw(attempt)
 
 
 def failures(state: State, plan: Plan) -> Iterator[EndConfig]:

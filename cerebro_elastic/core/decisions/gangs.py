@@ -21,8 +21,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.next_steps import kind_of
 from cerebro_elastic.core.decisions.placements import Placement, Placements
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Node
 
 
 def companions(

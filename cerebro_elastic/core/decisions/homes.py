@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from cerebro_elastic.core.model.values import Node
+from cerebro_elastic.core.model.nodes import Node
 
 Homes: TypeAlias = Mapping[int, tuple[str, ...]]
 """By partition: the nodes that it is at home on."""

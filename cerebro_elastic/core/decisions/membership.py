@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from cerebro_elastic.core.history.tallies import suspicious
 from cerebro_elastic.core.model.actions import Quarantine
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State, Streak
-from cerebro_elastic.core.model.values import Node, Plan
 
 IN_A_ROW = 3
 """Failures in a row, of more than one config, after which a node is set aside."""

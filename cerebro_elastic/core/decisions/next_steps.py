@@ -18,8 +18,11 @@ from cerebro_elastic.core.decisions.strategies import chooses, refusals
 from cerebro_elastic.core.history.estimates import all_unit_seconds
 from cerebro_elastic.core.history.profiles import estimates_of
 from cerebro_elastic.core.history.progress import next_units, units_left
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config, Node, Phase, Plan, Strategy
+from cerebro_elastic.core.model.units import Phase, Strategy
 
 
 @dataclass(frozen=True, slots=True)

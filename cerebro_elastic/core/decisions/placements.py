@@ -12,8 +12,11 @@ from cerebro_elastic.core.decisions.next_steps import NextStep, NextSteps, kind_
 from cerebro_elastic.core.decisions.strategies import counts
 from cerebro_elastic.core.history.estimates import fetch_seconds
 from cerebro_elastic.core.history.progress import is_next, next_units
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config, Node, Phase, Plan, Strategy, Unit
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 
 
 @dataclass(frozen=True, slots=True)

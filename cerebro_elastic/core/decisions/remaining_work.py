@@ -12,16 +12,20 @@ from math import inf
 
 from cerebro_elastic.core.decisions.placements import Placements
 from cerebro_elastic.core.history.estimates import fetch_seconds, speed_factor, unit_seconds
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import RemainingWork
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Phase, Plan, Status
+from cerebro_elastic.core.model.units import Phase
 
 LEAST = 0.05
 """What a unit under way still takes at least, as a share of its seconds: it may be late, but it has not
 ended."""
 
 
-def remainder(
+def remaining_work(
     state: State,
     plan: Plan,
     nodes: Mapping[str, Node],

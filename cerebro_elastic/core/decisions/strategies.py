@@ -14,15 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cerebro_elastic.core.history.profiles import Profiles, estimates_of
+from cerebro_elastic.core.model.attempts import Failure, FailureKind
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Config,
-    Failure,
-    FailureKind,
-    Phase,
-    Plan,
-    Strategy,
-)
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.words import counted
 
 

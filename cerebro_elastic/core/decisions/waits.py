@@ -11,8 +11,11 @@ from cerebro_elastic.core.decisions.membership import used_nodes, waiting
 from cerebro_elastic.core.decisions.next_steps import kind_of, next_steps
 from cerebro_elastic.core.decisions.placements import placements
 from cerebro_elastic.core.decisions.strategies import refusals
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Config, Node, Plan, Status, Strategy
+from cerebro_elastic.core.model.units import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.state import SpeedFactor, State
-from cerebro_elastic.core.model.values import Phase, Visit
+from cerebro_elastic.core.model.units import Phase
 
 KNOWN = 3
 """Visits after which a node's pace is believed."""

@@ -8,17 +8,11 @@ from itertools import count
 from typing import Any
 
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config, HParams, Parent, Status
 from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed
-from cerebro_elastic.core.model.values import (
-    CheckpointRef,
-    Config,
-    HParams,
-    Parent,
-    Phase,
-    Plan,
-    Status,
-    Visit,
-)
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import CheckpointRef, Phase
 
 
 def born(config: Config) -> Config:

@@ -92,6 +92,8 @@ from cerebro_elastic.core.history.tallies import (
     when_ready,
     with_visit,
 )
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -119,8 +121,9 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
+from cerebro_elastic.core.model.nodes import Stall
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Phase, Stall, Status, Unit
+from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.errors import IllegalEvent
 
 

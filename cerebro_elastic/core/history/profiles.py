@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from cerebro_elastic.core.model.attempts import ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.state import Estimate, State
-from cerebro_elastic.core.model.values import Config, Phase, ProfileResult, Visit
+from cerebro_elastic.core.model.units import Phase
 
 Profiles: TypeAlias = Mapping[str, tuple[Estimate, ...]]
 """By config: what is known of the choices that were tried."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cerebro_elastic.core.model.values import Config, PartialUnit, Phase, Plan, Status, Unit, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import PartialUnit, Phase, Unit
 
 
 def units_done(config: Config, plan: Plan) -> int:

@@ -10,8 +10,12 @@ from typing import TypeAlias
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import advance, units_done
+from cerebro_elastic.core.model.attempts import Failure, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import NodeUsage, Point, State, Streak, Usage
-from cerebro_elastic.core.model.values import Config, Failure, Node, Phase, Plan, Visit
+from cerebro_elastic.core.model.units import Phase
 
 
 def lengthen(streaks: Mapping[str, Streak], failure: Failure) -> Mapping[str, Streak]:

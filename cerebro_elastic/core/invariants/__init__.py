@@ -16,8 +16,10 @@ from cerebro_elastic.core.invariants.chains import completeness, durability, iso
 from cerebro_elastic.core.invariants.places import exclusive_access, fencing, non_preemption
 from cerebro_elastic.core.invariants.trace import Trace, stretches
 from cerebro_elastic.core.invariants.tries import boundedness
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.events import StateRead
-from cerebro_elastic.core.model.values import CheckpointRef, HParams, Visit
+from cerebro_elastic.core.model.units import CheckpointRef
 
 __all__ = ["Violation", "check"]
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cerebro_elastic.core.invariants.trace import Stretch, Trace, plan_of, told
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config, HParams, Status
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -20,17 +22,8 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    CheckpointRef,
-    Config,
-    HParams,
-    PartialUnit,
-    Phase,
-    Plan,
-    Status,
-    Visit,
-)
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit, Phase
 from cerebro_elastic.words import counted
 
 

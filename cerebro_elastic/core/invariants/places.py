@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cerebro_elastic.core.invariants.trace import Roll, Trace, told
+from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     Event,
@@ -17,7 +18,7 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Attempt, Unit, Visit
+from cerebro_elastic.core.model.units import Unit
 
 
 def exclusive_access(read: StateRead, events: Trace) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import (
     Event,
     NodeDraining,
@@ -18,8 +19,9 @@ from cerebro_elastic.core.model.events import (
     RunOpened,
     StateRead,
 )
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Phase, Plan, Unit
+from cerebro_elastic.core.model.units import Phase, Unit
 
 Trace: TypeAlias = Sequence[Event]
 Stretch: TypeAlias = tuple[StateRead, Trace]

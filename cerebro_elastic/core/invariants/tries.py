@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cerebro_elastic.core.invariants.trace import Roll, Trace, plan_of, told
+from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import (
     ConfigEnded,
     NodeQuarantined,
@@ -16,17 +18,9 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
     UnitFailed,
 )
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    Failure,
-    FailureKind,
-    Phase,
-    Plan,
-    Status,
-    Strategy,
-    Unit,
-)
+from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 
 _IN_A_ROW = 3
 

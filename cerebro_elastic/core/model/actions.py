@@ -1,4 +1,4 @@
-"""What the controller shall try: each action is one guarded transaction, its effect an event."""
+"""What can the controller do? Each action is one guarded transaction. Its effect comes back as an event."""
 
 from __future__ import annotations
 
@@ -6,74 +6,88 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cerebro_elastic.core.model.values import Attempt, Config, Status
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.configs import Config, Status
 
 
 @dataclass(frozen=True, slots=True)
 class CreateConfig:
-    """Add a config that the search proposed; if it has a parent, as long as that is at revision
-    ``parent``."""
+    """Add a config that the search proposed."""
 
     config: Config
+    """The config as it begins."""
     parent: int = 0
+    """The revision that its parent must still have; ignored if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndConfig:
-    """Give up or stop a config as it is at ``config.revision``."""
+    """Stop or fail a config, provided that it is still at ``config.revision``."""
 
     config: Config
+    """The config before the action."""
     status: Status
+    """``STOPPED`` or ``FAILED``."""
     reason: str
+    """Why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeConfig:
-    """Let a stopped config, as it is at ``config.revision``, go on."""
+    """Continue a stopped config, provided that it is still at ``config.revision``."""
 
     config: Config
+    """The config before the action."""
     reason: str
+    """Why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignHomes:
-    """Give every partition its homes."""
+    """Assign every partition to its home nodes."""
 
     homes: Mapping[int, tuple[str, ...]]
+    """By partition: the names of its home nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Give an idle node a unit; the attempt gets its token from the store."""
+    """Give an idle node a unit."""
 
     attempt: Attempt
+    """The attempt without its token, which comes from the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Take an assignment back whose node or config is gone."""
+    """Take back an assignment whose node or config is gone."""
 
     attempt: Attempt
-    reason: str
+    """The assigned attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Give a node on which units keep failing no more of them for ``seconds``; ``failure`` is the token of
-    its last failure."""
+    """Give a node on which units keep failing no more of them for a while."""
 
     node: str
+    """The node's name."""
     why: str
+    """The reason, for people."""
     failure: int
+    """The token of the node's last failure."""
     seconds: float
+    """How long the quarantine lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """Everything is done, unless a person has asked for something since revision ``asked``."""
+    """End the run, provided that no person has asked for anything meanwhile."""
 
     outcome: str
+    """How it ended, in a word: "finished"."""
     asked: int = 0
+    """``State.asked`` when it was decided."""
 
 
 Action: TypeAlias = (

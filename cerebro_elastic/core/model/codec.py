@@ -1,12 +1,11 @@
-"""Versioned JSON for the frozen values: ``{"v": 1, "kind": "Visit", ...}``.
+"""How are the frozen values stored? As versioned JSON: ``{"v": 1, "kind": "Visit", ...}``.
 
-Field types come from the dataclasses' own annotations, so there is no second description of a
-value. Fields at their default are left out, which keeps values in etcd small and lets a later
-version add fields. What was renamed since version 0.1 keeps its name in JSON (``STORED``): records of every
-version are read, and digests over values stay.
-
-``decode`` is total: whatever bytes it is given, it returns a value whose fields have the annotated types, or
-raises ``UnreadableValue``. Others than we may write where our values are.
+- Field types come from the dataclasses' annotations: no second description of a value exists.
+- Fields at their default are left out. That keeps values in etcd small, and lets a later version add fields.
+- A class or field that was renamed since version 0.1 keeps its name in JSON (``STORED``), so that records of
+  every version stay readable and digests stay the same.
+- ``decode`` is total: for any bytes it returns a value whose fields have the annotated types, or raises
+  ``UnreadableValue``. Other programs may write to our keys.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from cerebro_elastic.errors import CerebroError
 
 VERSION = 1
 DEEPEST = 64
-"""So deep may lists and objects be nested in a field of any type: deeper ones could not be written again."""
+"""How deep lists and objects may be nested in a field of type ``Any``. Python could not write deeper ones."""
 
 STORED: Mapping[str, str] = {
     "HomesAssigned": "Placed",
@@ -46,7 +45,7 @@ STORED: Mapping[str, str] = {
     "State.usage": "spent",
     "Visit.strategy": "choice",
 }
-"""Classes, and fields of classes, that have another name in JSON."""
+"""Classes, and fields of classes, whose name in JSON differs."""
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]
@@ -63,7 +62,11 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str | bytes, kind: type[T]) -> T:
-    """The value of dataclass ``kind`` that ``text`` holds; ``UnreadableValue`` if it holds none."""
+    """Read a value of dataclass ``kind``.
+
+    Raises:
+        UnreadableValue: ``text`` is not a value of this kind and version.
+    """
     try:
         body = json.loads(text)
         version, name = _of(int, body.pop("v")), _of(str, body.pop("kind"))
@@ -83,7 +86,7 @@ def decode(text: str | bytes, kind: type[T]) -> T:
 
 
 def kind_of(text: str | bytes) -> str:
-    """The name of the class that ``text`` holds a value of, or "" if it bears none."""
+    """The name of the class whose value ``text`` holds, or "" if it names none."""
     try:
         stored = str(json.loads(text)["kind"])
     except _DAMAGE:
@@ -101,7 +104,7 @@ def excerpt(text: str | bytes) -> str:
 _CLASSES = {stored: name for name, stored in STORED.items() if "." not in name}
 _SHOWN = 120
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What JSON that is not ours may raise: of the wrong shape, too deep, too large, not UTF-8."""
+"""What foreign JSON may raise: it has the wrong shape, is too deep, too large, or not UTF-8."""
 
 
 def _plain(value: Any) -> Any:
@@ -132,16 +135,18 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 @functools.cache
 def _reader(kind: Any) -> Reader:
-    """What makes a value of type ``kind`` of parsed JSON, or raises one of ``_DAMAGE``."""
+    """A function that turns parsed JSON into a value of type ``kind``, or raises one of ``_DAMAGE``."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _optional(_reader(next(a for a in args if a is not type(None))))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _fields(kind)
     if origin is tuple:
-        return _all_of(_reader(args[0])) if args[-1] is Ellipsis else _each_of(tuple(map(_reader, args)))
+        return (
+            _sequence_of(_reader(args[0])) if args[-1] is Ellipsis else _tuple_of(tuple(map(_reader, args)))
+        )
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(_whole if args[0] is int else _reader(args[0]), _reader(args[1]))
+        return _mapping(_int_key if args[0] is int else _reader(args[0]), _reader(args[1]))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind
     return _SIMPLE[kind]
@@ -165,11 +170,11 @@ def _fields(kind: type) -> Reader:
     return read
 
 
-def _all_of(read: Reader) -> Reader:
+def _sequence_of(read: Reader) -> Reader:
     return lambda raw: tuple([read(value) for value in _of(list, raw)])
 
 
-def _each_of(readers: tuple[Reader, ...]) -> Reader:
+def _tuple_of(readers: tuple[Reader, ...]) -> Reader:
     return lambda raw: tuple(read(value) for read, value in zip(readers, _of(list, raw), strict=True))
 
 
@@ -183,8 +188,8 @@ def _of(kind: type, raw: Any) -> Any:
     return raw
 
 
-def _whole(name: str) -> int:
-    """A whole number that is the name of a member: JSON has no others."""
+def _int_key(name: str) -> int:
+    """An integer key of a mapping: in JSON, keys are strings."""
     return int(name)
 
 

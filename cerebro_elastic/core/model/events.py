@@ -1,4 +1,8 @@
-"""What happened, one frozen value per transaction in the store, in the order of ``revision``."""
+"""What can happen in a run? One frozen value per transaction of the store.
+
+The events of a run, in the order of their revisions, are its history. ``core/history/machine.py`` states when
+each is possible and what it changes.
+"""
 
 from __future__ import annotations
 
@@ -6,158 +10,166 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Basis, Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    Basis,
-    Config,
-    Failure,
-    Node,
-    Order,
-    Plan,
-    ProfileResult,
-    RecordHead,
-    Status,
-    Visit,
-)
+from cerebro_elastic.core.model.units import Order, RecordHead
 
 
 @dataclass(frozen=True, slots=True)
-class RunOpened:
-    """The run exists; its plan never changes."""
-
+class _Event:
     revision: int
+    """The store's revision at which it happened. Revisions grow from event to event."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOpened(_Event):
+    """The run exists."""
+
     plan: Plan
+    """The run's plan, which never changes."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderChanged:
-    """A controller leads (``leader`` is its id), or none does (``None``). It decides by the spec that
-    ``basis`` names, with these ``versions`` of packages; ``record`` is where its own record of the run ended
-    when it stood for election."""
+class LeaderChanged(_Event):
+    """A controller was elected, or the leader's lease ended."""
 
-    revision: int
     leader: str | None
+    """The controller's id; ``None`` if no controller leads."""
     basis: Basis | None = None
+    """The spec and code by which the controller decides."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the packages that its decisions depend on."""
     record: RecordHead | None = None
+    """Where its own record of the run ended when it stood for election."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigCreated:
-    """A config was added to the run, by the search or (``config.by_hand``) by a person."""
+class ConfigCreated(_Event):
+    """The search or a person (``config.by_hand``) added a config to the run."""
 
-    revision: int
     config: Config
+    """The config as it begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigEnded:
-    """A config was ended: failed beyond its tries, or stopped, by the search or (``by_hand``) by a person."""
+class ConfigEnded(_Event):
+    """A config failed beyond its tries, or was stopped."""
 
-    revision: int
     config: str
+    """The config's id."""
     status: Status
+    """``FAILED`` or ``STOPPED``."""
     reason: str
+    """Why, for people."""
     by_hand: bool = False
+    """A person stopped it, not the search."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigResumed:
-    """A stopped config goes on from its head: promoted by the search, or (``by_hand``) asked for by a
-    person."""
+class ConfigResumed(_Event):
+    """A stopped config continues from its head."""
 
-    revision: int
     config: str
+    """The config's id."""
     reason: str
+    """Why, for people."""
     by_hand: bool = False
+    """A person resumed it, not the search."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeJoined:
-    """A node registered. If one of its name was there before, that one has left first."""
+class NodeJoined(_Event):
+    """A node registered. No other node of its name is registered at this moment."""
 
-    revision: int
     node: Node
+    """The node as it registered."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLeft:
-    """A registration has ended: given up, or its lease ran out."""
+class NodeLeft(_Event):
+    """A registration ended: the node gave it up, or its lease ran out."""
 
-    revision: int
     node: str
+    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReady:
-    """The ranks of a node that was starting are ready; its cache has these training partitions."""
+class NodeReady(_Event):
+    """The ranks of a node that was starting are ready."""
 
-    revision: int
     node: str
+    """The node's name."""
     cached: tuple[int, ...] = ()
+    """The training partitions in its cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDraining:
-    """A registered node was asked to leave, and given ``grace`` seconds."""
+class NodeDraining(_Event):
+    """A registered node was asked to leave."""
 
-    revision: int
     node: str
+    """The node's name."""
     grace: float
+    """The seconds that it was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeQuarantined:
-    """The controller gives the node of this name no units for ``seconds``, because of its last failures;
-    ``failure`` is the token of the last of them."""
+class NodeQuarantined(_Event):
+    """The controller gives a node no units for a while, because of its last failures."""
 
-    revision: int
     node: str
+    """The node's name."""
     why: str
+    """The reason, for people."""
     failure: int
+    """The token of the last of its failures."""
     seconds: float
+    """How long the quarantine lasts."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReleased:
-    """The time for which a node was set aside is over."""
+class NodeReleased(_Event):
+    """A node's quarantine is over."""
 
-    revision: int
     node: str
+    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStalled:
-    """A registered node shows no sign of life but its lease: ``why``, as its agent sees it, and ``since``
-    when, by its wall clock."""
+class NodeStalled(_Event):
+    """A registered node shows no sign of life except its lease."""
 
-    revision: int
     node: str
+    """The node's name."""
     since: float
+    """Wall-clock seconds since the epoch, by the clock of the node's agent."""
     why: str
+    """The agent's reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecovered:
-    """A node that was stalled goes on."""
+class NodeRecovered(_Event):
+    """A stalled node shows signs of life again."""
 
-    revision: int
     node: str
+    """The node's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class RecordMended:
-    """The leader has put back what others than this run's processes had changed in its record: the ``keys``,
-    as they are called behind the run's prefix. Attempts whose keys were among them cannot be put back, for
-    their tokens are revisions: they are ``withdrawn``."""
+class RecordMended(_Event):
+    """The leader restored keys of the run's record that other programs had changed."""
 
-    revision: int
     keys: tuple[str, ...]
+    """The keys, without the run's prefix."""
     withdrawn: tuple[int, ...] = ()
+    """The tokens of attempts whose keys were among them. Tokens are revisions, so an attempt's key cannot be
+    restored."""
 
     def names(self, kind: str) -> set[str]:
-        """What the keys of this ``kind`` are called that were put back."""
+        """The names of the restored keys of this ``kind``: what follows ``kind/`` in each."""
         kinds = {kind, _FORMER_KEYS.get(kind, kind)}
         return {name for of, _, name in (key.partition("/") for key in self.keys) if of in kinds}
 
@@ -167,90 +179,96 @@ _FORMER_KEYS = {"quarantined": "aside"}
 
 
 @dataclass(frozen=True, slots=True)
-class StateRead:
-    """The store had forgotten part of the history (compaction, or a restored snapshot), or somebody began to
-    follow the run; this is the state that it had at ``revision``, from which the history goes on, and all
-    ``visits`` that led to it, in the order of their commits."""
+class StateRead(_Event):
+    """The state was read from the store's keys.
 
-    revision: int
+    A reader begins with it where the store has no history to offer: after a compaction, after a restored
+    snapshot, or when the reader joins late. The history continues from it.
+    """
+
     state: State
+    """The state at ``revision``."""
     visits: tuple[Visit, ...] = ()
+    """All visits that led to it, in the order of their commits."""
 
 
 @dataclass(frozen=True, slots=True)
-class HomesAssigned:
-    """On which nodes each partition is at home."""
+class HomesAssigned(_Event):
+    """Partitions were assigned to home nodes."""
 
-    revision: int
     homes: Mapping[int, tuple[str, ...]]
+    """By partition: the names of its home nodes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
-    """In which order nodes shall take units, as found outside of the decisions (``core/ports.Planner``). It
-    binds nobody: the policy is shown it."""
+class Ordered(_Event):
+    """A planner outside of the decisions proposed an order (``core/model/interfaces.py``, ``Planner``).
 
-    revision: int
+    The order reaches the policy as advice.
+    """
+
     order: Order
+    """The proposed order of training units."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitAssigned:
-    """An attempt was given to a node; its token is this event's revision."""
+class UnitAssigned(_Event):
+    """A node, or a gang of nodes, got a unit."""
 
-    revision: int
     attempt: Attempt
+    """The attempt; its token is this event's revision."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitTrained:
-    """An attempt is trained, and its save goes on behind what its node does next."""
+class UnitTrained(_Event):
+    """An attempt is trained. Its save goes on behind the node's next unit."""
 
-    revision: int
     node: str
+    """The attempt's node."""
     token: int
+    """The attempt's token."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitCommitted:
+class UnitCommitted(_Event):
     """An attempt became a visit."""
 
-    revision: int
     visit: Visit
+    """The visit."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitFailed:
-    """An attempt failed on a node that is alive, and says why."""
+class UnitFailed(_Event):
+    """An attempt failed on a node that is alive."""
 
-    revision: int
     failure: Failure
+    """The failure, as the node reports it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileDone:
-    """An attempt at a trial has told how its choice does."""
+class ProfileDone(_Event):
+    """An attempt at a profile has measured its strategy."""
 
-    revision: int
     profile: ProfileResult
+    """The measured values, or the strategy's refusal."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnitWithdrawn:
-    """An assignment was taken back, by the controller or by its node, which leaves; the attempt can no
-    longer commit."""
+class UnitWithdrawn(_Event):
+    """The controller, or a node that leaves, took an assignment back. The attempt cannot commit any more."""
 
-    revision: int
     node: str
+    """The attempt's node."""
     token: int
+    """The attempt's token."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
-    """No config is live and none will be: ranks go home."""
+class RunEnded(_Event):
+    """The run is over: no config is live and none will be."""
 
-    revision: int
     outcome: str
+    """How it ended, in a word: "finished"."""
 
 
 Event: TypeAlias = (

@@ -1,7 +1,8 @@
-"""What the core asks of others: a policy that orders units, a search that proposes configs.
+"""What does the core need from a policy and a search, and what does it show them?
 
-Both are pure: what they answer depends on what they are shown alone, so that a controller that
-takes over, the simulator and a replay get the same answers.
+A policy picks units for idle nodes, a search proposes, stops and resumes configs. Both are pure: the answer
+depends only on what they are shown, so that a controller that takes over, the simulator and a replay get the
+same answers.
 """
 
 from __future__ import annotations
@@ -11,36 +12,41 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from cerebro_elastic.core.model.configs import BY_HAND, HParams, Status
+from cerebro_elastic.core.model.run import Progress
 from cerebro_elastic.core.model.state import Point, Usage
-from cerebro_elastic.core.model.values import BY_HAND, HParams, Order, Progress, Status, Unit
+from cerebro_elastic.core.model.units import Order, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """What is left of a run from a moment on, to play it forward. All times are expected seconds.
-
-    ``nodes`` are those in use, idle ones and busy ones, and when each is free, from now; ``configs`` likewise
-    those that are live, in the order in which they were created. ``seconds`` are a config's of one unit, on
-    each of the ``nodes`` in their order, hops included; where nobody has measured it (``guessed``), those of
-    the longest that was. Of its present epoch (``epochs`` are behind it) it has ``undone`` partitions left,
-    the one that it is in not among them, and after it ``later`` whole epochs. A partition may be trained on
-    by its ``holders``; another node may ``fetch`` it in so many seconds (infinite: it may not), or at once,
-    if that has it ``cached`` (by node). ``order`` is the last that was found for the run: some of it is done
-    by now, and nodes and configs of it may be gone. ``progress`` is the plan's.
-    """
+    """What is left of a run, for a policy that plays it forward. All times are expected seconds from now."""
 
     nodes: Mapping[str, float]
+    """The nodes in use, and when each is free; 0 for an idle one."""
     configs: Mapping[str, float]
+    """The live configs in the order of creation, and when each is free."""
     seconds: Mapping[str, Sequence[float]]
+    """By config: the seconds of one unit, hops included, on each of ``nodes`` in their order."""
     undone: Mapping[str, Collection[int]]
+    """By config: the partitions left in its present epoch, without the one that it is in."""
     later: Mapping[str, int]
+    """By config: the whole epochs after the present one."""
     holders: Sequence[Collection[str]]
+    """By partition: the nodes that may train on it without a fetch."""
     fetch: float = inf
+    """The seconds in which another node fetches a partition; infinite: it may not."""
     cached: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """By node: the partitions in its cache, which need no fetch."""
     epochs: Mapping[str, int] = field(default_factory=dict)
+    """By config: the full epochs behind it."""
     order: Order = ()
+    """The last order that a planner proposed. Some of it is done, and some of its nodes and configs may be
+    gone."""
     guessed: Collection[str] = ()
+    """The configs that were not measured yet: their ``seconds`` are those of the longest that was."""
     progress: Progress = Progress.FREE
+    """The plan's."""
 
 
 def _unknown() -> RemainingWork | None:
@@ -49,139 +55,156 @@ def _unknown() -> RemainingWork | None:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingContext:
-    """A moment at which nodes are idle.
-
-    ``eligible`` has for each idle node the units that it may take now; ``remaining`` each live
-    config's expected seconds over all its epochs; ``load`` each node's expected seconds over the
-    partitions at home on it; ``seconds`` the expected seconds of a unit on a node; ``seed`` is the
-    run's seed, then what differs from moment to moment: the same for whoever decides at it.
-
-    ``remainder`` looks ahead, which costs something: only a policy that needs it asks. It answers ``None``
-    where the rest of the run cannot be told in units of one node each (trials, gangs, evaluations), and
-    where it is asked for a hint only.
-
-    ``even``: a config with fewer epochs behind it comes first.
-
-    ``elsewhere`` is there where nodes fetch on demand. Asked for an idle node, a config and a partition that
-    is not at home on the node, it answers the unit if that may be chosen as well, else ``None``.
-    """
+    """A moment at which nodes are idle."""
 
     eligible: Mapping[str, Sequence[Unit]]
+    """By idle node: the units that it may take now."""
     remaining: Mapping[str, float]
+    """By live config: the expected seconds of all its units to come, on a node of factor 1."""
     load: Mapping[str, float]
+    """By node: the expected seconds of all units to come on the partitions at home on it."""
     seconds: Callable[[Unit, str], float]
+    """The expected seconds of a unit on a node."""
     seed: tuple[int, ...] = (0,)
-    remainder: Callable[[], RemainingWork | None] = _unknown
+    """The run's seed, then a number that differs from moment to moment. Every controller that decides at this
+    moment sees the same seed."""
+    remaining_work: Callable[[], RemainingWork | None] = _unknown
+    """What is left of the run, to look ahead; costly, so only policies that need it call it. ``None`` where
+    the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
     elsewhere: Callable[[str, str, int], Unit | None] | None = None
+    """Set where nodes fetch on demand. For an idle node, a config and a partition that is not at home on the
+    node: the unit, if the policy may choose it, else ``None``."""
     even: bool = False
+    """A config with fewer epochs behind it comes first."""
 
 
 class Policy(Protocol):
     """Which idle node takes which unit."""
 
-    def choose(self, instance: SchedulingContext) -> Sequence[tuple[str, Unit]]:
-        """At most one unit for each idle node, eligible there or found ``elsewhere``; no config twice."""
+    def choose(self, context: SchedulingContext) -> Sequence[tuple[str, Unit]]:
+        """Pick units for idle nodes.
+
+        Returns:
+            (node, unit) pairs: at most one for each idle node, eligible there or found ``elsewhere``, and at
+            most one for each config.
+        """
 
 
 @runtime_checkable
 class Planner(Protocol):
-    """A policy for which, while units run, a process of its own looks for an ``Order``: the Python module
-    ``solver`` reads a question from its standard input, and writes the answer to its standard output, as
-    JSON. What it answers is an event of the run's history (``Ordered``), so that decisions depend on the
-    state alone, as those of other policies do.
+    """A policy with a solver: a process that looks for an ``Order`` while units run.
+
+    ``solver`` is a Python module. It reads a question as JSON from its standard input and writes the answer
+    as JSON to its standard output. The order in the answer becomes an event (``Ordered``), so that decisions
+    still depend on the state alone.
     """
 
     solver: str
 
     def due(self, before: RemainingWork | None, left: RemainingWork) -> bool:
-        """Whether to ask at the moment ``left``, the last one at which that was so being ``before``."""
+        """Whether to ask at the moment ``left``, if the solver was last asked at ``before``."""
 
     def question(self, left: RemainingWork, seed: int) -> Mapping[str, Any] | None:
-        """What to ask at the moment ``left``; ``None`` if no answer could be of use."""
+        """The question at the moment ``left``; ``None`` if no answer could be of use."""
 
     def order(self, left: RemainingWork, question: Mapping[str, Any], answer: Any) -> Order:
-        """What the answer to what was asked at the moment ``left`` says; nothing, if it says nothing."""
+        """The order in the answer to ``question``, which was asked at ``left``; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """A config as a search sees it.
-
-    ``epochs`` and ``units`` (whole training units) are those behind it, its parent's before it included;
-    ``curve`` is what it has logged since it was created. It is ``idle`` if it is in no unit now. ``by_hand``:
-    a person has created, stopped or resumed it. ``origin`` is what the search noted with its proposal.
-    """
+    """A config as a search sees it."""
 
     config: str
+    """The config's id."""
     hparams: HParams
+    """Its hyper-parameters."""
     status: Status = Status.LIVE
+    """Where it stands."""
     epochs: int = 0
+    """Full epochs behind it, its parent's included."""
     units: int = 0
+    """Whole training units behind it, its parent's included."""
     curve: Sequence[Point] = ()
+    """What it has logged since it was created."""
     idle: bool = True
+    """It is in no unit now."""
     parent: str | None = None
+    """The config of this run from which it continues."""
     origin: Mapping[str, Any] = field(default_factory=dict)
+    """What the search noted with its proposal."""
     by_hand: bool = False
+    """A person has created, stopped or resumed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchContext:
-    """The run as a search sees it: all configs in the order in which they were created, the plan's
-    ``partitions`` and ``epochs``, how many ``nodes`` work, and what has been ``usage``."""
+    """The run as a search sees it."""
 
     configs: Sequence[ConfigView] = ()
+    """All configs in the order of creation."""
     partitions: int = 1
+    """The plan's training partitions."""
     epochs: int = 1
+    """The plan's epochs."""
     nodes: int = 1
+    """The number of nodes in use."""
     usage: Usage = field(default_factory=Usage)
+    """What the visits have cost so far."""
 
     @property
     def proposed(self) -> Sequence[ConfigView]:
-        """Those that the search has proposed, not people."""
+        """The configs that the search has proposed, without those that people have created."""
         return [view for view in self.configs if view.origin != BY_HAND]
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A config that there shall be: from the beginning (or the plan's ``start``), or going on from where the
-    config ``parent`` stands. What is in ``origin`` (JSON values) the search gets back with the config's
-    standing."""
+    """A config to create."""
 
     hparams: HParams
+    """Its hyper-parameters."""
     parent: str | None = None
+    """The config from whose head it continues; ``None``: from the beginning, or from ``Plan.start``."""
     origin: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that the search gets back in ``ConfigView.origin``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A live config shall get no more units; what it has done stays."""
+    """Give a live config no more units. What it has done stays."""
 
     config: str
+    """The config's id."""
     reason: str
+    """Why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A stopped config shall go on."""
+    """Continue a stopped config."""
 
     config: str
+    """The config's id."""
     reason: str
+    """Why, for people."""
 
 
 Decision: TypeAlias = Stop | Resume
 
 
 class Search(Protocol):
-    """Which configs there shall be, and how far each is trained.
+    """Which configs there are, and how far each is trained.
 
-    What is to be remembered is in the outlook, so that who takes over goes on as the last one would have.
-    First ``decide`` is asked until it has nothing more to say, then ``propose``; each time the outlook shows
-    what came of the last answers. A run ends when no config is live and the search wants nothing.
+    A search keeps no memory of its own: all that it needs is in the context, so that a controller that takes
+    over continues as the last one would have. The controller calls ``decide`` until it returns nothing, then
+    ``propose``. Each call sees the effects of the answers before. A run ends when no config is live and the
+    search wants nothing.
     """
 
     def decide(self, context: SearchContext) -> Sequence[Decision]:
-        """Which of the configs that there are stop or go on: no config that is in a unit, and none that a
-        person has decided on (``by_hand``)."""
+        """The configs to stop or resume: none that is in a unit, and none that a person has decided on
+        (``by_hand``)."""
         del context
         return ()
 

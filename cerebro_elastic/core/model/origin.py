@@ -1,4 +1,4 @@
-"""Where a checkpoint comes from: what its manifest says of that, and the digests by which it says it."""
+"""Where does a checkpoint come from? What its manifest says of that, and the digests that it uses."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Basis, HParams, RecordHead, Spec, Unit, Visit
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.run import Basis, Spec
+from cerebro_elastic.core.model.units import RecordHead, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The visit that wrote a checkpoint, of which run, and what came of it.
-
-    ``hparams`` is the digest of the config's hyper-parameters, ``input`` that of the checkpoint that it began
-    with. ``record`` is the head of the leader's record when the unit was assigned (``None``: the checkpoint
-    was made again after damage). All else is the visit's.
-    """
+    """The visit that wrote a checkpoint, and its run. Fields without a description are those of the visit."""
 
     basis: Basis
+    """What the run is made from."""
     hparams: str
+    """The digest of the config's hyper-parameters."""
     unit: Unit
     k: int
     attempt: int
     input: str | None
+    """The digest of the checkpoint with which the visit began."""
     samples: int
     batches: int
     skip: int
@@ -35,6 +36,8 @@ class Origin:
     metrics: Mapping[str, float] = field(default_factory=dict)
     log_digest: str = ""
     record: RecordHead | None = None
+    """The head of the leader's record when the unit was assigned; ``None``: the checkpoint was made again
+    after damage."""
 
 
 def origin_of(basis: Basis, hparams: HParams, visit: Visit, record: RecordHead | None) -> Origin:

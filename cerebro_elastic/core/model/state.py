@@ -1,94 +1,108 @@
-"""A run's state: what the history says so far."""
+"""What does the history say so far? A run's state, and the values that are derived from visits and failures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cerebro_elastic.core.model.values import (
-    Attempt,
-    Config,
-    FailureKind,
-    Node,
-    Order,
-    Plan,
-    Status,
-    Strategy,
-)
+from cerebro_elastic.core.model.attempts import Attempt, FailureKind
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Order, Strategy
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedFactor:
-    """How a node compares with the run's other nodes: ``factor`` times their seconds for the same config,
-    learned from ``units`` visits, the last of which was visit number ``at`` of all nodes'."""
+    """How a node compares with the run's other nodes."""
 
     factor: float = 1.0
+    """Its seconds for a unit, divided by those of a usual node."""
     units: int = 0
+    """The number of visits from which the factor was learned."""
     at: int = 0
+    """The number of the last of them among the visits of all nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """A node's failures since it last committed, in the order of their attempts' tokens: how many, and the
-    last one's token, kind and story. Those that are the config's own (``FailureKind.of_config``) do not
-    count."""
+    """A node's failures since it last committed, in the order of their tokens.
+
+    Failures that are the config's own (``FailureKind.of_config``) do not count.
+    """
 
     failures: int
+    """How many."""
     last: int
+    """The token of the last."""
     kind: FailureKind
+    """The kind of the last."""
     story: str
+    """The explanation of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known of a choice for a config on a kind of node: the ``seconds`` that a unit takes in
-    training, and the highest number of ``bytes`` that a rank had in use, from its trial and refined by
-    ``units`` visits since; or why the trial refused it."""
+    """What is known of a strategy for a config on a kind of node."""
 
     strategy: Strategy
+    """The strategy."""
     hardware: str
+    """The kind of node."""
     seconds: float
+    """Training seconds of a unit: from the profile, refined by visits."""
     bytes: int
+    """The highest number of bytes that a rank had in use during the profile."""
     refusal: str | None = None
+    """Why the profile refused the strategy; ``None`` if it is feasible."""
     units: int = 0
+    """The number of visits since the profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a config had logged after so many whole training ``units`` and full ``epochs`` in all; where an
-    epoch ``ends``, the metrics are the epoch's."""
+    """A point of a config's curve."""
 
     units: int
+    """Whole training units behind the config, its parent's included."""
     epochs: int
+    """Full epochs behind it, its parent's included."""
     metrics: Mapping[str, float]
+    """What it had logged then."""
     ends: bool = False
+    """An epoch ends here: the metrics are the epoch's."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """What the visits of one node, or of one config, have cost: ``seconds`` in the task; the last of them
-    ended at ``until``."""
+    """What the visits of one node, or of one config, have cost."""
 
     seconds: float = 0.0
+    """Time in the task."""
     until: float = 0.0
+    """When the last of them ended: wall-clock seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the visits so far have cost: whole training ``units``, ``seconds`` of nodes, and the time from the
-    beginning of the first (``began``) to the latest end of one (``until``), by the nodes' wall clocks; and
-    the same of each of the ``nodes`` and ``configs``."""
+    """What all visits so far have cost. Times are those of the nodes' wall clocks."""
 
     units: int = 0
+    """Whole training units."""
     seconds: float = 0.0
+    """Seconds of nodes: loads, saves and fetches included, a gang's for each of its nodes."""
     began: float | None = None
+    """When the first visit began; ``None`` before the first."""
     until: float = 0.0
+    """When the last visit ended."""
     nodes: Mapping[str, NodeUsage] = field(default_factory=dict)
+    """The usage by node."""
     configs: Mapping[str, NodeUsage] = field(default_factory=dict)
+    """The usage by config."""
 
     @property
     def elapsed(self) -> float:
-        """Seconds of wall time."""
+        """Seconds of wall time from the first begin to the last end."""
         return 0.0 if self.began is None else max(0.0, self.until - self.began)
 
 
@@ -96,54 +110,67 @@ class Usage:
 class State:
     """Everything that the history up to ``revision`` says.
 
-    ``homes`` says on which nodes each partition is at home; ``attempts`` is by node, a gang's under each of
-    its nodes. ``saving`` has by node the attempt that is trained and is being saved: the node is free for
-    another, the config is not. ``committed`` has the token of each node's last attempt that became a visit.
-    ``streaks`` has the nodes whose last units failed; ``quarantined`` those that are set aside, and why;
-    ``quarantined_for`` the token of the failure for which a node was last set aside, as long as its streak lasts. (All
-    three are by the node's name: a new registration of it makes no new machine.) ``timings`` has each
-    config's expected seconds of a unit on a node of factor 1, ``speed_factors`` the nodes' factors; ``fetches`` has
-    the seconds that the last units waited whose partition had to be fetched. ``profiles`` has by config what is
-    known of the choices that were tried. ``curves`` and ``usage`` are for the search; ``asked`` is the
-    revision at which a person last created, stopped or resumed a config. ``order`` is the last that was
-    found for the policy. ``outcome`` is set when the run has ended.
+    ``streaks``, ``quarantined`` and ``quarantined_for`` are kept by the node's name, because a machine stays
+    the same when it registers anew.
     """
 
     plan: Plan | None = None
+    """The run's plan; ``None`` before the run is opened."""
     configs: Mapping[str, Config] = field(default_factory=dict)
+    """All configs by id."""
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    """The registered nodes by name."""
     homes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By partition: the names of its home nodes."""
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
+    """The attempts in training, by node; a gang's under each of its nodes."""
     streaks: Mapping[str, Streak] = field(default_factory=dict)
+    """The nodes whose last units failed."""
     quarantined: Mapping[str, str] = field(default_factory=dict)
+    """The nodes that are quarantined, and why."""
     quarantined_for: Mapping[str, int] = field(default_factory=dict)
+    """By node: the token of the failure for which it was last quarantined, as long as its streak lasts."""
     timings: Mapping[str, float] = field(default_factory=dict)
+    """By config: the expected seconds of a unit on a node of factor 1."""
     speed_factors: Mapping[str, SpeedFactor] = field(default_factory=dict)
+    """The nodes' speed factors."""
     leader: str | None = None
+    """The id of the controller that leads."""
     outcome: str | None = None
+    """How the run ended; ``None`` while it goes on."""
     profiles: Mapping[str, tuple[Estimate, ...]] = field(default_factory=dict)
+    """By config: what is known of the strategies that were profiled."""
     revision: int = 0
+    """The revision of the last event."""
     curves: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    """By config: its curve, for the search."""
     usage: Usage = field(default_factory=Usage)
+    """What the visits have cost, for the search and for forecasts."""
     asked: int = 0
+    """The revision at which a person last created, stopped or resumed a config."""
     saving: Mapping[str, Attempt] = field(default_factory=dict)
+    """By node: the attempt that is trained and being saved. The node may train another one meanwhile, the
+    config may not."""
     committed: Mapping[str, int] = field(default_factory=dict)
+    """By node: the highest token of its committed attempts."""
     fetches: tuple[float, ...] = ()
+    """The seconds for which the last units waited whose partition had to be fetched."""
     order: Order = ()
+    """The last order that a planner proposed."""
 
     def running(self, config: str) -> Attempt | None:
         """The attempt that the config is in, if any: in training, or being saved."""
         return next((a for a in self.underway() if a.unit.config == config), None)
 
     def underway(self) -> list[Attempt]:
-        """All attempts, a gang's once, and what is being saved, in the order in which they were assigned."""
+        """All attempts, in training or being saved, in the order of their assignment; a gang's once."""
         training = [attempt for name, attempt in self.attempts.items() if name == attempt.node]
         return sorted([*training, *self.saving.values()], key=lambda attempt: attempt.token)
 
     def attempt(self, node: str, token: int) -> Attempt | None:
-        """The node's attempt of this ``token``, in training or being saved, if it is there."""
-        both = (self.attempts.get(node), self.saving.get(node))
-        return next((attempt for attempt in both if attempt is not None and attempt.token == token), None)
+        """The node's attempt of this ``token``, in training or being saved, if it has one."""
+        attempts = (self.attempts.get(node), self.saving.get(node))
+        return next((a for a in attempts if a is not None and a.token == token), None)
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether the attempt could commit: all its registrations stand, its config is live and at the

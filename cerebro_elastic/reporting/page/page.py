@@ -15,8 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import RecordHead, Spec
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.reporting.curves import curves_text, leaderboard_text
 from cerebro_elastic.reporting.gap import gap

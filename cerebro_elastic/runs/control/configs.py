@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from cerebro_elastic.config import StoreSettings
-from cerebro_elastic.core.model.values import Config, Spec, Status
+from cerebro_elastic.core.model.configs import Config, Status
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.recipes import Domain, Objective
 from cerebro_elastic.reporting.results import best_epoch, epoch_ends
 from cerebro_elastic.runs.attach import live_run, locate
 from cerebro_elastic.search.space import misfit
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
 
 Start: TypeAlias = Literal["here", "best", "scratch"]
 """Where a clone begins: where its parent stands, at the end of its best epoch, or at the beginning."""
@@ -33,8 +35,8 @@ def stop(
 ) -> Config:
     """Give ``config`` no more units; what it has done stays. Raises ``RunError`` if the run is not live, or
     has no such config that could be stopped."""
-    with live_run(*locate(run, home, store)) as (ledger, _):
-        stopped = _known(ledger, config, ledger.stop(config, reason))
+    with live_run(*locate(run, home, store)) as (record, _):
+        stopped = _known(record, config, OperatorLedger(record).stop(config, reason))
         if stopped.status is not Status.STOPPED:
             status = stopped.status.value
             raise RunError(f"config {config!r} is {status} already: only a live one can be stopped")
@@ -51,10 +53,10 @@ def resume(
 ) -> Config:
     """Let a stopped ``config`` go on to its end. Raises ``RunError`` if the run is not live, or has no such
     config that could go on."""
-    with live_run(*locate(run, home, store)) as (ledger, _):
-        if _known(ledger, config, ledger.config(config)).status is Status.LIVE:
+    with live_run(*locate(run, home, store)) as (record, _):
+        if _known(record, config, record.config(config)).status is Status.LIVE:
             raise RunError(f"config {config!r} is live: only a stopped one can be resumed")
-        resumed = _known(ledger, config, ledger.resume(config, reason))
+        resumed = _known(record, config, OperatorLedger(record).resume(config, reason))
         if resumed.status is not Status.LIVE:
             raise RunError(f"config {config!r} is {resumed.status.value}: only a stopped one can go on")
         return resumed
@@ -75,10 +77,12 @@ def clone(
     Raises ``RunError`` if the run is not live, or there is no such config, hyper-parameter or checkpoint.
     """
     changed = dict(hparams or {})
-    with live_run(*locate(run, home, store)) as (ledger, spec):
-        parent = _known(ledger, config, ledger.config(config))
+    with live_run(*locate(run, home, store)) as (record, spec):
+        parent = _known(record, config, record.config(config))
         _check(config, parent, changed, spec.recipe.get("search", {}).get("space", {}))
-        return _known(ledger, config, ledger.clone(config, changed, _starts(ledger, spec)[start]))
+        return _known(
+            record, config, OperatorLedger(record).clone(config, changed, _starts(record, spec)[start])
+        )
 
 
 def _check(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
@@ -94,19 +98,19 @@ def _check(name: str, parent: Config, changed: Mapping[str, Any], space: Mapping
             raise RunError(f"{key}={value}: {key} has to be {wanted}; {name} has {like!r}")
 
 
-def _starts(ledger: Ledger, spec: Spec) -> Mapping[str, Callable[[Config], Config | None]]:
+def _starts(record: Record, spec: Spec) -> Mapping[str, Callable[[Config], Config | None]]:
     """By name: the config as it was where its clone begins."""
     return {
         "here": lambda parent: parent,
-        "best": lambda parent: _best(ledger, spec, parent),
+        "best": lambda parent: _best(record, spec, parent),
         "scratch": lambda _parent: None,
     }
 
 
-def _best(ledger: Ledger, spec: Spec, parent: Config) -> Config:
+def _best(record: Record, spec: Spec, parent: Config) -> Config:
     """The parent as it was at the end of its best epoch, the state of which is kept."""
     objective = Objective.model_validate(spec.recipe.get("objective", {}))
-    ends = epoch_ends(parent, ledger.visits_of(parent.id), spec.plan)
+    ends = epoch_ends(parent, record.visits_of(parent.id), spec.plan)
     values = [at.metrics.get(objective.metric) for at, _ in ends]
     place = best_epoch(values, objective.mode)
     if place is None:
@@ -116,8 +120,8 @@ def _best(ledger: Ledger, spec: Spec, parent: Config) -> Config:
     return ends[place][0]
 
 
-def _known(ledger: Ledger, name: str, config: Config | None) -> Config:
+def _known(record: Record, name: str, config: Config | None) -> Config:
     if config is None:
-        configs = ledger.state().configs
-        raise RunError(f"run {ledger.keys.run!r} has no config {name!r}; {did_you_mean(name, configs)}")
+        configs = record.state().configs
+        raise RunError(f"run {record.keys.run!r} has no config {name!r}; {did_you_mean(name, configs)}")
     return config

@@ -7,6 +7,7 @@ from pathlib import Path
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import RunError, did_you_mean
 from cerebro_elastic.runs.attach import live_run, locate
+from cerebro_elastic.store.ledger.nodes import NodeLedger
 
 A_DAY = 86_400.0
 """Seconds within which any unit is finished."""
@@ -27,9 +28,9 @@ def drain(
     """
     if grace < 0:
         raise RunError(f"grace is {grace:g}: give a number of seconds from 0 on")
-    with live_run(*locate(run, home, store)) as (ledger, _):
-        if not ledger.drain(node, grace):
-            nodes = ledger.state().nodes
+    with live_run(*locate(run, home, store)) as (record, _):
+        if not NodeLedger(record).drain(node, grace):
+            nodes = record.state().nodes
             raise RunError(
-                f"no node {node!r} is registered in run {ledger.keys.run!r}; {did_you_mean(node, nodes)}"
+                f"no node {node!r} is registered in run {record.keys.run!r}; {did_you_mean(node, nodes)}"
             )

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import RecordHead, Spec
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import StoreUnavailable
 from cerebro_elastic.runs.attach import known_spec, store_of, with_key
 from cerebro_elastic.runs.folder import RunFolder, find_run
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_head, read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 _PATIENCE = 2.0
 
@@ -61,7 +62,7 @@ def _from_history(folder: RunFolder) -> tuple[Spec, State, bool]:
 
 def _from_store(settings: StoreSettings, run: str) -> tuple[Spec, State, bool]:
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run, settings.run_key)
-        spec = known_spec(ledger, settings)
-        state = ledger.state()
+        record = Record(store, run, settings.run_key)
+        spec = known_spec(record, settings)
+        state = record.state()
         return spec, state, state.outcome is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from cerebro_elastic.core.model.values import HParams
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.compare import check_exactness
 from cerebro_elastic.runs.exactness.forked import in_fork

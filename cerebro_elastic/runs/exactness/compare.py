@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cerebro_elastic import checkpoint
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.runs.exactness.differences import (
     Moment,
     differences,

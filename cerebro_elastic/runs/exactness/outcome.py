@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cerebro_elastic.core.model.values import HParams
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.tables import hparams_text

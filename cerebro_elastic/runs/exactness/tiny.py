@@ -11,7 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.core.model.values import HParams, Unit
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DataError

@@ -13,7 +13,8 @@ from typing import Any
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.model.codec import decode, encode
-from cerebro_elastic.core.model.values import Config, HParams, Plan, Spec
+from cerebro_elastic.core.model.configs import Config, HParams
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import PartitionFiles, read_manifest
 from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe

@@ -10,8 +10,10 @@ from pathlib import Path
 from statistics import fmean
 
 from cerebro_elastic.core.history.lineage import fresh_names
+from cerebro_elastic.core.model.configs import HParams, Status
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.values import HParams, Progress, Status, Strategy
+from cerebro_elastic.core.model.run import Progress
+from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.reporting.gap import gap
@@ -24,7 +26,7 @@ from cerebro_elastic.runs.forecast.measuring import Measured, measure
 from cerebro_elastic.runs.forecast.simulate import partitions_of, simulated, toy
 from cerebro_elastic.runs.from_recipe import make_search, plan_of, strategies
 from cerebro_elastic.runs.start.warm_start import written_out
-from cerebro_elastic.simulation import Simulation, Sizes, Times
+from cerebro_elastic.simulation import Simulation, Times, UnitSizes
 from cerebro_elastic.simulation.times import EVALUATION
 from cerebro_elastic.training.measure import Measure
 from cerebro_elastic.words import counted
@@ -34,7 +36,7 @@ NODES = (1, 2, 4, 8)
 TRIED = 6
 """At most so many configs are tried, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
-"""Seconds between two units of a node: commit, decision and assignment (docs/overhead.md)."""
+"""Seconds between two units of a node: commit, decision and assignment (docs/design/overhead.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +205,10 @@ def _times(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Time
     )
 
 
-def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> Sizes:
+def _sizes(recipe: Recipe, measured: Measured, candidate: PlanCandidate) -> UnitSizes:
     states = {t.config: t.state or 0 for t in _trials(measured, candidate)}
     rows = _rows(measured, candidate)
-    return Sizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
+    return UnitSizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
 
 
 def _rows(measured: Measured, candidate: PlanCandidate) -> int:

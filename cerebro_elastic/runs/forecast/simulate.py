@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cerebro_elastic.core.model.interfaces import Policy
-from cerebro_elastic.core.model.values import Node, Plan, Spec
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
@@ -19,12 +20,12 @@ from cerebro_elastic.runs.from_recipe import make_search, plan_of
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.warm_start import written_out
 from cerebro_elastic.simulation import (
-    Learning,
-    Recorded,
+    MetricSource,
+    RecordedMetrics,
     Simulation,
-    Sizes,
+    SyntheticMetrics,
     Times,
-    Toy,
+    UnitSizes,
     measured,
     read_faults,
     simulate,
@@ -70,7 +71,7 @@ def forecast(
     given, recipe = recipe, written_out(recipe, home or default_home())
     plan = _plan(recipe, like)
     curves = toy(recipe, plan)
-    learning: Learning = Recorded(like.events, like.spec.plan, curves) if like else curves
+    learning: MetricSource = RecordedMetrics(like.events, like.spec.plan, curves) if like else curves
     if times is None:
         times = measured(like.events, like.spec.plan) if like else Times()
     hosts = {name: node.host for name, node in nodes_of(like.events).items()} if like else {}
@@ -93,13 +94,13 @@ def simulated(
     recipe: Recipe,
     plan: Plan,
     times: Times,
-    learning: Learning,
+    learning: MetricSource,
     *,
     hosts: Mapping[str, str] | None = None,
     faults: str = "",
     spread: float = 0.0,
     start: float = 0.0,
-    sizes: Sizes | None = None,
+    sizes: UnitSizes | None = None,
 ) -> Simulation:
     """The run of ``plan``, by the scheduler and search of ``recipe``, on its least number of nodes. What is
     not in ``hosts`` (by node) has a host of its own."""
@@ -118,18 +119,18 @@ def simulated(
         faults=read_faults(faults, names),
         spread=spread,
         start=start,
-        sizes=sizes or Sizes(),
+        sizes=sizes or UnitSizes(),
     )
 
 
-def toy(recipe: Recipe, plan: Plan) -> Toy:
+def toy(recipe: Recipe, plan: Plan) -> SyntheticMetrics:
     """Curves for what the recipe's search looks at."""
     objective = recipe.objective
     metrics: Mapping[str, str] = {objective.metric: objective.mode}
     also = getattr(recipe.search, "metric", None)
     if also is not None:
         metrics = {also: objective.mode, **metrics}
-    return Toy(metrics, plan.epochs * plan.partitions, plan.seed)
+    return SyntheticMetrics(metrics, plan.epochs * plan.partitions, plan.seed)
 
 
 def _plan(recipe: Recipe, like: RunResult | None) -> Plan:

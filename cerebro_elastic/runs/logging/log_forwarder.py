@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, Self
 
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.events import ConfigCreated, Event, StateRead, UnitCommitted
-from cerebro_elastic.core.model.values import HParams, Visit
 from cerebro_elastic.errors import StoreError
 from cerebro_elastic.files import locate, read, write_text
 from cerebro_elastic.reporting.logged import Logged, Logger
-from cerebro_elastic.store.ledger.chain import parted
 from cerebro_elastic.store.ledger.history import decode_event
+from cerebro_elastic.store.ledger.journal import split_digest
 
 _PAUSE = 1.0
 _END_SECONDS = 60.0
@@ -140,7 +141,7 @@ class LogForwarder:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                yield decode_event(parted(line.decode())[0])
+                yield decode_event(split_digest(line.decode())[0])
 
     def _visits(self, event: Event) -> Sequence[Visit]:
         match event:

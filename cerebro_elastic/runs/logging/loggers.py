@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.controller.candidate import Candidate
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import MissingExtra
 from cerebro_elastic.files import locate, make_folder
 from cerebro_elastic.recipes import Recipe
@@ -17,7 +17,8 @@ from cerebro_elastic.reporting.logged import Logger
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.logging.log_forwarder import FileNote, LogForwarder
 from cerebro_elastic.runs.logging.remote_loggers import RemoteLoggers
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.leader import note_logged
+from cerebro_elastic.store.ledger.record import Record
 
 TENSORBOARD = "tensorboard"
 
@@ -26,19 +27,19 @@ class LeadersNote:
     """A note in the store, for loggers that whoever leads the run writes to. A visit is noted when its rows
     are written: should the leader die in between, the next one writes them again."""
 
-    def __init__(self, ledger: Ledger, candidate: Candidate) -> None:
-        self._ledger = ledger
+    def __init__(self, record: Record, candidate: Candidate) -> None:
+        self._record = record
         self._candidate = candidate
 
     def ours(self) -> bool:
         """Also when a run that we led has ended, or is left by us, and nobody else leads it."""
-        return self._candidate.leads and self._ledger.leader() in (None, self._candidate.name)
+        return self._candidate.leads and self._record.leader() in (None, self._candidate.name)
 
     def read(self) -> Mapping[str, int]:
-        return self._ledger.logged()
+        return self._record.logged()
 
     def write(self, config: str, visits: int) -> None:
-        self._ledger.log(config, visits, self._candidate.name)
+        note_logged(self._record, self._candidate.name, config, visits)
 
 
 class Loggers:
@@ -58,7 +59,7 @@ class Loggers:
         self._tensorboard = TENSORBOARD in named
 
     @contextmanager
-    def written(self, ledger: Ledger, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
+    def written(self, record: Record, candidate: Candidate, say: Callable[[str], None]) -> Iterator[None]:
         """Write to them while the block goes on, which takes part in the run as ``candidate``."""
         folder = self._folder
         with ExitStack() as stack:
@@ -71,7 +72,7 @@ class Loggers:
                 make_folder(log.parent)
                 remote = RemoteLoggers(others, run, self._recipe.root, self._files(), log)
                 name = ", ".join(other if isinstance(other, str) else other["class"] for other in others)
-                leaders = LeadersNote(ledger, candidate)
+                leaders = LeadersNote(record, candidate)
                 stack.enter_context(LogForwarder(folder.history, name, remote, leaders, say))
             yield
 

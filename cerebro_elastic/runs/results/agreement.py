@@ -12,6 +12,7 @@ from typing import Any
 
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.invariants.trace import told
+from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.events import (
     ConfigCreated,
     ConfigEnded,
@@ -27,7 +28,8 @@ from cerebro_elastic.core.model.events import (
     UnitCommitted,
 )
 from cerebro_elastic.core.model.origin import Origin, basis_of, origin_of
-from cerebro_elastic.core.model.values import Basis, Phase, Plan, Spec, Visit
+from cerebro_elastic.core.model.run import Basis, Plan, Spec
+from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.batches import batch_count
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import CerebroError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.events import RunEnded
-from cerebro_elastic.core.model.values import RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
 from cerebro_elastic.reporting.page.page import Subject, colophon_of, render

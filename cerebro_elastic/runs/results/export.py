@@ -16,7 +16,9 @@ import torch
 from safetensors.torch import save_file
 
 from cerebro_elastic.core.history.lineage import history
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Phase, RecordHead, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import CheckpointRef, Phase, RecordHead
 from cerebro_elastic.data.manifest import Manifest, check_unchanged
 from cerebro_elastic.errors import DataError, RunError, StorageError, TaskError
 from cerebro_elastic.files import redacted, translated

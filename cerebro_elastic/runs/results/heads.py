@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.events import Event, LeaderChanged, StateRead, UnitAssigned
 from cerebro_elastic.core.model.origin import Origin
-from cerebro_elastic.core.model.values import Attempt, RecordHead
-from cerebro_elastic.store.ledger.chain import link
-from cerebro_elastic.store.ledger.journal import Line
+from cerebro_elastic.core.model.units import RecordHead
+from cerebro_elastic.store.ledger.journal import Line, chain_digest
 from cerebro_elastic.words import counted
 
 
@@ -23,7 +23,7 @@ def chain(lines: Sequence[Line]) -> Iterator[str]:
     """The first line whose digest is not that of itself and the lines before it, and how many more."""
     broken, previous, partial_unit = [], "", False
     for number, line in enumerate(lines, start=1):
-        expected = link(previous, line.body)
+        expected = chain_digest(previous, line.body)
         what = f"line {number} ({type(line.event).__name__} at revision {line.event.revision})"
         if line.digest is None and partial_unit:
             broken.append(f"{what} bears no digest, and lines before it do")
@@ -136,8 +136,8 @@ class _Walk:
         if isinstance(line.event, StateRead):
             self._steps, self._free = [], True
         before = self._steps[-1].theirs if self._steps else None
-        self._own = line.digest or link(self._own, line.body)
-        theirs = link(before, line.body) if before is not None else None
+        self._own = line.digest or chain_digest(self._own, line.body)
+        theirs = chain_digest(before, line.body) if before is not None else None
         self._steps.append(_Step(number, line.event.revision, line.body, self._own, theirs))
 
     def meet(self, head: RecordHead, *, begins: bool) -> None:
@@ -162,6 +162,6 @@ class _Walk:
             self._steps.append(_Step(last, head.revision, "", "", head.digest))
         for step in reversed(behind):
             before = self._steps[-1].theirs
-            step.theirs = link(before, step.body) if before is not None else None
+            step.theirs = chain_digest(before, step.body) if before is not None else None
             self._steps.append(step)
         self._covered, self._free = last, False

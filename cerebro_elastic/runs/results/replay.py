@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic.core.history.lineage import history
-from cerebro_elastic.core.model.values import CheckpointRef, Config, Visit
+from cerebro_elastic.core.model.attempts import Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.files import locate, read
 from cerebro_elastic.reporting.curves import curves_text

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.values import RecordHead, Spec
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.files import in_a_hurry, locate, translated, write

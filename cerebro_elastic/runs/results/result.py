@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import encode
 from cerebro_elastic.core.model.events import Event
-from cerebro_elastic.core.model.values import CheckpointRef, RecordHead, Spec
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
 from cerebro_elastic.errors import DamagedCheckpoint, RunError, did_you_mean
 from cerebro_elastic.files import locate
 from cerebro_elastic.recipes import Recipe, load_recipe

@@ -12,8 +12,9 @@ from cerebro_elastic.core.invariants import Violation, check
 from cerebro_elastic.core.model.events import Event, LeaderChanged
 from cerebro_elastic.core.model.interfaces import Policy
 from cerebro_elastic.core.model.origin import Origin
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import CheckpointRef, Spec
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.errors import (
     CheckpointError,
     IllegalEvent,
@@ -31,7 +32,7 @@ from cerebro_elastic.runs.results.agreement import Note
 from cerebro_elastic.runs.results.report import manifest_of
 from cerebro_elastic.runs.results.result import RunResult, check_here
 from cerebro_elastic.runs.versions import deciding
-from cerebro_elastic.simulation import Redecided, redecide
+from cerebro_elastic.simulation import Redecision, redecide
 from cerebro_elastic.words import counted
 
 DECIDING_SECONDS = 5.0
@@ -60,7 +61,7 @@ def verify(
     return [finding for finding in found if isinstance(finding, Violation)]
 
 
-def decided_again(result: RunResult, seconds: float) -> Redecided | None:
+def decided_again(result: RunResult, seconds: float) -> Redecision | None:
     """Whether the recorded decisions follow from the record alone: by the recipe's scheduler and search, as
     they are now. At most about so many ``seconds``; ``None`` if the history is not sound, or if what decides
     cannot be had here."""
@@ -158,12 +159,12 @@ def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
     again = decided_again(result, seconds)
     if again is None:
         yield Note("its decisions were not made again: what decided is not to be had here")
-    elif again.story is None:
-        yield Note(f"{again.found} of {counted(again.all, 'decision')} made again, all the same")
+    elif again.explanation is None:
+        yield Note(f"{again.matched} of {counted(again.total, 'decision')} made again, all the same")
     else:
         story = (
-            f"of {counted(again.all, 'decision')} {again.found} are the same when made again, and then comes "
-            f"another one: {again.story}"
+            f"of {counted(again.total, 'decision')} {again.matched} are the same when made again, and then "
+            f"comes another one: {again.explanation}"
         )
         why = _other_deciders(result)
         yield Violation("decisions", story) if why is None else Note(f"{why}: {story}")

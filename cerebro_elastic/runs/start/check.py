@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.interfaces import SearchContext
-from cerebro_elastic.core.model.values import HParams
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.exactness.outcome import Checked
 from cerebro_elastic.runs.folder import default_home

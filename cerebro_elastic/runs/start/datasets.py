@@ -7,10 +7,9 @@ from pathlib import Path
 
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.prepare_rows import prepare_rows
-from cerebro_elastic.data.records import Progress
+from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
 from cerebro_elastic.data.selection import Selection
-from cerebro_elastic.data.share import Share
+from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.data.sources import Source
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
@@ -56,8 +55,8 @@ def prepare_dataset_rows(
     root: Path,
     workers: int | None,
     bad: float,
-    share: Share,
-    show: Callable[[Progress], None],
+    share: MachineShare,
+    show: Callable[[RowProgress], None],
 ) -> Manifest:
     """The same for ``data.prepare_rows``."""
     return prepare_rows(

@@ -15,7 +15,7 @@ from cerebro_elastic.runs.folder import check_id, etcd_folder, refuse_recipe
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 _LINGER = 15.0
 """Seconds without any host after which a run that has not ended is given up, and one that had ended before is
@@ -54,36 +54,36 @@ def serve(
                 f"hosts that do not see {key.file} need the key: "
                 f"export {VARIABLE}=$(ssh {socket.gethostname()} cat {key.file})"
             )
-        ledger = Ledger(store, run)
-        if not _until_alone(ledger):
+        record = Record(store, run)
+        if not _until_alone(record):
             raise RunError(
                 f"all who took part in run {run!r} are gone, and it has not ended: see what they said"
             )
     watcher.say(f"run {run!r} has ended")
 
 
-def _until_alone(ledger: Ledger) -> bool:
+def _until_alone(record: Record) -> bool:
     """Wait until there was somebody and is nobody, for some seconds if the run has not ended; whether it has.
     Of a run that had ended before nobody need come, or is left: they may have come and gone before the first
     look. Hosts may have the record of a run that was another etcd's, and say that it has ended."""
-    begun = ledger.now()
+    begun = record.now()
     alone, told = 0.0, False
     while True:
-        told = told or _is_told(ledger)
+        told = told or _is_told(record)
         # They may come and go between two looks.
-        been, ended = ledger.now() > begun, ledger.ended() or (told and ledger.spec() is None)
+        been, ended = record.now() > begun, record.ended() or (told and record.spec() is None)
         if alone >= (_POLL if been and ended else _LINGER):
             return ended
         time.sleep(_POLL)
-        alone = alone + _POLL if (been or ended) and not in_use(ledger) else 0.0
+        alone = alone + _POLL if (been or ended) and not in_use(record) else 0.0
 
 
-def _is_told(ledger: Ledger) -> bool:
+def _is_told(record: Record) -> bool:
     """Whether a host says that the run has ended, of which this etcd knows nothing."""
-    return any(b'"ended": true' in item.value for item in ledger.store.range(ledger.keys.hosts).items)
+    return any(b'"ended": true' in item.value for item in record.store.range(record.keys.hosts).items)
 
 
-def in_use(ledger: Ledger) -> bool:
+def in_use(record: Record) -> bool:
     """Whether anybody takes part in the run: a host, or who leads or trains for `cerebro run` or `join`."""
-    keys = ledger.keys
-    return any(ledger.store.range(there).items for there in (keys.hosts, keys.leader, keys.node("")))
+    keys = record.keys
+    return any(record.store.range(there).items for there in (keys.hosts, keys.leader, keys.node("")))

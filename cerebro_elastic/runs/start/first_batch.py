@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.progress import next_units
-from cerebro_elastic.core.model.values import Config, HParams, Plan, Spec
+from cerebro_elastic.core.model.configs import Config, HParams
+from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe

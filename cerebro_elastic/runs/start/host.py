@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import CerebroError, RunError, StoreRefused
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -35,7 +35,8 @@ from cerebro_elastic.store.client.lease import LeaseKeeper
 from cerebro_elastic.store.client.lock import lock
 from cerebro_elastic.store.client.retrying import PATIENCE, RetryingStore
 from cerebro_elastic.store.ledger.keys import Keys
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
 
 _ANOTHER = "choose another --run-id (by torchx: --run_id)"
 _ENDED = "run {run!r} has ended; to run the recipe again: another --run-id (by torchx: --run_id)"
@@ -89,13 +90,13 @@ def host(
     # Whoever serves it has made the key by now.
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
-    with closing(patient), _present(Ledger(patient, folder.run)):
+    with closing(patient), _present(Record(patient, folder.run)):
         _open(patient, store, folder, checked, watcher)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
-        ledger = Ledger(patient, folder.run, store.run_key)
-        ledger.check_signed(store.trusted)
-        _check_same(known_spec(ledger, store), checked)
-        if ledger.ended():
+        record = Record(patient, folder.run, store.run_key)
+        record.check_signed(store.trusted)
+        _check_same(known_spec(record, store), checked)
+        if record.ended():
             watcher.say(_ENDED.format(run=folder.run))
             return RunResult(folder, store)
         return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
@@ -111,11 +112,11 @@ def _etcd_of(recipe: Recipe) -> str:
 
 
 @contextmanager
-def _present(ledger: Ledger) -> Iterator[None]:
+def _present(record: Record) -> Iterator[None]:
     """Be one of the run's hosts for the block: an etcd that serves one run ends when there are none."""
-    with LeaseKeeper(ledger.store, _LEASE_SECONDS) as keeper:
+    with LeaseKeeper(record.store, _LEASE_SECONDS) as keeper:
         told = json.dumps({"host": socket.gethostname()}).encode()
-        ledger.store.txn([], [Put(ledger.keys.hosts + uuid.uuid4().hex, told, keeper.lease)])
+        record.store.txn([], [Put(record.keys.hosts + uuid.uuid4().hex, told, keeper.lease)])
         yield
 
 
@@ -170,7 +171,7 @@ def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Reci
                 key = key.kept_in(folder.key)
             elif not settings.trusted:
                 key = RunKey.kept(folder.key)
-            Ledger(store, folder.run, key).open(spec)
+            OperatorLedger(Record(store, folder.run, key)).open_run(spec)
 
 
 def _check_new(folder: RunFolder) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.files import locate as locate_files
 from cerebro_elastic.recipes import RUN_ID, load_recipe
@@ -28,7 +28,7 @@ from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.start.participate import published, take_part
 from cerebro_elastic.runs.start.prepare_run import keep_spec
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 
 class Left(Exception):
@@ -62,9 +62,9 @@ def join(
     names = [name] if nodes == 1 else [f"{name}-{i}" for i in range(nodes)]
     run_id, settings = locate(run, home, store)
     with ExitStack() as stack:
-        ledger, spec = stack.enter_context(live_run(run_id, settings))
+        record, spec = stack.enter_context(live_run(run_id, settings))
         for node in names:
-            _check(ledger, spec, node)
+            _check(record, spec, node)
         _check_files(spec)
         folder = _folder(spec, name, home)
         stack.enter_context(folder.locked())
@@ -80,7 +80,7 @@ def join(
             names,
             ranks=recipe.node.ranks,
             grace=grace,
-            since=ledger.now(),
+            since=record.now(),
             say=watcher.say,
         )
 
@@ -94,7 +94,7 @@ def join(
         watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
-            take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, judge)
+            take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, judge)
         except Left:
             watcher.say(f"{told} left the run")
         result = RunResult(folder)
@@ -103,7 +103,7 @@ def join(
     return result
 
 
-def _check(ledger: Ledger, spec: Spec, node: str) -> None:
+def _check(record: Record, spec: Spec, node: str) -> None:
     """Whether this machine can be the run's ``node``, as far as that is known without torch."""
     run = spec.plan.run
     if re.fullmatch(RUN_ID, node) is None:
@@ -112,7 +112,7 @@ def _check(ledger: Ledger, spec: Spec, node: str) -> None:
             "beginning with a letter or digit"
         )
     check_admission(spec)
-    taken = ledger.node(node)
+    taken = record.node(node)
     if taken is not None:
         raise RunError(
             f"run {run!r} has a node {node!r} already, on {taken.host}: choose another --name; if it has "

@@ -21,14 +21,14 @@ from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.start.agents import LocalAgents
 from cerebro_elastic.runs.versions import deciding
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 _END_SECONDS = 20.0
 """Ranks take seconds to end: they have torch to unload."""
 
 
 def take_part(
-    ledger: Ledger,
+    record: Record,
     recipe: Recipe,
     journal: Journal,
     agents: LocalAgents,
@@ -54,14 +54,14 @@ def take_part(
 
     policy: Policy = load("cerebro.schedulers", recipe.scheduler)()
     candidate = Candidate(
-        ledger,
+        record,
         policy,
         make_search(recipe),
         journal,
         Host(observe=observe, say=watcher.say, pause=pause),
         versions=deciding(recipe),
     )
-    with loggers.written(ledger, candidate, watcher.say):
+    with loggers.written(record, candidate, watcher.say):
         try:
             with agents:
                 candidate.run()

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.codec import encode
+from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
 from cerebro_elastic.core.model.interfaces import SearchContext
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec, Status
 from cerebro_elastic.errors import DataError, RunError
 from cerebro_elastic.files import locate, private_folder, redacted, write_text
 from cerebro_elastic.recipes import Recipe
@@ -24,7 +25,7 @@ from cerebro_elastic.runs.start.preflight import Findings, preflight
 from cerebro_elastic.runs.start.warm_start import changes, written_out
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.version import __version__
 
 
@@ -108,12 +109,12 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
     """Before anything is prepared: the store answers, lets us in, and has no run of this id that is not
     the one in the folder."""
     with closing(EtcdStore(settings)) as store:
-        ledger = Ledger(store, run)
-        if ledger.spec() is not None and not known:
+        record = Record(store, run)
+        if record.spec() is not None and not known:
             raise RunError(
                 f"the store at {', '.join(settings.endpoints)} already has a run {run!r} that this folder "
                 "knows nothing of: choose another id with --run-id, or remove it there with "
-                f"`etcdctl del --prefix {ledger.keys.prefix}`"
+                f"`etcdctl del --prefix {record.keys.prefix}`"
             )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from cerebro_elastic.config import GRACE, StoreSettings
 from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Spec
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.curves import write_curves
@@ -39,7 +39,8 @@ from cerebro_elastic.search.studies import is_study, section_of, tell
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import Journal
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.words import counted
 
 
@@ -116,17 +117,17 @@ def _go_on(
         else:
             settings = replace(store, run_key=key)
         stack.enter_context(published(folder, settings))
-        ledger = Ledger(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+        record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
         if key is not None and key.file == folder.new_key:
-            settings = replace(settings, run_key=_sign(folder, ledger, journal))
-        if _open(ledger, spec, journal):
+            settings = replace(settings, run_key=_sign(folder, record, journal))
+        if _open(record, spec, journal):
             nodes = counted(recipe.nodes.min, "node")
             watcher.say(f"starting {nodes} (importing torch takes a few seconds)")
         else:
-            spec = check_again(spec, recipe, ledger.state(), watcher, beside.preflight)
-            ledger.renew(spec)
+            spec = check_again(spec, recipe, record.state(), watcher, beside.preflight)
+            OperatorLedger(record).replace_spec(spec)
             keep_spec(folder, spec)
-            ledger.forgive()
+            OperatorLedger(record).release_nodes()
             watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
         if not settings.loopback:
             watcher.say(f"other machines join by: {_join_command(folder, settings)}")
@@ -137,7 +138,7 @@ def _go_on(
             [f"node-{i}" for i in range(recipe.nodes.min)],
             ranks=recipe.node.ranks,
             grace=grace,
-            since=ledger.now(),
+            since=record.now(),
             say=watcher.say,
         )
         loggers = Loggers(recipe, spec, folder)
@@ -147,7 +148,7 @@ def _go_on(
             beside.look(state)
             judge(events, state)
 
-        take_part(ledger, recipe, journal, agents, loggers, watcher, judged)
+        take_part(record, recipe, journal, agents, loggers, watcher, judged)
 
 
 def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
@@ -168,24 +169,24 @@ def _join_command(folder: RunFolder, settings: StoreSettings) -> str:
     return f"{key}cerebro join {folder.run} --etcd {','.join(settings.endpoints)}"
 
 
-def _sign(folder: RunFolder, ledger: Ledger, journal: Journal) -> RunKey:
-    ledger.sign()
-    journal.resume(ledger.read(), afresh=True)  # revisions are others now
+def _sign(folder: RunFolder, record: Record, journal: Journal) -> RunKey:
+    OperatorLedger(record).sign_all()
+    journal.resume(record.read(), afresh=True)  # revisions are others now
     folder.new_key.rename(folder.key)
     return RunKey.read(folder.key)
 
 
-def _open(ledger: Ledger, spec: Spec, journal: Journal) -> bool:
+def _open(record: Record, spec: Spec, journal: Journal) -> bool:
     """Whether the run begins now; else the store knows it from an earlier start."""
-    if journal and ledger.spec() is None:
+    if journal and record.spec() is None:
         raise RunError(
-            f"run {ledger.keys.run!r} has begun, but in another store than this, which does not know it: "
+            f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "
             "give the --etcd with which it was started, or start it anew with --fresh"
         )
-    begins, known = ledger.open(spec), ledger.spec()
+    begins, known = OperatorLedger(record).open_run(spec), record.spec()
     if known is None or replace(known, code=spec.code) != spec:
         raise RunError(
-            f"the store at hand already has a run {ledger.keys.run!r} that was started elsewhere; "
+            f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
             "choose another id with --run-id"
         )
     return begins

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cerebro_elastic.core.history.lineage import in_order
-from cerebro_elastic.core.model.values import Config, HParams, Spec, Status
+from cerebro_elastic.core.model.configs import Config, HParams, Status
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.errors import RecipeError, RunError, did_you_mean
 from cerebro_elastic.recipes import Recipe, differences, load_recipe
 from cerebro_elastic.recipes.search import KnownConfig, Start

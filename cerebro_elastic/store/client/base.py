@@ -1,4 +1,4 @@
-"""The store: a handful of verbs over revisioned keys, as etcd v3 defines them.
+"""The store: a few operations on revisioned keys, as etcd v3 defines them.
 
 A *revision* is the store's global logical time: every transaction that changes something
 increases it by one, and all its changes bear it. Everything above the store relies on three
@@ -18,52 +18,67 @@ from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias
 
 MAX_OPS = 128
+"""Comparisons, and operations, that one transaction may have."""
 MAX_BYTES = 3 << 19
-"""1.5 MiB: keys, values and a few bytes for each comparison and operation."""
+"""Bytes of a request, 1.5 MiB: keys, values and a few bytes for each comparison and operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """A key's present value and its history in revisions. ``lease`` is 0 without a lease."""
+    """A key and its present value."""
 
     key: str
+    """The key."""
     value: bytes
+    """Its value."""
     create_revision: int
+    """The revision since which the key exists."""
     mod_revision: int
+    """The revision that wrote the value."""
     lease: int = 0
+    """The lease with whose end the key is deleted; 0 if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All keys under a prefix, sorted by key, as of ``revision``."""
+    """All keys under a prefix at one revision."""
 
     revision: int
+    """The store's revision."""
     items: tuple[KeyValue, ...]
+    """The keys, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A condition of a transaction. An absent key has ``create`` and ``mod`` revision 0."""
+    """A condition of a transaction."""
 
     key: str
+    """The key that is looked at."""
     target: Literal["create", "mod"]
+    """Which of its revisions is compared."""
     revision: int
+    """What it must be; 0: the key is absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write ``key``; under ``lease`` if not 0."""
+    """Write a key."""
 
     key: str
+    """The key."""
     value: bytes
+    """Its new value."""
     lease: int = 0
+    """The lease with whose end it is deleted; 0: it stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove ``key``; nothing happens if it is absent."""
+    """Delete a key; nothing happens if it is absent."""
 
     key: str
+    """The key."""
 
 
 Op: TypeAlias = Put | Delete
@@ -71,19 +86,24 @@ Op: TypeAlias = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """``revision`` is the store's after the transaction: that of its changes if it ``succeeded``."""
+    """What became of a transaction."""
 
     succeeded: bool
+    """Whether its conditions held, and it was performed."""
     revision: int
+    """The store's revision afterwards: that of the changes, if it was performed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of one key: its new value, or ``None`` for a deletion."""
+    """A change of one key."""
 
     key: str
+    """The key."""
     revision: int
+    """The revision that changed it."""
     item: KeyValue | None
+    """The key as it is then; ``None``: deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +111,9 @@ class ChangeBatch:
     """All changes of one revision under the watched prefix."""
 
     revision: int
+    """The revision."""
     changes: tuple[Change, ...]
+    """The changes, one for each key."""
 
 
 class Watch(Protocol):

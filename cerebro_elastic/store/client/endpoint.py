@@ -1,4 +1,4 @@
-"""What a driver must know of one etcd server: requests and answers, whatever carries them.
+"""The interface of a driver to one etcd server: requests and answers.
 
 They have the form of etcd's JSON gateway, which is protobuf's own JSON of etcd's gRPC messages: paths
 such as ``kv/range``, base64 for bytes, strings for 64-bit numbers (``wire.py``).

@@ -1,12 +1,12 @@
-"""What an exchange with etcd came to, when it was no success: the one border at which etcd's errors, the
-same by gRPC and by its JSON gateway, become ours."""
+"""etcd's errors, by gRPC and by its JSON gateway, as what they mean for the request: was it performed, may it
+be sent again?"""
 
 from __future__ import annotations
 
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.wire import Json
 
-# gRPC's status codes, as far as they are told apart.
+# gRPC's status codes that are distinguished.
 INVALID_ARGUMENT, NOT_FOUND = 3, 5
 OUT_OF_RANGE, UNAVAILABLE, UNAUTHENTICATED = 11, 14, 16
 # Cancelled, unknown, deadline exceeded, aborted, internal, unavailable: it may have happened or not.

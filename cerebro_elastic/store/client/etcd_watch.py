@@ -59,16 +59,16 @@ class EtcdWatch:
         if self._stopped.is_set():
             return None
         try:
-            got = self._batches.get(timeout=None if timeout is None else max(timeout, 0))
+            message = self._batches.get(timeout=None if timeout is None else max(timeout, 0))
         except queue.Empty:
             return None
-        if isinstance(got, ChangeBatch):
-            return got
+        if isinstance(message, ChangeBatch):
+            return message
         # The end of the stream is seen by every later call too.
-        self._batches.put(got)
-        if got is None:
+        self._batches.put(message)
+        if message is None:
             return None
-        raise got
+        raise message
 
     def close(self) -> None:
         self._stopped.set()

@@ -1,4 +1,4 @@
-"""A lease kept by deadline: it counts as lost when it may have ended, not when somebody says so."""
+"""A lease that is kept by deadline: it counts as lost as soon as it may have ended."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from cerebro_elastic.store.client.base import Store
 
 @dataclass(slots=True)
 class LeaseDeadline:
-    """Until when the lease surely holds; all times in seconds of one monotonic clock.
+    """Until when the lease certainly holds; all times are seconds of one monotonic clock.
 
     The store counts from when it gets a request, we from when we send it: our deadline is the earlier.
     """
 
     ends: float
+    """When it may end."""
 
     def left(self, now: float) -> float:
+        """The seconds left at ``now``."""
         return self.ends - now
 
     def renew(self, sent: float, granted: float, now: float) -> bool:

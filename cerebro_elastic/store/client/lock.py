@@ -1,4 +1,4 @@
-"""One at a time: a key under a lease that whoever comes next waits for."""
+"""A lock: a key under a lease, which one process holds and the others wait for."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from cerebro_elastic.errors import Compacted, TxnUnknown
 from cerebro_elastic.store.client.base import Put, Store, absent
 from cerebro_elastic.store.client.lease import LeaseKeeper
 
-_SECONDS = 15.0
+_LEASE_SECONDS = 15.0
 
 
 @contextmanager
-def lock(store: Store, key: str, waiting: Callable[[], None], seconds: float = _SECONDS) -> Iterator[None]:
-    """Hold ``key`` for the block; wait while another does, and tell so by ``waiting``, once. A holder that
-    dies lets go when its lease of ``seconds`` ends."""
+def lock(
+    store: Store, key: str, waiting: Callable[[], None], seconds: float = _LEASE_SECONDS
+) -> Iterator[None]:
+    """Hold the lock ``key`` in the block.
+
+    While another process holds it, wait; ``waiting`` is called once. The lock of a process that dies is free
+    when its lease of ``seconds`` ends.
+    """
     with LeaseKeeper(store, seconds) as keeper:
-        told = False
-        while not _taken(store, key, keeper.lease):
-            if not told:
+        announced = False
+        while not _try_lock(store, key, keeper.lease):
+            if not announced:
                 waiting()
-            told = True
+            announced = True
             _await_change(store, key, seconds)
         yield
 
 
-def _taken(store: Store, key: str, lease: int) -> bool:
-    """Whether we hold the key, now or by an earlier try of which no answer came."""
+def _try_lock(store: Store, key: str, lease: int) -> bool:
+    """Whether we hold the lock, by this try or by an earlier one whose answer was lost."""
     with suppress(TxnUnknown):
         store.txn([absent(key)], [Put(key, b"{}", lease)])
     item = store.get(key)
@@ -35,7 +40,7 @@ def _taken(store: Store, key: str, lease: int) -> bool:
 
 
 def _await_change(store: Store, key: str, seconds: float) -> None:
-    """Until somebody lets go of the key, or some seconds have gone."""
+    """Wait until the holder releases the lock, for at most ``seconds``."""
     snapshot = store.range(key)
     if snapshot.items:
         with store.watch(key, snapshot.revision + 1) as watch, suppress(Compacted):

@@ -1,4 +1,4 @@
-"""A store that is waited for: etcd out of reach is no reason to end."""
+"""A store that is waited for while it is out of reach."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _T = TypeVar("_T")
 
 
 class RetryingStore:
-    """``store``, but a verb that finds it out of reach, or out of space, waits and tries again for up to
-    ``patience`` seconds; one line is logged when the waiting begins and one when it is over.
+    """``store``, but an operation that finds it out of reach, or out of space, is repeated for up to
+    ``patience`` seconds. One line is logged when the waiting begins and one when it is over.
 
-    A transaction without an answer stays ``TxnUnknown``: it is not sent again here. ``keep`` and
-    ``revoke`` are as they were: a lease has a time of its own.
+    A transaction whose answer was lost stays ``TxnUnknown``: it is not sent again here. ``keep`` and
+    ``revoke`` are not repeated: a lease has a time of its own.
     """
 
     def __init__(self, store: Store, patience: float, log: EventLog, clock: Clock | None = None) -> None:
@@ -47,16 +47,16 @@ class RetryingStore:
         self._since = 0.0
 
     def get(self, key: str) -> KeyValue | None:
-        return self._patiently(lambda: self._store.get(key))
+        return self._retried(lambda: self._store.get(key))
 
     def range(self, prefix: str) -> Snapshot:
-        return self._patiently(lambda: self._store.range(prefix))
+        return self._retried(lambda: self._store.range(prefix))
 
     def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> TxnResult:
-        return self._patiently(lambda: self._store.txn(compares, ops))
+        return self._retried(lambda: self._store.txn(compares, ops))
 
     def grant(self, ttl: float) -> int:
-        return self._patiently(lambda: self._store.grant(ttl))
+        return self._retried(lambda: self._store.grant(ttl))
 
     def keep(self, lease: int) -> float:
         return self._store.keep(lease)
@@ -65,19 +65,19 @@ class RetryingStore:
         self._store.revoke(lease)
 
     def watch(self, prefix: str, start: int) -> Watch:
-        return _PatientWatch(self, prefix, start)
+        return _RetryingWatch(self, prefix, start)
 
     def open_watch(self, prefix: str, start: int) -> Watch:
-        """A watch of the store's own."""
-        return self._patiently(lambda: self._store.watch(prefix, start))
+        """A watch of the wrapped store."""
+        return self._retried(lambda: self._store.watch(prefix, start))
 
     def close(self) -> None:
         self._closed.set()
         self._store.close()
 
-    def _patiently(self, verb: Callable[[], _T]) -> _T:
+    def _retried(self, operation: Callable[[], _T]) -> _T:
         try:
-            return verb()
+            return operation()
         except StoreUnavailable as error:
             problem = error
         self._begin(problem)
@@ -85,7 +85,7 @@ class RetryingStore:
         try:
             while not self._closed.wait(delay):
                 try:
-                    return verb()
+                    return operation()
                 except StoreUnavailable as error:
                     problem = error
                 if self._clock.now() >= deadline:
@@ -115,8 +115,8 @@ class RetryingStore:
         self._log.info("no longer waiting for the store", seconds=round(seconds, 1))
 
 
-class _PatientWatch:
-    """A ``Watch`` that goes on where it stood when the store is there again."""
+class _RetryingWatch:
+    """A ``Watch`` that goes on from its position when the store answers again."""
 
     def __init__(self, store: RetryingStore, prefix: str, start: int) -> None:
         self._store = store

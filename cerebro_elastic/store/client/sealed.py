@@ -1,9 +1,9 @@
-"""A run's values, signed with the run's key: whoever can write to etcd, but has no key, changes nothing that
-its nodes believe.
+"""A run's values, signed with the run's key: a process that can write to etcd but has no key cannot make the
+run's nodes believe anything.
 
 A sealed value is the value and, in a line of its own, ``hmac:`` with the signature of it and of its key's
 name, which holds the run's id: it is worth nothing under another key, or in another run. No signature
-can tell what has been deleted, or set back to what was signed there before (docs/security.md).
+can tell what has been deleted, or set back to what was signed there before (docs/how-to/security.md).
 """
 
 from __future__ import annotations
@@ -36,9 +36,16 @@ _LOG = logs.EventLog()
 
 
 class SealedStore:
-    """``store``, where the values of keys that are ``ours`` are signed with ``key`` and read back without
-    their signature. Who reads a value that does not bear it gets a text that says so, and is no value of
-    anything (``unsigned``). Without a ``key`` nothing is signed, and others' signatures are left unread."""
+    """``store``, where values are signed with ``key`` and read back without their signature.
+
+    A value that is not signed with the key is read as a text that says so, and that no value of a run equals
+    (``unsigned``). Without a ``key`` nothing is signed, and signatures are not checked.
+
+    Args:
+        store: The store.
+        ours: Which keys are signed.
+        key: The run's key.
+    """
 
     def __init__(self, store: Store, ours: Callable[[str], bool], key: RunKey | None) -> None:
         self.bare = store
@@ -81,7 +88,7 @@ class SealedStore:
         return True if self._key and self._bears(item.key, value, signature) else None
 
     def opened(self, batch: ChangeBatch) -> ChangeBatch:
-        """A batch as it is for us."""
+        """A batch with its values checked, and without their signatures."""
         return ChangeBatch(batch.revision, tuple(map(self._changed, batch.changes)))
 
     def _changed(self, change: Change) -> Change:
@@ -107,12 +114,12 @@ class SealedStore:
 
 
 def unsigned(item: KeyValue) -> bool:
-    """Whether a value, as a ``SealedStore`` gives it, is there in the place of one that is not signed."""
+    """Whether a value that a ``SealedStore`` returned stands for one that is not signed."""
     return item.value.endswith(_UNSIGNED)
 
 
 class _SealedWatch:
-    """A watch, seen through the sealed store."""
+    """A watch whose values are checked."""
 
     def __init__(self, store: SealedStore, watch: Watch) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Which versions of etcd are taken: those that the store's tests are run with, and later ones."""
+"""The versions of etcd that are supported: those that the store's tests run with, and later ones."""
 
 from __future__ import annotations
 

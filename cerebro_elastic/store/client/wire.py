@@ -51,16 +51,16 @@ def batches_from(results: Iterable[Json]) -> Iterator[ChangeBatch]:
     """Watch responses as batches of one revision each.
 
     etcd never splits a revision between responses, but it may send one response in fragments: their
-    events are held back until the last has come, so that a cut never shows half a revision.
+    events are kept until the last has come, so that a lost connection never shows half a revision.
     """
-    held: list[Json] = []
+    events: list[Json] = []
     for result in results:
-        held += result.get("events", ())
+        events += result.get("events", ())
         if result.get("fragment"):
             continue
-        for revision, events in groupby(held, key=lambda event: int(event["kv"]["mod_revision"])):
-            yield ChangeBatch(revision, tuple(_change_from(event, revision) for event in events))
-        held = []
+        for revision, group in groupby(events, key=lambda event: int(event["kv"]["mod_revision"])):
+            yield ChangeBatch(revision, tuple(_change_from(event, revision) for event in group))
+        events = []
 
 
 def _change_from(event: Json, revision: int) -> Change:

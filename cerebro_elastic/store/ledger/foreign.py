@@ -1,14 +1,14 @@
-"""What in a run's keys is not ours.
+"""What others than the run's processes have written to its keys.
 
-Whoever may write to the etcd may write there, too: another program, a person with ``etcdctl``, a test that
-was pointed at the wrong server. Two things give it away:
+Another program, a person with ``etcdctl`` or a test that was pointed at the wrong server can write to the
+etcd as well. Two things reveal it:
 
 - a value that is not what such a key holds (``ForeignValue``);
-- a change that no transaction of ours makes. Ours writes its event, and beside it the keys that such an event
-  is about; what ends with a lease is deleted without one; and few kinds of keys are written alone.
+- a change that no transaction of ours makes. Ours writes its event together with the keys that such an event
+  changes; the end of a lease deletes keys without an event; and few kinds of keys are written alone.
 
-Whoever follows a run leaves the second out of its state, and the leader puts both back
-(``controller/mending.py``). This is no protection against those who forge whole transactions.
+Processes that follow a run leave such changes out of its state, and the leader puts the keys back
+(``controller/mending.py``). This is no protection against forged transactions.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Spec
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.client.base import Change, ChangeBatch, KeyValue
 from cerebro_elastic.store.ledger.keys import Keys
 
 T = TypeVar("T")
 
-UNDER_LEASE = frozenset({"nodes", "quarantined", "leader", "hosts", "opening"})
-"""Kinds of keys that are always under a lease: without one they are nobody's."""
+LEASED_KINDS = frozenset({"nodes", "quarantined", "leader", "hosts", "opening"})
+"""Kinds of keys that are always under a lease; without one they are foreign."""
 
-_BESIDE: Mapping[type[Event], frozenset[str]] = {
+_KINDS_OF_EVENT: Mapping[type[Event], frozenset[str]] = {
     RunOpened: frozenset({"spec"}),
     LeaderChanged: frozenset({"leader"}),
     ConfigCreated: frozenset({"configs"}),
@@ -74,7 +74,7 @@ _BESIDE: Mapping[type[Event], frozenset[str]] = {
     RunEnded: frozenset({"outcome"}),
     RecordMended: frozenset({"mended"}),
 }
-"""Events that are written, and the kinds of keys that change with each."""
+"""The kinds of keys that change with each event."""
 
 
 class ForeignValue(UnreadableValue):
@@ -82,14 +82,14 @@ class ForeignValue(UnreadableValue):
 
 
 def value_in(item: KeyValue, kind: type[T], name: Callable[[T], str] | None = None) -> T:
-    """The value of dataclass ``kind`` that ``item`` holds, for whom its key ends with what ``name`` says.
-    Raises ``ForeignValue``."""
+    """The value of dataclass ``kind`` that ``item`` holds. Raises ``ForeignValue`` if it holds none, or one
+    whose ``name`` is not the end of its key."""
     try:
         value = decode(item.value, kind)
     except UnreadableValue as error:
-        raise foreign(item, str(error)) from error
+        raise foreign_value(item, str(error)) from error
     if name is not None and not item.key.endswith(f"/{name(value)}"):
-        raise foreign(item, f"it is that of {excerpt(name(value))}")
+        raise foreign_value(item, f"it is that of {excerpt(name(value))}")
     return value
 
 
@@ -97,32 +97,32 @@ def spec_in(item: KeyValue, keys: Keys) -> Spec:
     """The run's spec. Raises ``ForeignValue``, also if it is another run's."""
     spec = value_in(item, Spec)
     if spec.plan.run != keys.run:
-        raise foreign(item, f"it is that of the run {excerpt(spec.plan.run)}")
+        raise foreign_value(item, f"it is that of the run {excerpt(spec.plan.run)}")
     return spec
 
 
 def number_in(item: KeyValue) -> int:
     """The number that ``item`` holds. Raises ``ForeignValue``."""
     if not item.value.isdigit() or len(item.value) > _DIGITS:
-        raise foreign(item, f"{excerpt(item.value)} is no number")
+        raise foreign_value(item, f"{excerpt(item.value)} is no number")
     return int(item.value)
 
 
 _DIGITS = 18
 
 
-def is_ours(event: Event, batch: ChangeBatch, keys: Keys) -> bool:
-    """Whether the ``event`` may be that of all the ``batch``."""
+def explains(event: Event, batch: ChangeBatch, keys: Keys) -> bool:
+    """Whether the ``event`` accounts for all changes of the ``batch``."""
     beside = {keys.split(change.key)[0] for change in batch.changes} - {"event"}
-    expected = _BESIDE.get(type(event))
+    expected = _KINDS_OF_EVENT.get(type(event))
     return expected is not None and bool(beside) and expected <= beside
 
 
-def is_alone(change: Change, keys: Keys) -> bool:
-    """Whether this is a change that no event goes with."""
+def needs_no_event(change: Change, keys: Keys) -> bool:
+    """Whether the run's processes make this change without an event."""
     kind, _ = keys.split(change.key)
     item = change.item
-    if kind in UNDER_LEASE:
+    if kind in LEASED_KINDS:
         return item is None or (kind in ("hosts", "opening") and item.lease != 0)
     try:
         match kind:
@@ -137,8 +137,8 @@ def is_alone(change: Change, keys: Keys) -> bool:
     return False
 
 
-def foreign(item: KeyValue, why: str) -> ForeignValue:
-    """The error that ``item`` is not ours, which ``why`` says."""
+def foreign_value(item: KeyValue, why: str) -> ForeignValue:
+    """The error for an ``item`` that the run's processes have not written, for the reason ``why``."""
     return ForeignValue(
         f"etcd's key {excerpt(item.key)}, as written at revision {item.mod_revision}, is not of this run: "
         f"{why}. Another program wrote it, or a person: keep others from writing under the run's prefix. "
@@ -146,13 +146,13 @@ def foreign(item: KeyValue, why: str) -> ForeignValue:
     )
 
 
-def told_once(log: EventLog) -> Callable[[ForeignValue], None]:
-    """Logs what is not ours, each once: whoever leads puts it right."""
-    told: set[str] = set()
+def report_once(log: EventLog) -> Callable[[ForeignValue], None]:
+    """A function that logs each foreign value once; the leader puts it right."""
+    reported: set[str] = set()
 
-    def tell(error: ForeignValue) -> None:
-        if str(error) not in told:
-            told.add(str(error))
+    def report(error: ForeignValue) -> None:
+        if str(error) not in reported:
+            reported.add(str(error))
             log.error("not ours", error=str(error))
 
-    return tell
+    return report

@@ -1,9 +1,9 @@
-"""Reading a run's history: each revision of the store under the run's prefix is one event, and a
-snapshot of the keys is the state that all events up to it make.
+"""Reading a run's history: each revision of the store under the run's prefix is one event, and a snapshot of
+the keys is the state after all events up to it.
 
-Every transaction of the ledger writes its event to one key, ``event``, beside the keys that it
-changes; the watch on it is the history. Only what a lease's end deletes bears no event of its own. What
-others have written is no part of it (``foreign``).
+Every transaction writes its event to one key, ``event``, together with the keys that it changes; the watch on
+that key is the history. Only the end of a lease deletes keys without an event. What others than the run's
+processes have written is no part of it (``foreign``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from functools import reduce
 from cerebro_elastic.core.history.estimates import learn, waited
 from cerebro_elastic.core.history.profiles import Profiles, profiled, refined
 from cerebro_elastic.core.history.tallies import retell, streaks_of, with_visit
+from cerebro_elastic.core.model.attempts import Attempt, ProfileResult, Visit
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, excerpt, kind_of
+from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import (
     KINDS,
     Event,
@@ -29,14 +31,14 @@ from cerebro_elastic.core.model.events import (
     Ordered,
     RunEnded,
 )
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import SpeedFactor, State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, ProfileResult, Visit
 from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Snapshot
 from cerebro_elastic.store.ledger.foreign import (
     ForeignValue,
-    foreign,
-    is_alone,
-    is_ours,
+    explains,
+    foreign_value,
+    needs_no_event,
     number_in,
     spec_in,
     value_in,
@@ -58,20 +60,21 @@ def decode_event(text: str | bytes, revision: int = 0) -> Event:
 
 
 def events_of(batch: ChangeBatch, keys: Keys) -> tuple[list[Event], list[str]]:
-    """The events of one revision: the ledger's own, or what ended with a lease; and the keys in it that
+    """The events of one revision: the one that was written, or the ends of leases; and the keys in it that
     others have changed."""
-    told = next((change.item for change in batch.changes if change.key == keys.event), None)
-    if told is not None:
+    written = next((change.item for change in batch.changes if change.key == keys.event), None)
+    if written is not None:
         with suppress(UnreadableValue):
-            event = decode_event(told.value, batch.revision)
-            if is_ours(event, batch, keys):
+            event = decode_event(written.value, batch.revision)
+            if explains(event, batch, keys):
                 return [event], []
-    others = [change.key for change in batch.changes if told is not None or not is_alone(change, keys)]
-    return _ended(batch, keys), others
+    foreign_keys = [
+        change.key for change in batch.changes if written is not None or not needs_no_event(change, keys)
+    ]
+    return _ends_of_leases(batch, keys), foreign_keys
 
 
-def _ended(batch: ChangeBatch, keys: Keys) -> list[Event]:
-    """What has ended with a lease."""
+def _ends_of_leases(batch: ChangeBatch, keys: Keys) -> list[Event]:
     events: list[Event] = []
     for change in batch.changes:
         kind, rest = keys.split(change.key)
@@ -144,11 +147,11 @@ def _check_whole(keys: Keys, opened: bool, configs: Collection[str], of: Iterabl
 
 
 def _with_visits(nodes: Iterable[Node], visits: Iterable[Visit]) -> Mapping[str, Node]:
-    """By name, those longest registered first."""
-    found: Mapping[str, Node] = {n.name: n for n in sorted(nodes, key=lambda n: n.registration)}
+    """The nodes by name, in the order of their registrations."""
+    by_name: Mapping[str, Node] = {n.name: n for n in sorted(nodes, key=lambda n: n.registration)}
     for visit in visits:
-        found = with_visit(found, visit)
-    return found
+        by_name = with_visit(by_name, visit)
+    return by_name
 
 
 def node_of(item: KeyValue) -> Node:
@@ -165,7 +168,7 @@ def attempt_of(item: KeyValue) -> Attempt:
     """An attempt, its token the revision that assigned it."""
     attempt = value_in(item, Attempt)
     if item.key.rpartition("/")[2] not in attempt.nodes:
-        raise foreign(item, f"it is an assignment of {', '.join(map(excerpt, attempt.nodes))}")
+        raise foreign_value(item, f"it is an assignment of {', '.join(map(excerpt, attempt.nodes))}")
     return replace(attempt, token=item.mod_revision)
 
 
@@ -220,8 +223,8 @@ def _set_aside(item: KeyValue) -> NodeQuarantined:
 
 
 def visits_in(items: Iterable[KeyValue]) -> list[Visit]:
-    """The visits that ``items`` hold, in the order of their commits: that of their keys, but for those that
-    were put back."""
+    """The visits that ``items`` hold, in the order of their commits. The value of a visit that was put back
+    has the revision of its commit."""
     visits = [(value_in(item, Visit, _place), item.mod_revision) for item in items]
     visits.sort(key=lambda each: each[0].revision or each[1])
     return [replace(visit, revision=0) if visit.revision else visit for visit, _ in visits]

@@ -3,11 +3,15 @@
 
 Its order is that of the lines. It begins with a ``StateRead``, and has another where the store's history
 could not be followed without a gap; behind one, revisions may be lower than before (a restored snapshot).
-The lines are a chain (``store/ledger/chain.py``).
+The lines are a chain: each bears a digest of itself and of all lines before it. A digest that was noted
+elsewhere shows whether any line before it was changed since. The digest is the last key of the line's JSON
+object; it covers the rest of the line, byte for byte.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -15,25 +19,44 @@ from pathlib import Path
 
 from cerebro_elastic.core.model.codec import UnreadableValue, encode
 from cerebro_elastic.core.model.events import Event, StateRead
-from cerebro_elastic.core.model.values import RecordHead
+from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import Rewound, RunError
 from cerebro_elastic.files import as_its_folder
-from cerebro_elastic.store.ledger.chain import joined, link, parted
 from cerebro_elastic.store.ledger.history import decode_event
+
+_DIGEST = re.compile(r',\s*"chain":\s*"([0-9a-f]{64})"\s*}\s*$')
+
+
+def chain_digest(previous: str, body: str) -> str:
+    """The digest of a line with this ``body`` behind one with the digest ``previous`` ("" for the first)."""
+    return hashlib.sha256(f"{previous}\n{body}".encode()).hexdigest()
+
+
+def with_digest(body: str, digest: str) -> str:
+    """The line for an event's JSON and its digest."""
+    return f'{body[:-1]},"chain":"{digest}"}}'
+
+
+def split_digest(line: str) -> tuple[str, str | None]:
+    """The event's JSON and the digest of a line; lines of earlier versions of this package have none."""
+    match = _DIGEST.search(line)
+    return (line, None) if match is None else (line[: match.start()] + "}", match[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line: its ``event``, the JSON ``body`` that it has of it, and the ``digest`` that it bears (``None``
-    in records of earlier versions)."""
+    """A line of a journal."""
 
     event: Event
+    """What it records."""
     body: str
+    """The event's JSON, as it stands in the line."""
     digest: str | None
+    """The digest that it bears; ``None`` in records of earlier versions."""
 
 
 class Journal:
-    """Appends events to ``path``; each once, whoever writes and however often it restarts."""
+    """Appends events to ``path``, each once, however often its writers restart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +68,7 @@ class Journal:
         self._unproven: list[str] = []
 
     def __bool__(self) -> bool:
-        """Whether it has begun."""
+        """Whether it has a line."""
         return self.revision > 0
 
     @property
@@ -54,9 +77,16 @@ class Journal:
         return RecordHead(self.revision, self._digest)
 
     def resume(self, read: StateRead, *, afresh: bool = False) -> int:
-        """Go on in a store whose state is ``read``: the revision from which events are to be appended. If
-        it cannot go on from its last line (which nobody knows but the caller: ``afresh``), it goes on from
-        ``read``."""
+        """Go on in a store whose state is ``read``.
+
+        Args:
+            read: The state of the store.
+            afresh: Whether the store's history cannot be followed from the last line; only the caller knows.
+                Then ``read`` becomes a line, from which the journal goes on.
+
+        Returns:
+            The revision from which events are to be appended.
+        """
         if afresh or not self or read.revision < self.revision:
             self._write([read], [encode(read)])
             self._last = []
@@ -64,8 +94,12 @@ class Journal:
         return self.revision if self._unproven else self.revision + 1
 
     def append(self, events: list[Event]) -> None:
-        """Add the events of one revision, unless they are there already. Raises ``Rewound`` if the first
-        ones after ``resume`` are not the last ones here: the store's history is another."""
+        """Add the events of one revision, unless the journal has them.
+
+        Raises:
+            Rewound: The first events after ``resume`` are not the journal's last: the store has another
+                history.
+        """
         if not events or events[0].revision < self.revision:
             return
         lines = [encode(event) for event in events]
@@ -83,8 +117,8 @@ class Journal:
         if events:
             with open(self.path, "a", encoding="utf-8", opener=as_its_folder) as file:
                 for body in bodies:
-                    self._digest = link(self._digest, body)
-                    file.write(joined(body, self._digest) + "\n")
+                    self._digest = chain_digest(self._digest, body)
+                    file.write(with_digest(body, self._digest) + "\n")
             self.revision = events[-1].revision
 
 
@@ -110,7 +144,7 @@ def read_head(path: Path) -> RecordHead | None:
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     if not lines:
         return None
-    body, digest = parted(lines[-1].decode())
+    body, digest = split_digest(lines[-1].decode())
     return RecordHead(decode_event(body).revision, digest) if digest is not None else None
 
 
@@ -118,13 +152,13 @@ def digest_of(lines: Sequence[Line]) -> str:
     """The digest up to which ``lines`` come. Those that bear none are chained behind those that do."""
     digest = ""
     for line in lines:
-        digest = line.digest or link(digest, line.body)
+        digest = line.digest or chain_digest(digest, line.body)
     return digest
 
 
 def _parsed(text: str, path: Path) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n")[:-1], start=1):
-        body, digest = parted(line)
+        body, digest = split_digest(line)
         try:
             yield Line(decode_event(body), body, digest)
         except UnreadableValue as exc:

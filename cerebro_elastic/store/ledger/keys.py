@@ -1,138 +1,164 @@
-"""The names of a run's keys (design, section 5)."""
+"""The names of a run's keys, what each holds, and which process writes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 
 ROOT = "/cerebro/"
+"""The prefix of all runs."""
 
 _SINGLE = frozenset({"spec", "event", "leader", "homes", "order", "outcome", "opening", "mended"})
+"""The kinds of keys of which a run has one."""
+
 _NAMED = frozenset(
     {
-        *(
-            "hosts",
-            "nodes",
-            "control",
-            "children",
-            "configs",
-            "assign",
-            "saving",
-            "meeting",
-            "quarantined",
-            "quarantined_for",
-        ),
-        *("logged", "profiles", "visits"),
+        "assign",
+        "children",
+        "configs",
+        "control",
+        "hosts",
+        "logged",
+        "meeting",
+        "nodes",
+        "profiles",
+        "quarantined",
+        "quarantined_for",
+        "saving",
+        "visits",
     }
 )
-"""The kinds of keys that there is one of, and of which there are several."""
+"""The kinds of keys of which a run has one for each node, config, attempt or visit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys of one run."""
+    """The keys of one run. Values are versioned JSON (``core/model/codec.py``) where nothing else is said."""
 
     run: str
+    """The run's id."""
 
     @property
     def prefix(self) -> str:
+        """The beginning of all keys of the run."""
         return f"{ROOT}{self.run}/"
 
     @property
     def spec(self) -> str:
+        """``Spec``: plan, resolved recipe, digests of code and data. Written once, by the host that opens the
+        run; again by ``cerebro run`` if the run goes on with changed code."""
         return self.prefix + "spec"
 
     @property
     def event(self) -> str:
+        """The last event. Written with every transaction that changes the run; its watch is the history."""
         return self.prefix + "event"
 
     @property
     def leader(self) -> str:
+        """The leader's name as text. Written by the controller that is elected, under its lease."""
         return self.prefix + "leader"
 
     @property
     def homes(self) -> str:
+        """``HomesAssigned``: the home nodes of each partition. Written by the leader."""
         return self.prefix + "homes"
 
     @property
     def order(self) -> str:
-        """The last ``Ordered``."""
+        """``Ordered``: the last order of units that the policy's solver found. Written by the leader."""
         return self.prefix + "order"
 
     @property
     def outcome(self) -> str:
+        """``RunEnded``: how the run has ended. Written by the leader."""
         return self.prefix + "outcome"
 
     @property
     def opening(self) -> str:
-        """Held by the host that opens the run (``store/client/lock.py``)."""
+        """``{}``: a lock (``store/client/lock.py``). Held by the host that opens the run, under its lease."""
         return self.prefix + "opening"
 
     @property
     def hosts(self) -> str:
-        """What the keys of the hosts that take part begin with, each under its host's lease."""
+        """The prefix of the hosts that take part, one key each: ``{"host": NAME}``, with ``"ended": true``
+        from a host whose record says that the run has ended. Written by the host, under its lease."""
         return self.prefix + "hosts/"
 
     def node(self, name: str) -> str:
+        """``Node``: host, capacity, ranks, devices, cached partitions, boot id. Written by the node's agent
+        under its lease, by its ranks when they are ready, and by who asks it to leave."""
         return f"{self.prefix}nodes/{name}"
 
     @property
     def control(self) -> str:
-        """The last thing that a person asked of a config."""
+        """The event of the last request for a config: stop, resume or clone. Written by operators."""
         return self.prefix + "control/last"
 
     def children(self, config: str) -> str:
-        """What the keys of a config's children begin with."""
+        """The prefix of a config's children, one key each: ``Parent``, the checkpoint with which the child
+        began. Written with the child."""
         return f"{self.prefix}children/{config}/"
 
     def config(self, config: str) -> str:
+        """``Config``: hyper-parameters, status, epoch, visited partitions, head checkpoint, failures. Created
+        by the leader or an operator; changed by them, and by workers that commit or fail."""
         return f"{self.prefix}configs/{config}"
 
     def assign(self, node: str) -> str:
+        """``Attempt``: what the node trains. Written by the leader; deleted by the worker when the attempt is
+        trained, committed, failed or given up, or by the leader that withdraws it."""
         return f"{self.prefix}assign/{node}"
 
     def saving(self, node: str) -> str:
-        """What the node has trained and saves behind its next unit."""
+        """``Attempt``: what the node has trained, and saves beside its next unit. Written by the worker when
+        the attempt is trained; deleted as ``assign``."""
         return f"{self.prefix}saving/{node}"
 
     def meeting(self, lead: str) -> str:
-        """Where the ranks of the attempt that this node leads meet (``store/ledger/meetings.py``)."""
+        """``MeetingPlace``: where the ranks of the attempt that this node leads meet. Written by its rank 0
+        (``store/ledger/meetings.py``)."""
         return f"{self.prefix}meeting/{lead}"
 
     def quarantined(self, node: str) -> str:
-        """Under a lease that is not kept: it ends with the time for which the node is set aside."""
+        """``NodeQuarantined``: the node gets no units. Written by the leader, under a lease that nobody
+        renews: its end is that of the quarantine."""
         return f"{self.prefix}quarantined/{node}"
 
     def quarantined_for(self, node: str) -> str:
-        """The last failure for which the node was set aside."""
+        """``NodeQuarantined``: the last failure for which the node was quarantined. Written by the leader;
+        stays, so that each failure counts once."""
         return f"{self.prefix}quarantined_for/{node}"
 
     @property
     def mended(self) -> str:
-        """The last ``RecordMended``."""
+        """``RecordMended``: the last repair of foreign changes. Written by the leader."""
         return self.prefix + "mended"
 
     def logged(self, config: str) -> str:
-        """How many of the config's visits the loggers have that the leader writes to."""
+        """A number: how many of the config's visits the run's loggers have. Written by the leader."""
         return f"{self.prefix}logged/{config}"
 
     def profile(self, config: str, attempt: int) -> str:
+        """``ProfileResult``: what one profiling of a strategy measured. Written by the worker."""
         return f"{self.prefix}profiles/{config}/{attempt:012d}"
 
     def visits(self, config: str, epoch: int | None = None) -> str:
-        """What the keys of a config's visits begin with; of those of one ``epoch``, if it is given."""
+        """The prefix of a config's visits, or of those of one ``epoch``."""
         return f"{self.prefix}visits/{config}/" + ("" if epoch is None else f"{epoch:05d}/")
 
     def visit(self, unit: Unit, k: int) -> str:
+        """``Visit``: partition, nodes, attempt, input and output checkpoint, samples, seconds, metrics. The
+        ``k``-th of its epoch. Written by the worker that commits it."""
         return f"{self.visits(unit.config, unit.epoch)}{k:05d}"
 
     def has_value(self, key: str) -> bool:
-        """Whether it is a key of the run whose value says something; of others counts that they are there."""
+        """Whether a key of the run is signed; of the others only the existence counts."""
         return key.startswith(self.prefix) and not key.startswith((self.hosts, self.opening))
 
     def is_known(self, key: str) -> bool:
-        """Whether a run has such a key."""
+        """Whether the run's processes write such keys."""
         kind, rest = self.split(key)
         return kind in _NAMED if rest else kind in _SINGLE
 

@@ -1,7 +1,7 @@
-"""Where the ranks of an attempt on several of them meet: told by rank 0, by the key ``meeting/<lead>``.
+"""Where the ranks of an attempt of several ranks meet: rank 0 writes its address to ``meeting/<lead>``.
 
-No event: it changes nothing of the run. A place counts for the attempt whose token it bears, and only as
-long as that stands.
+No event: it changes nothing of the run. An address holds for the attempt whose token it bears, as long as
+that is assigned.
 """
 
 from __future__ import annotations
@@ -9,41 +9,44 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.codec import encode
-from cerebro_elastic.core.model.values import Attempt
 from cerebro_elastic.errors import Compacted, TxnUnknown
 from cerebro_elastic.store.client.base import KeyValue, Put, at_revision
 from cerebro_elastic.store.ledger.foreign import value_in
-from cerebro_elastic.store.ledger.ledger import Ledger
+from cerebro_elastic.store.ledger.record import Record
 
 _LOOK_SECONDS = 1.0
-"""How often who waits for a place looks whether its attempt still stands."""
+"""How often a rank that waits for the address looks whether its attempt is still assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeetingPlace:
-    """Where rank 0 of the attempt with this token listens."""
+    """Where rank 0 of an attempt listens."""
 
     token: int
+    """The attempt's token."""
     host: str
+    """The address of the lead node."""
     port: int
+    """The port of the group's store."""
 
 
 class Meetings:
     """The meeting places of a run."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._store = ledger.store
-        self._ledger = ledger
+    def __init__(self, record: Record) -> None:
+        self._store = record.store
+        self._record = record
 
     def stands(self, attempt: Attempt, node: str) -> bool:
         """Whether the attempt is still the one of its ``node``."""
-        assigned = self._ledger.assignment(node)
+        assigned = self._record.assignment(node)
         return assigned is not None and assigned.token == attempt.token
 
     def announce(self, attempt: Attempt, host: str, port: int) -> None:
-        """Tell the others where the lead listens; nothing happens if the attempt no longer stands."""
-        guard = [at_revision(self._ledger.keys.assign(attempt.node), attempt.token)]
+        """Write where the lead listens. Guard: the attempt is assigned to its lead node."""
+        guard = [at_revision(self._record.keys.assign(attempt.node), attempt.token)]
         place = MeetingPlace(attempt.token, host, port)
         while True:
             try:
@@ -53,12 +56,12 @@ class Meetings:
                 continue  # done twice is done
 
     def find(self, attempt: Attempt, node: str) -> MeetingPlace | None:
-        """Wait for the place, on the attempt's ``node``; ``None`` when the attempt no longer stands."""
+        """Wait for the address, on the attempt's ``node``; ``None`` if the attempt is no longer assigned."""
         key = self._key(attempt)
         while True:
             snapshot = self._store.range(key)
             for item in snapshot.items:
-                place = self._ledger.ours(item, _place) if item.key == key else None
+                place = self._record.read_value(item, _place) if item.key == key else None
                 if place is not None and place.token == attempt.token:
                     return place
             if not self.stands(attempt, node):
@@ -67,7 +70,7 @@ class Meetings:
                 watch.next(_LOOK_SECONDS)
 
     def _key(self, attempt: Attempt) -> str:
-        return self._ledger.keys.meeting(attempt.node)
+        return self._record.keys.meeting(attempt.node)
 
 
 def _place(item: KeyValue) -> MeetingPlace:

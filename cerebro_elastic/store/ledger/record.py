@@ -1,5 +1,4 @@
-"""What a run's record says, for anybody to read; and the way in which all that is said gets there: as one
-guarded transaction, which is one event."""
+"""A run's record in the store, for every process to read."""
 
 from __future__ import annotations
 
@@ -7,14 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config, Parent
 from cerebro_elastic.core.model.events import Event, RecordMended, StateRead
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.values import Attempt, Config, Node, Parent, Spec, Visit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.errors import RunError
 from cerebro_elastic.run_key import FILE_VARIABLE, VARIABLE, RunKey
-from cerebro_elastic.store.client.base import ChangeBatch, Compare, KeyValue, Op, Put, Store, Watch
+from cerebro_elastic.store.client.base import ChangeBatch, KeyValue, Store, Watch
 from cerebro_elastic.store.client.sealed import SealedStore, unsigned
-from cerebro_elastic.store.ledger.changes import value_of
 from cerebro_elastic.store.ledger.foreign import ForeignValue, number_in, spec_in, value_in
 from cerebro_elastic.store.ledger.history import (
     attempt_of,
@@ -32,15 +34,20 @@ T = TypeVar("T")
 
 
 def refuse(error: ForeignValue) -> None:
-    """A value that is not ours is an error."""
+    """Raise ``error``: a foreign value is not tolerated."""
     raise error
 
 
 class Record:
-    """One run's record in a store, signed with the run's ``key`` if it has one.
+    """One run's record in a store.
 
-    Where a key that is read alone holds what is not ours, ``unreadable`` is called with the error; unless it
-    raises, the reader goes on as if there was no such key.
+    Args:
+        store: The store.
+        run: The run's id.
+        key: The key with which the run's values are signed; ``None`` if they are not, or to read them
+            unchecked.
+        unreadable: Called with the error where a key that is read alone holds a foreign value. Unless it
+            raises, the reader goes on as if there was no such key.
     """
 
     def __init__(
@@ -53,11 +60,13 @@ class Record:
         self.keys = Keys(run)
         self.store = SealedStore(store, self.keys.has_value, key)
         self._key = key
-        self._unreadable = unreadable
+        self.unreadable = unreadable
 
     def check_signed(self, trusted: bool) -> None:
-        """Raise ``RunError`` unless what the run's spec says can be believed, such as which code to import:
-        it is signed with our key or, if it is not signed, lies in an etcd that is ``trusted``."""
+        """Raise ``RunError`` unless the run's spec, which names the code to import, can be believed.
+
+        It can if it is signed with our key or, if it is not signed, lies in an etcd that is ``trusted``.
+        """
         item = self.store.bare.get(self.keys.spec)
         if item is None:
             return
@@ -87,12 +96,12 @@ class Record:
         item = self.store.get(self.keys.spec)
         if item is not None and unsigned(item):
             self.check_signed(trusted=True)
-        return self.ours(item, self._spec_in) if item is not None else None
+        return self.read_value(item, self._spec_in) if item is not None else None
 
     def raw_spec(self) -> bytes | None:
         """The run's spec as it stands in the store."""
         item = self.store.get(self.keys.spec)
-        return item.value if item is not None and self.ours(item, self._spec_in) is not None else None
+        return item.value if item is not None and self.read_value(item, self._spec_in) is not None else None
 
     def _spec_in(self, item: KeyValue) -> Spec:
         return spec_in(item, self.keys)
@@ -121,39 +130,51 @@ class Record:
         return self.store.get(self.keys.outcome) is not None
 
     def leader(self) -> str | None:
-        """The name of who leads the run."""
+        """The leader's name."""
         item = self.store.get(self.keys.leader)
         return leader_in(item) if item else None
 
     def is_led(self) -> bool:
-        """Whether anybody leads the run: a key without a lease is no leader's."""
+        """Whether the run has a leader; a leader key without a lease is nobody's."""
         item = self.store.get(self.keys.leader)
         return item is not None and item.lease != 0
 
     def logged(self) -> dict[str, int]:
-        """How many visits of each config the loggers have that the leader writes to."""
+        """By config, how many visits the leader has written to the run's loggers."""
         prefix = self.keys.logged("")
-        both = [(item.key, self.ours(item, number_in)) for item in self.store.range(prefix).items]
-        return {key.removeprefix(prefix): visits for key, visits in both if visits is not None}
+        numbers = [(item.key, self.read_value(item, number_in)) for item in self.store.range(prefix).items]
+        return {key.removeprefix(prefix): visits for key, visits in numbers if visits is not None}
 
     def config(self, config: str) -> Config | None:
+        """The config as it is now."""
         return self._read(self.keys.config(config), config_of)
 
     def node(self, name: str) -> Node | None:
+        """The node, if it is registered."""
         return self._read(self.keys.node(name), node_of)
 
     def assignment(self, node: str) -> Attempt | None:
+        """The attempt that is assigned to the node."""
         return self._read(self.keys.assign(node), attempt_of)
 
     def saving(self, node: str) -> Attempt | None:
-        """What the node has trained and saves behind its next unit."""
+        """The trained attempt that the node saves beside its next unit."""
         return self._read(self.keys.saving(node), saving_of)
 
     def children(self, config: str) -> dict[str, Parent]:
-        """The configs that began with a checkpoint that ``config`` wrote, and with which."""
+        """The configs that began with a checkpoint of ``config``, each with that checkpoint."""
         prefix = self.keys.children(config)
         items = self.store.range(prefix).items
         return {item.key.removeprefix(prefix): value_in(item, Parent) for item in items}
+
+    def holds(self, node: str, lease: int) -> bool:
+        """Whether the node is registered under this ``lease``."""
+        item = self.store.get(self.keys.node(node))
+        return item is not None and item.lease == lease
+
+    def visit(self, unit: Unit, k: int) -> Visit | None:
+        """The ``k``-th visit of the unit's epoch."""
+        return self._read(self.keys.visit(unit, k), lambda item: visits_in([item])[0])
 
     def visits(self) -> list[Visit]:
         """All committed visits, in the order of their commits."""
@@ -184,33 +205,29 @@ class Record:
 
     def _read(self, key: str, read: Callable[[KeyValue], T]) -> T | None:
         item = self.store.get(key)
-        return self.ours(item, read) if item is not None else None
+        return self.read_value(item, read) if item is not None else None
 
-    def ours(self, item: KeyValue, read: Callable[[KeyValue], T]) -> T | None:
-        """What ``item`` holds; ``None`` if that is not ours, unless that is an error."""
+    def read_value(self, item: KeyValue, read: Callable[[KeyValue], T]) -> T | None:
+        """What ``item`` holds; ``None`` if that is foreign, and ``unreadable`` does not raise."""
         try:
             return read(item)
         except ForeignValue as error:
-            self._unreadable(error)
+            self.unreadable(error)
             return None
-
-    def _do(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> int | None:
-        """The revision of the change, or ``None`` if the guard does not hold."""
-        result = self.store.txn(guard, [*ops, Put(self.keys.event, value_of(event))])
-        return result.revision if result.succeeded else None
 
 
 class EventStream:
-    """A run's events as they happen. ``revision`` is how far it has come. ``foreign`` has the keys that
-    others than the run's processes were the last to change, and at which revision; ``strange`` those keys of
-    others' that mean nothing to the run."""
+    """A run's events as they happen."""
 
     def __init__(self, watch: Watch, keys: Keys) -> None:
         self._watch = watch
         self._keys = keys
         self.revision = 0
+        """The last revision that was read."""
         self.foreign: dict[str, int] = {}
-        self.strange: set[str] = set()
+        """The keys that others than the run's processes were the last to change, each with the revision."""
+        self.unknown: set[str] = set()
+        """Keys that others have written and that mean nothing to the run."""
 
     def next(self, timeout: float | None = None) -> list[Event]:
         """The events of the next revision, which may have none; none after ``timeout`` seconds without
@@ -225,12 +242,12 @@ class EventStream:
         return events
 
     def _sort(self, batch: ChangeBatch, events: Sequence[Event], foreign: Sequence[str]) -> None:
-        right = {change.key for change in batch.changes}
+        put_right = {change.key for change in batch.changes}
         for event in events:
             if isinstance(event, RecordMended):
-                right |= {self._keys.prefix + key for key in event.keys}
-        passing = {self._keys.event, self._keys.mended}  # the next event overwrites them
-        matter = {key for key in foreign if self._keys.is_known(key) and key not in passing}
-        self.foreign = {key: at for key, at in self.foreign.items() if key not in right}
-        self.foreign |= dict.fromkeys(matter, batch.revision)
-        self.strange |= {*foreign} - matter
+                put_right |= {self._keys.prefix + key for key in event.keys}
+        overwritten_soon = {self._keys.event, self._keys.mended}  # the next event overwrites them
+        relevant = {key for key in foreign if self._keys.is_known(key) and key not in overwritten_soon}
+        self.foreign = {key: at for key, at in self.foreign.items() if key not in put_right}
+        self.foreign |= dict.fromkeys(relevant, batch.revision)
+        self.unknown |= {*foreign} - relevant

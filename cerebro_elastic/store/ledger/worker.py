@@ -1,12 +1,19 @@
-"""The worker's verbs. Each is fenced by the assignment, the config's revision and the registration."""
+"""What a worker writes to a run's record for its node's attempts.
+
+Every verb is fenced by the attempt: its guard has the assignment (or the note that the attempt is being
+saved), the config's revision, and the registrations of the attempt's nodes. A transaction whose answer was
+lost is sent again as long as the attempt is current: its guard lets it through once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cerebro_elastic.core.history.progress import advance
+from cerebro_elastic.core.model.attempts import Attempt, Failure, ProfileResult, Visit
+from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import (
     Event,
     ProfileDone,
@@ -15,85 +22,104 @@ from cerebro_elastic.core.model.events import (
     UnitTrained,
     UnitWithdrawn,
 )
-from cerebro_elastic.core.model.values import Attempt, Config, Failure, Plan, ProfileResult, Visit
+from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.errors import TxnUnknown
 from cerebro_elastic.store.client.base import Delete, KeyValue, Op, Put, absent, at_revision
-from cerebro_elastic.store.ledger.changes import as_begun, cleared, held, value_of
-from cerebro_elastic.store.ledger.history import visits_in
 from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.store.ledger.transactions import as_assigned, clearing, current, transact, value_of
 
 
-class WorkerVerbs(Record):
-    """What a node does to a run's record for an attempt of its own."""
+@dataclass(frozen=True)
+class WorkerLedger:
+    """The verbs of a worker."""
 
-    def trained(self, attempt: Attempt) -> Attempt | None:
-        """Free the node of the attempt but for its save: the attempt as it is to be committed, or failed,
-        from now on. ``None`` if it may not commit any more, or if the node saves another."""
-        key = self.keys.saving(attempt.node)
-        guard = [*held(self.keys, attempt), *as_begun(self.keys, attempt), absent(key)]
-        ops = [*cleared(self.keys, attempt), Put(key, value_of(attempt))]
+    record: Record
+    """The run's record."""
+
+    def mark_trained(self, attempt: Attempt) -> Attempt | None:
+        """Free the attempt's nodes for their next unit, while the lead node saves this one.
+
+        Guard: the attempt's, and that the node saves no other. Event: ``UnitTrained``.
+
+        Returns:
+            The attempt as it is to be committed or failed from now on; ``None`` if it may not commit any
+            more, or if the node saves another.
+        """
+        keys = self.record.keys
+        key = keys.saving(attempt.node)
+        guard = [*current(keys, attempt), *as_assigned(keys, attempt), absent(key)]
+        ops = [*clearing(keys, attempt), Put(key, value_of(attempt))]
         event = UnitTrained(0, attempt.node, attempt.token)
         while True:
             refused = False
             with suppress(TxnUnknown):
-                revision = self._do(guard, ops, event)
+                revision = transact(self.record, guard, ops, event)
                 if revision is not None:
                     return replace(attempt, trained=revision)
                 refused = True
-            saving = self.saving(attempt.node)  # perhaps by an earlier try of ours
+            saving = self.record.saving(attempt.node)  # perhaps by an earlier try of ours
             if saving is not None and saving.token == attempt.token:
                 return saving
-            if refused or not self._stands(attempt):
+            if refused or not self._is_current(attempt):
                 return None
 
     def commit(self, attempt: Attempt, config: Config, visit: Visit, plan: Plan) -> bool:
-        """Make the attempt a visit; ``False`` if it may no longer commit."""
-        key = self.keys.visit(visit.unit, visit.k)
+        """Make the attempt a visit and advance its config. Event: ``UnitCommitted``. Returns ``False`` if
+        the attempt may not commit any more."""
+        keys = self.record.keys
         advanced = replace(advance(config, visit, plan), revision=0)
-        ops = [Put(key, value_of(visit)), Put(self.keys.config(config.id), value_of(advanced))]
-        if self._report(attempt, ops, UnitCommitted(0, visit)):
+        ops = [
+            Put(keys.visit(visit.unit, visit.k), value_of(visit)),
+            Put(keys.config(config.id), value_of(advanced)),
+        ]
+        if self._end(attempt, ops, UnitCommitted(0, visit)):
             return True
-        return self._read(key, lambda item: visits_in([item])[0]) == visit
+        return self.record.visit(visit.unit, visit.k) == visit
 
     def fail(self, attempt: Attempt, config: Config, failure: Failure) -> bool:
-        """Record that the attempt failed; ``False`` if it is no longer the node's."""
-        remembers = replace(config, failures=(*config.failures, failure), revision=0)
-        put = Put(self.keys.config(config.id), value_of(remembers))
-        if self._report(attempt, [put], UnitFailed(0, failure)):
+        """End the attempt with a failure, which its config remembers. Event: ``UnitFailed``. Returns
+        ``False`` if the attempt is no longer its node's."""
+        failed = replace(config, failures=(*config.failures, failure), revision=0)
+        put = Put(self.record.keys.config(config.id), value_of(failed))
+        if self._end(attempt, [put], UnitFailed(0, failure)):
             return True
-        recorded = self.config(config.id)
+        recorded = self.record.config(config.id)
         return recorded is not None and failure in recorded.failures
 
-    def tried(self, attempt: Attempt, profile: ProfileResult) -> bool:
-        """Record what a trial has told; ``False`` if the attempt is no longer the node's."""
-        key = self.keys.profile(attempt.unit.config, attempt.token)
+    def record_profile(self, attempt: Attempt, profile: ProfileResult) -> bool:
+        """End an attempt that profiled a strategy. Event: ``ProfileDone``. Returns ``False`` if the attempt
+        is no longer its node's."""
+        key = self.record.keys.profile(attempt.unit.config, attempt.token)
         return (
-            self._report(attempt, [Put(key, value_of(profile))], ProfileDone(0, profile))
-            or self.store.get(key) is not None
+            self._end(attempt, [Put(key, value_of(profile))], ProfileDone(0, profile))
+            or self.record.store.get(key) is not None
         )
 
     def give_up(self, attempt: Attempt) -> bool:
-        """Take the assignment back, by a node of it, which leaves and has nothing to commit; ``False`` if
-        it is no longer the node's."""
-        return self._report(attempt, [], UnitWithdrawn(0, attempt.node, attempt.token))
+        """Withdraw the attempt of a node that leaves and has nothing to commit. Event: ``UnitWithdrawn``.
+        Returns ``False`` if the attempt is no longer its node's."""
+        return self._end(attempt, [], UnitWithdrawn(0, attempt.node, attempt.token))
 
-    def refuse(self, item: KeyValue) -> None:
-        """Take away what is not signed, and stands in the way of what would be."""
+    def delete_unsigned(self, item: KeyValue) -> None:
+        """Delete a key that is not signed with the run's key and stands in the way of one that would be.
+        Guard: it is at the revision that was read. No event."""
         with suppress(TxnUnknown):
-            self.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
+            self.record.store.txn([at_revision(item.key, item.mod_revision)], [Delete(item.key)])
 
-    def _report(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
-        """Sent again while the assignment stands, which is safe: the same guard lets it through
-        once. ``False`` means refused, or done by a transaction whose answer was lost."""
-        guard = [*held(self.keys, attempt), *as_begun(self.keys, attempt)]
+    def _end(self, attempt: Attempt, ops: Sequence[Op], event: Event) -> bool:
+        """Do ``ops`` and clear the attempt. ``False`` means that it was refused, or done by an earlier
+        transaction whose answer was lost."""
+        keys = self.record.keys
+        guard = [*current(keys, attempt), *as_assigned(keys, attempt)]
         while True:
             try:
-                return self._do(guard, [*ops, *cleared(self.keys, attempt)], event) is not None
+                return transact(self.record, guard, [*ops, *clearing(keys, attempt)], event) is not None
             except TxnUnknown:
-                if not self._stands(attempt):
+                if not self._is_current(attempt):
                     return False
 
-    def _stands(self, attempt: Attempt) -> bool:
-        """Whether it is still its node's, in training or being saved, whichever it says."""
-        at = self.saving(attempt.node) if attempt.trained else self.assignment(attempt.node)
-        return at is not None and at.token == attempt.token
+    def _is_current(self, attempt: Attempt) -> bool:
+        """Whether the attempt is still its node's: in training, or being saved if it says so."""
+        record, node = self.record, attempt.node
+        latest = record.saving(node) if attempt.trained else record.assignment(node)
+        return latest is not None and latest.token == attempt.token

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
-from cerebro_elastic.core.model.values import Unit
+from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.partition import Partition, sample_order, unopened
 from cerebro_elastic.parallel.optimizer_state import to_names

@@ -12,7 +12,7 @@ from lightning_harness import FOLDER, Case, job
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
-from cerebro_elastic.core.model.values import CheckpointRef, Strategy
+from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.parallel import choose, collectives
 from cerebro_elastic.parallel.base import Sharding
 from cerebro_elastic.parallel.group import ranks

@@ -17,7 +17,7 @@ import torch
 from lightning_harness import FOLDER, ORDERS, Case, Outcome, differences, job, outcome, units
 from lightning_ranks import CHOICES, units_by
 
-from cerebro_elastic.core.model.values import Phase, Strategy
+from cerebro_elastic.core.model.units import Phase, Strategy
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
 from cerebro_lightning import LightningTask

@@ -22,7 +22,7 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning_harness import FOLDER, Case, differences, job, outcome, units, units_from
 
 from cerebro_elastic.checkpoint import load, save
-from cerebro_elastic.core.model.values import CheckpointRef
+from cerebro_elastic.core.model.units import CheckpointRef
 from cerebro_elastic.training import rng
 from cerebro_elastic.training.task import TaskState
 from cerebro_lightning import LightningTask

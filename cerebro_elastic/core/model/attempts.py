@@ -1,0 +1,231 @@
+"""What becomes of a unit on its nodes? An attempt at it ends as a visit, a failure or a profile's result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cerebro_elastic.core.model.units import CheckpointRef, RecordHead, Strategy, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """What a node will probably need next. It is a hint: the node may ignore it."""
+
+    partition: int
+    """The partition of the unit that the node would get next."""
+    input: CheckpointRef | None = None
+    """The checkpoint with which that unit begins."""
+    replicas: tuple[int, ...] = ()
+    """Further partitions that are assigned to the node and, as far as is known, not in its cache. The node
+    fetches one of them at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node of a gang."""
+
+    node: str
+    """The node's name."""
+    registration: int
+    """The registration under which it takes part (``Node.registration``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a unit, on one node or on a gang of several.
+
+    A commit compares ``registration`` (of each member) and ``config_revision`` with the store, so that an
+    attempt that was overtaken by other events cannot commit.
+    """
+
+    unit: Unit
+    """What is tried."""
+    node: str
+    """The node, or the gang's lead: rank 0 is on it."""
+    registration: int
+    """The registration of ``node`` under which it takes part."""
+    config_revision: int
+    """``Config.revision`` when the unit was assigned."""
+    input: CheckpointRef | None = None
+    """The checkpoint to begin with; ``None`` at the beginning of a config."""
+    strategy: Strategy = Strategy()
+    """How the unit is trained."""
+    prefetch: Prefetch | None = None
+    """What the node may fetch in the background."""
+    skip: int = 0
+    """Batches of the partition that earlier visits have trained (see ``Visit.whole``)."""
+    expected: float | None = None
+    """Seconds that the unit will probably take; ``None`` if that is not known."""
+    token: int = 0
+    """The fencing token: the store's revision at which the assignment was written."""
+    gang: tuple[Member, ...] = ()
+    """The gang's other nodes, in the order of their ranks."""
+    hardware: str = "cpu"
+    """The kind of all its nodes (``Node.hardware``)."""
+    trained: int = 0
+    """The store's revision at which the node reported that only the save is left; from then on the node may
+    take its next unit (``State.saving``). 0 before, and for most attempts, whose node waits for their end."""
+    since: float | None = None
+    """When the run's last visit before the assignment ended: wall-clock seconds; ``None`` without one."""
+    record: RecordHead | None = None
+    """The head of the leader's record at the assignment. The unit's checkpoint repeats it, as evidence of the
+    history before it."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All nodes of the attempt, the lead first."""
+        return (Member(self.node, self.registration), *self.gang)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of the ``members``."""
+        return tuple(member.node for member in self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A committed unit, or a committed part of one.
+
+    A node that has to leave in the middle of a unit commits the batches that it has trained: a visit that is
+    not ``whole``. The config's next visit continues the same unit after ``skip`` batches.
+    """
+
+    unit: Unit
+    """What was trained or evaluated."""
+    k: int
+    """Its place among the config's visits of this epoch, from 0."""
+    node: str
+    """The node, or the gang's lead."""
+    attempt: int
+    """The token of the attempt."""
+    input: CheckpointRef | None
+    """The checkpoint that it began with."""
+    output: CheckpointRef
+    """The checkpoint that it wrote; that of an evaluation is its ``input``."""
+    samples: int
+    """The number of samples."""
+    batches: int
+    """The number of batches, without those that were skipped."""
+    seconds: float
+    """Time in the task's training."""
+    hop_seconds: float
+    """Time of the load and the save around it."""
+    started: float
+    """Wall-clock seconds since the epoch, by the node's clock."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last value of each logged metric."""
+    strategy: Strategy = Strategy()
+    """How it was trained."""
+    log: str | None = None
+    """The file of the logged rows; ``None`` if there were none."""
+    done: bool = False
+    """The task itself ended the config's training (early stopping)."""
+    skip: int = 0
+    """Batches of the partition that earlier visits had trained."""
+    whole: bool = True
+    """The visit reached the end of the partition."""
+    gang: tuple[str, ...] = ()
+    """The gang's other nodes, in the order of their ranks."""
+    hardware: str = "cpu"
+    """The kind of its nodes."""
+    save_seconds: float = 0.0
+    """Time of a save, or of the rest of one, that went on behind the node's next unit. It delays the config,
+    not the node."""
+    replicas: tuple[int, ...] = ()
+    """Those of ``Prefetch.replicas`` that the node has fetched meanwhile."""
+    fetch_seconds: float = 0.0
+    """Time for which the node waited for the partition before it trained."""
+    log_digest: str = ""
+    """The sha256 of the file ``log``."""
+    revision: int = 0
+    """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes that took part, the lead first."""
+        return (self.node, *self.gang)
+
+    @property
+    def freed(self) -> float:
+        """When its nodes became free for the next unit; wall-clock seconds."""
+        return self.started + self.fetch_seconds + self.hop_seconds + self.seconds
+
+    @property
+    def ended(self) -> float:
+        """When its config became free for the next unit; wall-clock seconds."""
+        return self.freed + self.save_seconds
+
+
+class FailureKind(StrEnum):
+    """Why an attempt did not commit although its node is still there."""
+
+    EXCEPTION = "exception"
+    OUT_OF_MEMORY = "out-of-memory"
+    CRASH = "crash"
+    HANG = "hang"
+    NOT_FINITE = "not-finite"
+    DISK_FULL = "disk-full"
+    STORAGE = "storage"
+    DAMAGED_DATA = "damaged-data"
+
+    @property
+    def of_node(self) -> bool:
+        """Trouble of the node, or of what it reads and writes: it does not count against the unit's tries."""
+        return self.lasting or self is FailureKind.DAMAGED_DATA
+
+    @property
+    def lasting(self) -> bool:
+        """Trouble that the node's next unit would meet, too: the node is quarantined at once. (Damaged data
+        are checked before the next use, and fetched again.)"""
+        return self in (FailureKind.DISK_FULL, FailureKind.STORAGE)
+
+    @property
+    def of_config(self) -> bool:
+        """Trouble that every node would have, by purity: another try is in vain, and no node is to blame."""
+        return self is FailureKind.NOT_FINITE
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that failed on a node that is alive."""
+
+    unit: Unit
+    """What was tried."""
+    node: str
+    """The node that failed, of all nodes of the attempt."""
+    attempt: int
+    """The token of the attempt."""
+    kind: FailureKind
+    """What went wrong."""
+    story: str
+    """An explanation for people."""
+    strategy: Strategy = Strategy()
+    """How the unit was to be trained."""
+    hardware: str = "cpu"
+    """The kind of the attempt's nodes."""
+    place: str = ""
+    """The exception's type and line, by which equal errors are recognized; "" if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """What a profile has measured of a strategy, for a config on a kind of node."""
+
+    unit: Unit
+    """The unit whose first batches were trained; its phase is ``PROFILE``."""
+    strategy: Strategy
+    """The strategy."""
+    hardware: str
+    """The kind of node."""
+    node: str
+    """The attempt's node, or the lead of its gang."""
+    attempt: int
+    """The token of the attempt."""
+    seconds: float = 0.0
+    """Expected seconds of a whole unit."""
+    bytes: int = 0
+    """The highest number of bytes that a rank had in use."""
+    refusal: str | None = None
+    """Why the strategy is not feasible, or that memory did not suffice; ``None`` if it is feasible."""

@@ -1,0 +1,93 @@
+"""How far has a config come, and where does it come from?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from cerebro_elastic.core.model.attempts import Failure
+from cerebro_elastic.core.model.units import CheckpointRef, PartialUnit
+
+HParams: TypeAlias = Mapping[str, Any]
+"""Hyper-parameters: names to JSON values."""
+
+BY_HAND: Mapping[str, str] = {"by": "hand"}
+"""The ``Config.origin`` of a config that a person has created."""
+
+
+class Status(StrEnum):
+    """Where a config stands. Only a LIVE config gets units."""
+
+    LIVE = "live"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The lineage edge of a config that continues from a checkpoint of another config, or of another run.
+
+    The checkpoint is shared, not copied.
+    """
+
+    config: str
+    """The config from which it continues; "" for a checkpoint from outside the run."""
+    checkpoint: CheckpointRef
+    """The checkpoint with which the new config begins."""
+    epoch: int
+    """The parent's epoch at that checkpoint."""
+    owner: str
+    """The config whose visit wrote the checkpoint: ``config`` or an ancestor of it; "" from outside."""
+    visited: tuple[int, ...] = ()
+    """Partitions of ``epoch`` that the parent had trained at that checkpoint, in order."""
+    partial_unit: PartialUnit | None = None
+    """The partition that the parent had trained in part."""
+    hparams: HParams = field(default_factory=dict)
+    """The hyper-parameters with which the checkpoint was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One training configuration and how far it has come."""
+
+    id: str
+    """Unique in the run: c0000, c0001, ... in the order of creation."""
+    hparams: HParams
+    """Its hyper-parameters."""
+    status: Status = Status.LIVE
+    """Where it stands."""
+    epoch: int = 0
+    """The present epoch, from 0: the number of its full epochs."""
+    visited: tuple[int, ...] = ()
+    """Training partitions of the present epoch that are done, in order."""
+    evaluated: tuple[int, ...] = ()
+    """Validation partitions of the present epoch that are done, in order."""
+    head: CheckpointRef | None = None
+    """The checkpoint of its last visit."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The metrics of its last full epoch."""
+    pending: Mapping[str, float] = field(default_factory=dict)
+    """The metrics of the present epoch so far."""
+    weighted: Mapping[str, float] = field(default_factory=dict)
+    """The sums, over ``samples``, of the metrics of the present epoch's evaluate units."""
+    samples: int = 0
+    """Samples in the present epoch's evaluate units."""
+    partial_unit: PartialUnit | None = None
+    """The partition that its last visit left before the end."""
+    parts: int = 0
+    """Visits of the present epoch that were not whole."""
+    failures: tuple[Failure, ...] = ()
+    """All its failed attempts, in order."""
+    reason: str = ""
+    """Why it has its status, for people."""
+    parent: Parent | None = None
+    """Where its chain of checkpoints begins, if not at the beginning."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """JSON values that the search noted with its proposal; ``BY_HAND`` for a person's config."""
+    by_hand: bool = False
+    """A person has created, stopped or resumed it. The search leaves it as it is."""
+    revision: int = 0
+    """The store's revision of this value. Every commit compares it."""

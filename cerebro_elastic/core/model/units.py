@@ -1,0 +1,102 @@
+"""What is trained, and how? A unit, the strategy that trains it, the checkpoints between units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+Order: TypeAlias = tuple[tuple[str, str, int, int], ...]
+"""In which order training units shall begin: (node, config, epoch, partition) of each."""
+
+
+class Phase(StrEnum):
+    """What a unit does with its partition.
+
+    A profile trains a few batches of it, to measure a strategy: nothing is saved, and the config does not
+    advance.
+    """
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PROFILE = "profile"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Phase | None:
+        """Records of version 0.1 call a profile "trial"."""
+        return cls.PROFILE if value == "trial" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One sub-epoch: a config's pass over one partition."""
+
+    config: str
+    """The config's id."""
+    epoch: int
+    """Counts from 0."""
+    partition: int
+    """Counts from 0: a training partition, or for an evaluation a validation partition."""
+    phase: Phase = Phase.TRAIN
+    """What is done with the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialUnit:
+    """A partition that a config has trained in part."""
+
+    partition: int
+    """The partition."""
+    batches: int
+    """The number of its batches that are trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a unit is trained: the parallelism, and the ranks and nodes that it takes."""
+
+    parallelism: str = "single"
+    """The registered name of the parallelism."""
+    ranks: int = 1
+    """The number of ranks on all ``nodes`` together."""
+    nodes: int = 1
+    """The number of nodes. Several form a gang."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The parallelism's own options, such as ``stage`` of DeepSpeed."""
+
+    def __hash__(self) -> int:
+        return hash((self.parallelism, self.ranks, self.nodes))
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """For people: "single", "ddp x2", "fsdp x2 over 2 nodes", "deepspeed x2 stage=3"."""
+        ranks = f" x{self.ranks}" if self.ranks > 1 else ""
+        options = "".join(f" {name}={value}" for name, value in sorted(self.options.items()))
+        nodes = f" over {self.nodes} nodes" if self.nodes > 1 else ""
+        return f"{self.parallelism}{ranks}{options}{nodes}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """A saved state of a config."""
+
+    url: str
+    """The folder of the checkpoint."""
+    digest: str
+    """The digest of its content."""
+    bytes: int
+    """Its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHead:
+    """Where a record of the run's history ended."""
+
+    revision: int
+    """The revision of the record's last line."""
+    digest: str
+    """The digest that is chained over this line and all before it (``store/ledger/journal.py``)."""

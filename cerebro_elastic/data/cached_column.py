@@ -1,0 +1,158 @@
+"""A column of a partition in the cache: how its file gets there, and when it may be used."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cerebro_elastic.data.manifest import Column, ColumnFile
+from cerebro_elastic.data.partition import MappedArray
+from cerebro_elastic.data.row_sums import RowSums
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
+
+Beat = Callable[[], None]
+
+_FICLONE = 0x40049409
+"""``ioctl`` of Linux: a file of its own that shares its blocks with another until one of them is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedColumn:
+    """A ``.npy`` file of the cache.
+
+    The sums of its rows lie beside it. They are written last, from the bytes whose sha256 was found right: a
+    file with sums has been checked, by any process of the host. A process that finds damage removes the sums.
+    """
+
+    path: Path
+    """The file."""
+    rows: int
+    """Rows of the partition."""
+    column: Column
+    """Name, dtype and shape of the column."""
+    file: ColumnFile
+    """The content that the manifest demands."""
+
+    @property
+    def sums_path(self) -> Path:
+        return self.path.with_suffix(".sums")
+
+    @property
+    def array(self) -> MappedArray:
+        """The rows. Where they begin follows from the manifest: nothing is believed of what the file says."""
+        shape = (self.rows, *self.column.shape)
+        return MappedArray(self.path, self.column.dtype, shape, self.file.bytes - self.rows * self._row_bytes)
+
+    @property
+    def sums(self) -> MappedArray:
+        return MappedArray(self.sums_path, "<u8", (self.rows,))
+
+    @property
+    def ready(self) -> bool:
+        """Whether the file is in the cache and was checked."""
+        return self._is_whole and size(self.sums_path) == 8 * self.rows
+
+    def check(self, beat: Beat) -> bool:
+        """Whether the file in the cache has the content that the manifest demands; if so it is ready from now
+        on."""
+        if not self._is_whole or self.path.is_symlink():
+            return False
+        sums = self._passing()
+        content = digest(sums.passing(_beating(locate(str(self.path)), beat)))
+        if content == self.file.content:
+            self._keep(sums)
+        return content == self.file.content
+
+    def bring(self, source: Place, beat: Beat) -> None:
+        """Get the file from ``source``, if need be at a second try. Raises ``DataError`` if it is damaged
+        there."""
+        try:
+            self._bring_once(source, beat)
+        except DataError:
+            self._bring_once(source, beat)
+
+    def _bring_once(self, source: Place, beat: Beat) -> None:
+        sums = self._passing()
+        with replacing(str(self.path)) as temporary:
+            if _cloned(source, temporary) or _referred(source, temporary):
+                content = digest(sums.passing(_beating(locate(temporary), beat)))
+            else:
+                with open(temporary, "xb", opener=as_its_folder) as file:
+                    content = pour(sums.passing(_beating(source, beat)), file)
+            if content != self.file.content:
+                raise DataError(
+                    f"{source} is damaged: expected {self.file.content}, found {content}, twice; "
+                    "restore the file, or prepare the dataset again at another place"
+                )
+        self._keep(sums)
+
+    def _passing(self) -> RowSums:
+        return RowSums(self.array.offset, self.rows, self._row_bytes)
+
+    def _keep(self, sums: RowSums) -> None:
+        with (
+            replacing(str(self.sums_path)) as temporary,
+            open(temporary, "xb", opener=as_its_folder) as file,
+        ):
+            file.write(sums.sums.astype("<u8").tobytes())
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether a file of the right size is here, may be read, and is ours alone: one with a second name is
+        not. (Caches of earlier versions were hard links to users' files.)"""
+        if size(self.path) != self.file.bytes or not os.access(self.path, os.R_OK):
+            return False
+        return self.path.is_symlink() or self.path.stat().st_nlink == 1
+
+    @property
+    def _row_bytes(self) -> int:
+        return np.dtype(self.column.dtype).itemsize * math.prod(self.column.shape)
+
+
+def _cloned(source: Place, path: str) -> bool:
+    """Whether ``path`` could become a clone of the file: it takes no space, and to change one does not change
+    the other."""
+    if not source.local:
+        return False
+    try:
+        with open(source.path, "rb") as theirs, open(path, "xb", opener=as_its_folder) as ours:
+            fcntl.ioctl(ours, _FICLONE, theirs.fileno())
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        return False
+    return True
+
+
+def _referred(source: Place, path: str) -> bool:
+    """Whether ``path`` could become a reference to the file, which is then read in place: one on the
+    cache's own file system, so that a copy would be no nearer."""
+    if not source.local:
+        return False
+    real = os.path.realpath(source.path)
+    if os.stat(real).st_dev != os.stat(os.path.dirname(path)).st_dev:
+        return False
+    os.symlink(real, path)
+    return True
+
+
+def size(path: Path) -> int:
+    """The file's size in bytes; -1 if it cannot be reached. Fetching it then shows why."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def _beating(place: Place, beat: Beat) -> Iterator[bytes]:
+    for chunk in chunks(place):
+        beat()
+        yield chunk

@@ -1,0 +1,108 @@
+"""What goes wrong with files: facts about a file stay as they are, faults of the storage become our errors.
+
+A *fact* about a file (it is missing, it is there already, its name cannot be) leaves this package as the
+Python exception that it is, and the caller says what it means. A *fault* is the storage's and has nothing to
+do with the file: it becomes ``StorageError`` or ``DiskFull`` here, once for all callers.
+
+No message shows a secret: what is in a URL before ``@`` and behind ``?`` (presigned URLs) is left out, and
+a foreign exception that shows one is not given as the cause.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from cerebro_elastic.errors import CerebroError, DiskFull, MissingExtra, StorageError
+
+
+class StorageFault(Enum):
+    """What the storage does, and so whether another try makes sense."""
+
+    PASSING = "cannot be reached"
+    REFUSED = "refuses access"
+    FULL = "has no space left"
+    LASTING = "cannot do it"
+
+
+_ADVICE = {
+    StorageFault.PASSING: "look whether the storage is up and this machine's network reaches it",
+    StorageFault.REFUSED: "renew the credentials of this machine, or give them the right",
+    StorageFault.FULL: "free some and run the same command again",
+    StorageFault.LASTING: "look whether the URL and the settings of its storage are right",
+}
+
+
+_FACTS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_MISTAKES = (ImportError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError)
+
+
+def fault_of(
+    error: Exception, of_backend: Callable[[Exception], StorageFault | None] | None = None
+) -> StorageFault | None:
+    """The fault of a file system that ``error`` shows.
+
+    Args:
+        error: What an operation has raised.
+        of_backend: The fault that an exception of the file system's own shows.
+
+    Returns:
+        ``None`` if ``error`` is a fact about a file, or a mistake of the caller's.
+    """
+    if isinstance(error, (CerebroError, *_FACTS)):
+        return None
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFault.FULL
+    fault = of_backend(error) if of_backend is not None else None
+    if fault is not None:
+        return fault
+    if isinstance(error, PermissionError):
+        return StorageFault.REFUSED
+    # Every backend has exceptions of its own for a network that fails.
+    return None if isinstance(error, _MISTAKES) else StorageFault.PASSING
+
+
+def storage_error(error: Exception, fault: StorageFault, where: object) -> CerebroError:
+    """The error to raise for a ``fault`` at the place ``where``."""
+    kind = DiskFull if fault is StorageFault.FULL else StorageError
+    why = "" if fault is StorageFault.FULL else f": {type(error).__name__}: {error}"
+    return kind(redacted(f"{where}: the storage {fault.value}{why}; {_ADVICE[fault]}"))
+
+
+@contextmanager
+def translated(kind: type[CerebroError], doing: str) -> Iterator[None]:
+    """Raise an exception that is no ``CerebroError`` as ``kind``, a full disk as ``DiskFull``.
+
+    Every format has exceptions of its own, hence ``Exception``: keep the block small.
+    """
+    try:
+        yield
+    except CerebroError:
+        raise
+    except ImportError as exc:
+        raise MissingExtra(f"{doing}: {exc}; for s3:// URLs: pip install 'cerebro-elastic[s3]'") from exc
+    except Exception as exc:
+        full = isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = f"no space left; {_ADVICE[StorageFault.FULL]}" if full else f"{type(exc).__name__}: {exc}"
+        raise (DiskFull if full else kind)(redacted(f"{doing}: {reason}")) from presentable(exc)
+
+
+_USER = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY = re.compile(r"(\w+://[^\s'\"<>?]*)\?[^\s'\"<>]*")
+_KEY = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b")
+
+
+def redacted(text: str) -> str:
+    """``text`` without what may be secret: passwords and queries of URLs, ids of AWS keys."""
+    return _KEY.sub("***", _QUERY.sub(r"\1", _USER.sub("", text)))
+
+
+def presentable(error: Exception) -> Exception | None:
+    """``error``, if all that its traceback shows may be shown."""
+    shown: Any = "".join(traceback.format_exception(error))
+    return error if redacted(shown) == shown else None

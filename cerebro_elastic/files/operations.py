@@ -1,0 +1,205 @@
+"""What is done with files: each operation meets the faults of its storage in the same way.
+
+Operations raise ``StorageError`` or ``DiskFull`` for a fault of the storage, and Python's own exceptions for
+facts about a file (``FileNotFoundError``, ...; see ``faults``).
+
+A local file appears under its name only when it is whole (temporary name, fsync, rename). Object stores have
+that property by themselves: an object exists once its upload has been completed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from cerebro_elastic.files.content import CHUNK, Chunk, Content, digest, fill, pour
+from cerebro_elastic.files.permissions import as_its_folder, make_folder
+from cerebro_elastic.files.place import (
+    FileSystem,
+    Place,
+    attempt,
+    current_file_system,
+    faults_raised,
+    is_s3,
+)
+
+
+def exists(place: Place) -> bool:
+    """Whether the place is a file or folder."""
+    return bool(attempt(place, lambda fs: fs.exists(place.path)))
+
+
+def size(place: Place) -> int:
+    """The file's size in bytes."""
+    return int(attempt(place, lambda fs: fs.size(place.path)))
+
+
+def sizes(folder: Place) -> dict[str, int]:
+    """The sizes of all files in the folder and below, by path."""
+    files = attempt(folder, lambda fs: fs.find(folder.path, detail=True))
+    return {path: info["size"] for path, info in files.items()}
+
+
+def expand(pattern: Place, keep: Callable[[str], bool]) -> list[Place]:
+    """The files that a file's name, a folder or a glob stands for, sorted; of a folder, those to ``keep``."""
+
+    def paths(fs: FileSystem) -> list[str]:
+        if fs.isdir(pattern.path):
+            return [path for path in fs.ls(pattern.path, detail=False) if keep(path)]
+        return [pattern.path] if fs.exists(pattern.path) else list(fs.glob(pattern.path))
+
+    return [Place(pattern.fs, path) for path in sorted(attempt(pattern, paths))]
+
+
+# Reading.
+
+
+def read(place: Place) -> bytes:
+    """The whole file."""
+    return bytes(attempt(place, lambda fs: fs.cat_file(place.path)))
+
+
+def open_read(place: Place) -> io.RawIOBase:
+    """The file for reading. On a remote file system every ``read`` is one request, nothing is read ahead."""
+    with faults_raised(place):
+        return open(place.path, "rb", buffering=0) if place.local else _Requests(place)
+
+
+def chunks(place: Place) -> Iterator[bytes]:
+    """The file's bytes, front to back."""
+    with faults_raised(place), open_read(place) as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def content(place: Place) -> Content:
+    """Read the file and hash it."""
+    return digest(chunks(place))
+
+
+def read_into(place: Place, targets: Iterable[memoryview]) -> Content:
+    """Fill ``targets`` from the file, front to back; returns what the whole file holds."""
+    with faults_raised(place), open_read(place) as file:
+        filled = fill(targets, file)
+    return content(place) if filled is None else filled  # cut short: what was read already is of no use
+
+
+class _Requests(io.RawIOBase):
+    """A remote file whose every read is a request of its own, so that it can be repeated."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._size = size(place)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, target: Any) -> int:
+        view = memoryview(target).cast("B")
+        start, end = self._at, min(self._at + len(view), self._size)
+        if start >= end:
+            return 0
+        data = attempt(self._place, lambda fs: fs.cat_file(self._place.path, start=start, end=end))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+# Writing and deleting.
+
+
+def write(place: Place, data: Iterable[Chunk]) -> Content:
+    """Write a whole file, seen under its name when this returns. Its bytes are durable then, a local
+    file's name once ``settle`` was called for its folder. ``data`` is gone over again at every try."""
+    if not place.local:
+        assert iter(data) is not data, "an iterator can be gone over once only"
+        if is_s3(place.fs):
+            return _write_s3(place, data)
+        return attempt(place, lambda fs: _upload(fs, place.path, data))
+    with (
+        faults_raised(place),
+        replacing(place.path) as temporary,
+        open(temporary, "xb", opener=as_its_folder) as file,
+    ):
+        written = pour(data, file)
+        file.flush()
+        os.fsync(file.fileno())
+    return written
+
+
+def _write_s3(place: Place, data: Iterable[Chunk]) -> Content:
+    from cerebro_elastic.files.s3 import Upload
+
+    upload = Upload(place.path, data)
+    try:
+        return attempt(place, upload)
+    except BaseException:
+        upload.abort(current_file_system(place.fs))
+        raise
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """A temporary name beside the local ``path``: it becomes ``path`` when the block ends well,
+    else it is removed."""
+    make_folder(os.path.dirname(path))
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def settle(folder: Place) -> None:
+    """Make the names in a local folder, and its own, survive a power failure; elsewhere they do already."""
+    if not folder.local:
+        return
+    with faults_raised(folder):
+        for path in (folder.path, os.path.dirname(folder.path)):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def remove(place: Place) -> None:
+    """Delete the file, or the folder with all that is in it; nothing happens if it is not there."""
+
+    def delete(fs: FileSystem) -> None:
+        with suppress(FileNotFoundError):
+            fs.rm(place.path, recursive=True)
+
+    attempt(place, delete)
+
+
+def _upload(fs: FileSystem, path: str, data: Iterable[Chunk]) -> Content:
+    file = fs.open(path, "wb")
+    try:
+        written = pour(data, file)
+        file.close()
+    except BaseException:
+        with suppress(AttributeError):
+            file.closed = True  # else its end would put what there is under the name
+        with suppress(Exception):
+            file.discard()
+        raise
+    return written

@@ -1,0 +1,88 @@
+"""What configs log in a simulation: made-up curves, or what was recorded."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cerebro_elastic.core.history.lineage import born
+from cerebro_elastic.core.history.progress import advance, units_done
+from cerebro_elastic.core.model.configs import Config, HParams
+from cerebro_elastic.core.model.events import ConfigCreated, Event, StateRead
+from cerebro_elastic.core.model.run import Plan
+from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.simulation.measured import visits_of
+
+
+class Logged(NamedTuple):
+    """What a visit logs."""
+
+    metrics: Mapping[str, float]
+    """The values by name."""
+    done: bool = False
+    """Whether the task ends the config's training with this visit."""
+
+
+class MetricSource(Protocol):
+    """What configs log."""
+
+    def after(self, config: Config, units: int) -> Logged:
+        """What a config logs after so many whole training ``units``, those of its ancestors included."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticMetrics:
+    """Curves that fall (for a metric that is to be large: rise) towards a level that the hyper-parameters
+    decide by chance, so that a search has something to choose."""
+
+    metrics: Mapping[str, str]
+    """The mode of each metric by name: "min" or "max"."""
+    units: int
+    """How many training units a config has in all."""
+    seed: int = 0
+    """Another seed gives other levels."""
+
+    def after(self, config: Config, units: int) -> Logged:
+        """See ``MetricSource``."""
+        level = random.Random(f"{self.seed} {_key(config.hparams)}").uniform(0.05, 0.6)
+        loss = level + (1 - level) * math.exp(-5 * units / self.units)
+        return Logged({name: loss if mode == "min" else 1 - loss for name, mode in self.metrics.items()})
+
+
+class RecordedMetrics:
+    """What configs of the same hyper-parameters logged in a recorded run; ``fallback`` is for all others."""
+
+    def __init__(self, events: Sequence[Event], plan: Plan, fallback: MetricSource) -> None:
+        self._fallback = fallback
+        self._logged: dict[str, dict[int, Logged]] = {}
+        configs = {config.id: born(config) for config in _configs(events)}
+        for visit in visits_of(events):
+            config = configs[visit.unit.config]
+            after = configs[config.id] = advance(config, visit, plan)
+            if visit.unit.phase is Phase.TRAIN and visit.whole:
+                curve = self._logged.setdefault(_key(config.hparams), {})
+                curve[units_done(after, plan)] = Logged(visit.metrics, visit.done)
+
+    def after(self, config: Config, units: int) -> Logged:
+        """See ``MetricSource``."""
+        recorded = self._logged.get(_key(config.hparams), {}).get(units)
+        return recorded or self._fallback.after(config, units)
+
+
+def _configs(events: Sequence[Event]) -> Collection[Config]:
+    configs: dict[str, Config] = {}
+    for event in events:
+        match event:
+            case StateRead(state=state):
+                configs |= state.configs
+            case ConfigCreated(config=config):
+                configs[config.id] = config
+    return configs.values()
+
+
+def _key(hparams: HParams) -> str:
+    return json.dumps(dict(hparams), sort_keys=True)

@@ -1,0 +1,139 @@
+"""What operators write to a run's record, whoever leads the run: they open it, and change its configs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from cerebro_elastic.core.history.lineage import born, child, fresh_names, may_end
+from cerebro_elastic.core.model.configs import BY_HAND, Config, HParams, Status
+from cerebro_elastic.core.model.events import ConfigEnded, ConfigResumed, Event, RunOpened
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.errors import LeaseLost, RunError, TxnUnknown
+from cerebro_elastic.store.client.base import Compare, Op, Put, absent, at_revision
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.store.ledger.transactions import config_change, config_creation, transact, value_of
+from cerebro_elastic.words import counted
+
+
+@dataclass(frozen=True)
+class OperatorLedger:
+    """The verbs of an operator. Each is sent again when its answer was lost, and takes effect once."""
+
+    record: Record
+    """The run's record."""
+
+    def open_run(self, spec: Spec) -> bool:
+        """Write the run's spec. Guard: the run has none. Event: ``RunOpened``. Returns ``False`` if the run
+        exists, perhaps by an earlier try of ours whose answer was lost."""
+        key, event = self.record.keys.spec, RunOpened(0, spec.plan)
+        while True:
+            try:
+                return transact(self.record, [absent(key)], [Put(key, value_of(spec))], event) is not None
+            except TxnUnknown:
+                continue
+
+    def replace_spec(self, spec: Spec) -> None:
+        """Write the spec of a run that goes on with changed code. No event, for the plan stays."""
+        store, key, value = self.record.store, self.record.keys.spec, value_of(spec)
+        while (known := store.get(key)) is not None and known.value != value:
+            with suppress(TxnUnknown):
+                store.txn([at_revision(key, known.mod_revision)], [Put(key, value)])
+
+    def sign_all(self) -> None:
+        """Sign the values of a run that was opened by a version without keys, in the order in which they were
+        written; the spec last, so that an interrupted call can be repeated. No event."""
+        record, store = self.record, self.record.store
+        items = sorted(store.bare.range(record.keys.prefix).items, key=lambda item: item.mod_revision)
+        for item in sorted(items, key=lambda item: item.key == record.keys.spec):
+            if record.keys.has_value(item.key) and store.signed(item) is False:
+                with suppress(LeaseLost):  # the key goes with it
+                    guard = at_revision(item.key, item.mod_revision)
+                    store.txn([guard], [Put(item.key, item.value, item.lease)])
+
+    def release_nodes(self) -> None:
+        """End the quarantine of all nodes: the operator has mended what was wrong. Event: ``NodeReleased``,
+        by the end of each lease."""
+        for item in self.record.store.range(self.record.keys.quarantined("")).items:
+            self.record.store.revoke(item.lease)
+
+    def stop(self, name: str, reason: str) -> Config | None:
+        """Stop a config for good: the search will not resume it.
+
+        Guard: the run goes on, and the config is at the revision that was read. Event: ``ConfigEnded``.
+
+        Returns:
+            The config as it is then; one that has ended otherwise stays as it is. ``None`` if the run has no
+            such config or has ended.
+        """
+        event = ConfigEnded(0, name, Status.STOPPED, reason, by_hand=True)
+        return self._change(name, event, lambda config: may_end(config, event))
+
+    def resume(self, name: str, reason: str) -> Config | None:
+        """Let a stopped config go on to its end: the search will not stop it. Guard and answer are
+        ``stop``'s. Event: ``ConfigResumed``."""
+        event = ConfigResumed(0, name, reason, by_hand=True)
+        return self._change(name, event, lambda config: config.status is Status.STOPPED)
+
+    def clone(
+        self,
+        name: str,
+        hparams: HParams,
+        start: Callable[[Config], Config | None] = lambda parent: parent,
+    ) -> Config | None:
+        """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
+
+        Guard: the run goes on, and the parent is at the revision that was read. Event: ``ConfigCreated``.
+
+        Args:
+            name: The parent.
+            hparams: The hyper-parameters that differ.
+            start: Where the clone goes on, given the parent as it stands: the parent itself, the parent as it
+                was at another checkpoint that is kept, or ``None`` for the beginning.
+
+        Returns:
+            The new config; ``None`` if the run has no such parent or has ended.
+
+        Raises:
+            RunError: No epoch is left where the clone would start.
+        """
+        while True:
+            state = self.record.state()
+            parent = state.configs.get(name)
+            if parent is None or state.plan is None or state.outcome is not None:
+                return None
+            at = start(parent)
+            if at is not None and at.epoch >= state.plan.epochs:
+                raise RunError(
+                    f"config {name} has done {counted(at.epoch, 'epoch')} there, all it has: nothing is left "
+                    "for a clone: clone it from the beginning or an earlier epoch, or another config"
+                )
+            new, merged = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
+            clone = child(at, new, merged, BY_HAND) if at else Config(new, merged, origin=BY_HAND)
+            config = replace(clone, by_hand=True)
+            try:
+                if self._transact(*config_creation(self.record.keys, config, parent.revision)):
+                    return self.record.config(new)
+            except TxnUnknown:
+                known = self.record.config(new)
+                if known is not None and known.by_hand and born(known) == born(config):
+                    return known
+
+    def _change(
+        self, name: str, event: ConfigEnded | ConfigResumed, possible: Callable[[Config], bool]
+    ) -> Config | None:
+        while True:
+            config = self.record.config(name)
+            if config is None or self.record.ended():
+                return None
+            if not possible(config):
+                return config
+            with suppress(TxnUnknown):
+                self._transact(*config_change(self.record.keys, config, event))
+
+    def _transact(self, guard: Sequence[Compare], ops: Sequence[Op], event: Event) -> bool:
+        """As long as the run goes on. The key ``control`` lets the leader's ``end_run`` see the request."""
+        request = Put(self.record.keys.control, value_of(event))
+        run_goes_on = absent(self.record.keys.outcome)
+        return transact(self.record, [run_goes_on, *guard], [*ops, request], event) is not None

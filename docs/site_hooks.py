@@ -1,0 +1,219 @@
+"""Hooks of mkdocs: the parts of the reference that are generated from the code.
+
+``reference/cli.md`` and ``reference/recipe.md`` contain the markers of ``GENERATED``. When the site is built,
+each marker is replaced by what its function writes. The tests in ``tests/docs`` use the same functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from cerebro_elastic.recipes import Recipe, search
+from cerebro_elastic.recipes.fields import Section
+from cerebro_elastic.recipes.tasks import TaskSection, TorchSection
+from cerebro_lightning.section import LightningSection
+
+SEARCHES: Mapping[str, type[Section]] = {
+    "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": search.SampledSearch,
+    "`search` of method `median`": search.MedianSearch,
+    "`search` of method `asha`": search.AshaSearch,
+    "`search` of method `hyperband` or `bohb`": search.HyperbandSearch,
+    "`search` of method `pbt`": search.PbtSearch,
+    "`search` of method `pbt-replay`": search.ReplaySearch,
+}
+"""Sections that add keys to another section, by heading."""
+
+
+def sections() -> Mapping[str, type[Section]]:
+    """All sections of a recipe, by heading, in the order of the reference."""
+    own = {
+        f"`{name}`": field.annotation
+        for name, field in Recipe.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    }
+    data, searching = own.pop("`data`"), own.pop("`search`")
+    del own["`task`"]  # each kind has a section of its own
+    return {
+        "The recipe": Recipe,
+        "`task` of kind `lightning`": LightningSection,
+        "`task` of kind `torch`": TorchSection,
+        "`data`": data,
+        "`search`": searching,
+        "`search.budget`": search.Budget,
+        "`search.start`": search.Start,
+        **SEARCHES,
+        **own,
+    }
+
+
+def recipe_reference() -> str:
+    """Every section of a recipe: keys, types, defaults and descriptions."""
+    return "\n".join(line for heading, section in sections().items() for line in _section(heading, section))
+
+
+def _section(heading: str, section: type[Section]) -> Iterator[str]:
+    described = descriptions(section)
+    yield from (f"### {heading}", "")
+    if heading in SEARCHES:
+        (base,) = section.__bases__
+        parent = next((name for name, other in SEARCHES.items() if other is base), "`search`")
+        yield from (f"These keys, and those of {parent}:", "")
+    yield from ("| key | type | default | description |", "|---|---|---|---|")
+    for key, field in own_fields(section).items():
+        yield f"| `{key}` | {_type(key, field)} | {default_of(key, field)} | {described.get(key, '')} |"
+    yield ""
+
+
+def own_fields(section: type[Section]) -> dict[str, FieldInfo]:
+    """The fields that a section adds to those of its base."""
+    (base,) = section.__bases__
+    inherited = {} if base is search.EndlessSearch else getattr(base, "model_fields", {})
+    if base is search.EndlessSearch:
+        inherited = search.SearchSection.model_fields
+    if base is TaskSection:
+        inherited = {}
+    return {key: field for key, field in section.model_fields.items() if key not in inherited}
+
+
+def descriptions(section: type[Section]) -> dict[str, str]:
+    """The docstring under each field of a section, as one line."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            assert isinstance(field.target, ast.Name)
+            found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return found
+
+
+_KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+_NAMED: Mapping[str, str] = {
+    "nodes": "whole number, or range `'2:8'`",
+    "valid": "number, percentage or source",
+    "task": "section",
+    "search": "section",
+    "parallelism": "name, section, list of these, or `auto`",
+    "space": "section of [domains](#the-search-space)",
+    "known": "list",
+    "budget": "section",
+    "start": "section",
+}
+
+
+def _type(key: str, field: FieldInfo) -> str:
+    return _NAMED.get(key) or _kind(field.annotation)
+
+
+def _kind(annotation: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(annotation), [a for a in get_args(annotation) if a is not type(None)]
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_kind, arguments)))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, tuple):
+        return "list"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return "mapping"
+    if origin is not None:  # Annotated
+        return _kind(arguments[0])
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return "section"
+    return _KINDS.get(annotation, "text")
+
+
+def default_of(key: str, field: FieldInfo) -> str:
+    """A field's default as the reference writes it."""
+    default: Any = field.default
+    if key == "name":
+        return "the file's name"
+    if default is PydanticUndefined:
+        return "*required*"
+    if default is None:
+        return "*none*"
+    if isinstance(default, Section):
+        return "a section"
+    if key == "nodes" or isinstance(default, str):
+        return f"`{default}`"
+    written = list(default) if isinstance(default, tuple) else default
+    return f"`{yaml.safe_dump(written, default_flow_style=True).splitlines()[0]}`"
+
+
+def cli_reference() -> str:
+    """Every command with its arguments and options."""
+    import typer.main
+
+    from cerebro_elastic.cli.app import app
+
+    group: Any = typer.main.get_command(app)
+    lines: list[str] = []
+    for name in group.commands:
+        command = group.commands[name]
+        if not command.hidden:
+            lines += _command(name, command)
+    return "\n".join(lines)
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+    arguments = [p for p in shown if p.param_type_name == "argument"]
+    options = [p for p in shown if p.param_type_name == "option" and p.name != "help"]
+    words = [str(a.name).upper() if a.required else f"[{str(a.name).upper()}]" for a in arguments]
+    usage = " ".join(["cerebro", name, *words, *(["[OPTIONS]"] if options else [])])
+    yield from (f"## `cerebro {name}`", "", inspect.cleandoc(command.help or ""), "")
+    yield from ("```text", usage, "```", "")
+    if shown:
+        yield from ("| argument or option | default | description |", "|---|---|---|")
+    for parameter in [*arguments, *options]:
+        names = [str(parameter.name).upper()] if parameter in arguments else [*parameter.opts]
+        written = ", ".join(f"`{text}`" for text in names)
+        yield f"| {written} | {_default(parameter)} | {_cell(parameter.help or '')} |"
+    yield ""
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "*required*"
+    if isinstance(parameter.show_default, str):
+        return _cell(parameter.show_default)
+    value = parameter.default
+    return "" if value in (None, False, "") or callable(value) else f"`{value}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "<!-- generated: recipe -->": recipe_reference,
+    "<!-- generated: cli -->": cli_reference,
+}
+"""Markers in pages, and what takes their place."""
+
+
+def completed(markdown: str) -> str:
+    """A page with its markers replaced."""
+    for marker, write in GENERATED.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, write())
+    return markdown
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by mkdocs for every page."""
+    return completed(markdown)
+
+
+if __name__ == "__main__":
+    print(completed(Path(__file__).with_name("reference").joinpath("recipe.md").read_text()))

@@ -1,0 +1,113 @@
+"""The reference is complete: every key of a recipe and every command; links of all pages lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from cerebro_elastic.cli.app import app
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.recipes.schema import Section
+from support.pages import DOCS, PAGES, ROOT, name_of, site_hooks
+
+HOOKS = site_hooks()
+SECTIONS: dict[str, type[Section]] = dict(HOOKS.sections())
+
+
+def completed(page: Path) -> str:
+    """A page as the site has it."""
+    text: str = HOOKS.completed(page.read_text())
+    return text
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_the_reference_has_every_key_its_default_and_what_it_is(heading: str) -> None:
+    text = completed(DOCS / "reference/recipe.md").split(f"### {heading}\n")[1].split("\n#")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
+    fields = HOOKS.own_fields(SECTIONS[heading])
+    assert [key for key, *_ in rows] == list(fields)
+    for key, kind, default, description in rows:
+        assert kind
+        assert default == HOOKS.default_of(key, fields[key])
+        assert description, f"{heading}: {key} needs a docstring under the field"
+
+
+def test_the_reference_has_every_section() -> None:
+    named = {
+        field.annotation
+        for field in Recipe.model_fields.values()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    }
+    assert named <= set(SECTIONS.values())
+
+
+def test_the_reference_has_every_command_and_option() -> None:
+    text = completed(DOCS / "reference/cli.md")
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    headings = re.findall(r"^## `cerebro (\w+)`$", text, re.MULTILINE)
+    assert headings == [name for name, command in commands.items() if not command.hidden]
+    for name in headings:
+        section = text.split(f"## `cerebro {name}`\n")[1].split("\n## ")[0]
+        for parameter in commands[name].params:
+            if parameter.name != "help" and not getattr(parameter, "hidden", False):
+                written = f"`{parameter.opts[0]}`" if parameter.param_type_name == "option" else "| `"
+                assert written in section, f"{name} {parameter.name}"
+                assert parameter.help, f"{name} {parameter.name} needs a help text"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", completed(page))
+    for file, anchor in links:
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{name_of(page)} links to {file}"
+        assert not anchor or anchor in anchors(target), f"{name_of(page)} links to {file}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub and mkdocs name them."""
+    headings = re.findall(r"^#+ (.*)$", completed(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = re.findall(r"([\w/-]+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_every_decision_has_its_four_parts_and_a_line_in_the_index() -> None:
+    index = (DOCS / "decisions/index.md").read_text()
+    for page in (DOCS / "decisions").glob("*.md"):
+        if page.name != "index.md":
+            text = page.read_text()
+            parts = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
+            assert parts == ["Context", "Decision", "Rejected", "Consequence"], page.name
+            assert f"({page.name})" in index
+
+
+def test_the_scripts_that_pages_name_are_there() -> None:
+    for page in PAGES:
+        for script in re.findall(r"benchmarks/\w+\.py", page.read_text()):
+            assert (ROOT / script).exists(), f"{name_of(page)} names {script}"
+
+
+def test_the_extras_that_pages_name_are_there() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for page in PAGES:
+        for names in re.findall(r"cerebro-elastic\[([\w,]+)\]", page.read_text()):
+            assert set(names.split(",")) <= set(extras), name_of(page)
+
+
+def test_the_hooks_of_pre_commit_are_tools_of_ours() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    checked = (ROOT / "Makefile").read_text()
+    for hook in hooks:
+        tool = hook["entry"].split()[0].removeprefix(".venv/bin/")
+        assert f"$(BIN)/{tool}" in checked
