@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,13 +23,16 @@ from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_yo
 BUILT_IN: dict[str, dict[str, str]] = {
     "cerebro.tasks": {
         "torch": "cerebro_elastic.training.functions:FunctionTask",
-        "lightning": "cerebro_lightning.task:LightningTask",
+    },
+    "cerebro.tasks.sections": {
+        "torch": "cerebro_elastic.recipes.tasks:TorchSection",
     },
     "cerebro.parallel": {
         "single": "cerebro_elastic.parallel.single:Single",
         "ddp": "cerebro_elastic.parallel.ddp:Ddp",
         "fsdp": "cerebro_elastic.parallel.fsdp:Fsdp",
     },
+    "cerebro.parallel.sections": {},
     "cerebro.schedulers": {
         "auto": "cerebro_elastic.scheduling.look_ahead:Auto",
         "exact": "cerebro_elastic.scheduling.exact:Exact",
@@ -56,7 +59,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
     },
     "cerebro.loggers": {
         "tensorboard": "cerebro_elastic.reporting.tensorboard:TensorBoard",
-        "lightning": "cerebro_lightning.loggers:LightningLoggers",
     },
     "cerebro.samplers": {
         "random": "cerebro_elastic.search.sampling:RandomSampler",
@@ -69,26 +71,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""
 
-_EXTRAS = {
-    "deepspeed": "deepspeed",
-    "cmaes": "search",
-    "ortools": "exact",
-    "lightning": "lightning",
-    "optuna": "search",
-    "pyarrow": "parquet",
-    "s3fs": "s3",
-    "sklearn": "examples",
-    "tensorboard": "tensorboard",
-}
-"""Importable package to the extra of ours that installs it."""
-
+_PACKAGE = "cerebro-elastic"
+_IMPORTED_AS = {"scikit-learn": "sklearn"}
+"""Distributions that are imported by another name than their own, dashes aside."""
 _NEEDS = {
-    ("cerebro.loggers", "tensorboard"): "tensorboard",
-    ("cerebro.parallel", "deepspeed"): "deepspeed",
-    ("cerebro.schedulers", "exact"): "ortools",
-    ("cerebro.tasks", "lightning"): "lightning",
+    ("cerebro.loggers", "tensorboard"): ("tensorboard",),
+    ("cerebro.schedulers", "exact"): ("ortools",),
 }
-"""Group and name to the importable package without which it is of no use."""
+"""Group and name of a built-in part to the importable packages without which it is of no use."""
 
 
 def names(group: str) -> list[str]:
@@ -123,16 +113,52 @@ def load(group: str, name: str) -> Any:
 
 def _extra(error: ImportError) -> str | None:
     """The command that installs what ``error`` missed, if it is in one of our extras."""
-    extra = _EXTRAS.get((error.name or "").partition(".")[0])
-    return extra and f"pip install 'cerebro-elastic[{extra}]'"
+    extra = _extras().get((error.name or "").partition(".")[0])
+    return extra and f"pip install '{_PACKAGE}[{extra}]'"
+
+
+@functools.cache
+def _extras() -> dict[str, str]:
+    """Importable package to the extra of ours that installs it, by the metadata of this package."""
+    try:
+        lines = requires(_PACKAGE) or []
+    except PackageNotFoundError:
+        return {}
+    extras: dict[str, str] = {}
+    for line in lines:
+        match = re.match(r"""([A-Za-z0-9._-]+).*;\s*extra == ['"](\w+)['"]""", line)
+        if match is not None:
+            distribution, extra = match.groups()
+            package = _IMPORTED_AS.get(distribution, distribution.replace("-", "_"))
+            if extra == package or (extra != "dev" and package not in extras):
+                extras[package] = extra
+    return extras
+
+
+def section(group: str, name: str) -> Any | None:
+    """The schema of what a recipe says of the part ``name`` of ``group``, a class derived from the section of
+    that group; ``None`` if the part brings none.
+
+    Plugins register it under the same name in the entry-point group ``<group>.sections``, in a module that
+    imports neither torch nor anything else that takes long: recipes are checked with it.
+    """
+    sections = f"{group}.sections"
+    known = BUILT_IN.get(sections, {})
+    if name not in known and not entry_points(group=sections, name=name):
+        return None
+    return load(sections, name)
 
 
 def missing(group: str, name: str) -> str | None:
-    """The command that installs what a part of ours needs, if that is not installed. Imports nothing."""
-    package = _NEEDS.get((group, name))
-    if package is None or importlib.util.find_spec(package) is not None:
+    """The command that installs what a part needs, if that is not installed; the part is not imported.
+
+    A plugin lists the packages that it needs as ``NEEDS`` of its section."""
+    packages: tuple[str, ...] = _NEEDS.get((group, name), ()) or getattr(section(group, name), "NEEDS", ())
+    absent = [package for package in packages if importlib.util.find_spec(package) is None]
+    if not absent:
         return None
-    return f"pip install 'cerebro-elastic[{_EXTRAS[package]}]'"
+    extra = _extras().get(absent[0])
+    return f"pip install '{_PACKAGE}[{extra}]'" if extra else f"pip install {' '.join(absent)}"
 
 
 def is_reference(text: str) -> bool:

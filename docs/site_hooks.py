@@ -19,7 +19,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from cerebro_elastic.recipes import Recipe, search
-from cerebro_elastic.recipes.schema import LightningSection, Section, TorchSection
+from cerebro_elastic.recipes.fields import Section
+from cerebro_elastic.recipes.tasks import TaskSection, TorchSection
+from cerebro_lightning.section import LightningSection
 
 SEARCHES: Mapping[str, type[Section]] = {
     "`search` of method `tpe`, `cmaes`, `gp`, `qmc` or `nsga2`": search.SampledSearch,
@@ -40,6 +42,7 @@ def sections() -> Mapping[str, type[Section]]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
     }
     data, searching = own.pop("`data`"), own.pop("`search`")
+    del own["`task`"]  # each kind has a section of its own
     return {
         "The recipe": Recipe,
         "`task` of kind `lightning`": LightningSection,
@@ -77,6 +80,8 @@ def own_fields(section: type[Section]) -> dict[str, FieldInfo]:
     inherited = {} if base is search.EndlessSearch else getattr(base, "model_fields", {})
     if base is search.EndlessSearch:
         inherited = search.SearchSection.model_fields
+    if base is TaskSection:
+        inherited = {}
     return {key: field for key, field in section.model_fields.items() if key not in inherited}
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from cerebro_elastic.errors import RecipeError
-from cerebro_elastic.recipes import LightningSection, NodeRange, TorchSection, differences, load_recipe
+from cerebro_elastic.recipes import NodeRange, TorchSection, differences, load_recipe
+from cerebro_lightning.section import LightningSection
 
 MINIMAL: dict[str, Any] = {
     "task": {"kind": "lightning", "module": "digits:Net"},

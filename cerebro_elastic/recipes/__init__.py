@@ -4,21 +4,18 @@ from cerebro_elastic.recipes.fields import RUN_ID, NodeRange
 from cerebro_elastic.recipes.loading import load_recipe
 from cerebro_elastic.recipes.schema import (
     Data,
-    LightningSection,
     Limits,
     NodeSection,
     Recipe,
-    TaskSection,
-    TorchSection,
     differences,
 )
 from cerebro_elastic.recipes.search import Domain, Objective, SearchSection
+from cerebro_elastic.recipes.tasks import TaskSection, TorchSection
 
 __all__ = [
     "RUN_ID",
     "Data",
     "Domain",
-    "LightningSection",
     "Limits",
     "NodeRange",
     "NodeSection",

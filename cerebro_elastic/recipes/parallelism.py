@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict, ValidationInfo, WrapValidator
+from pydantic import ConfigDict, SerializeAsAny, ValidationInfo, WrapValidator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
@@ -17,17 +18,45 @@ AUTO: Literal["auto"] = "auto"
 
 
 class ParallelismSection(Section):
-    """A parallelism by name (entry-point group ``cerebro.parallel``), how many ranks it takes (all that the
-    nodes of a unit have, if none are given), and its own options, which its factory checks."""
+    """A parallelism and its options, which its factory checks.
+
+    A plugin may derive its own from this class, and register it under the parallelism's name in the
+    entry-point group ``cerebro.parallel.sections``.
+    """
+
+    NEEDS: ClassVar[tuple[str, ...]] = ()
+    """Importable packages without which the parallelism is of no use."""
+    AUTO_OPTIONS: ClassVar[Mapping[str, Any]] = {}
+    """The options with which ``parallelism: auto`` takes it."""
 
     model_config = ConfigDict(extra="allow")
     use: str
+    """Its name in the entry-point group ``cerebro.parallel``."""
     ranks: Positive | None = None
+    """How many ranks it takes; by default all that the nodes of a unit have."""
 
     @property
-    def options(self) -> Mapping[str, Any]:
-        """What the parallelism's factory gets."""
+    def options(self) -> dict[str, Any]:
+        """The options as the recipe has them."""
         return dict(self.model_extra or {})
+
+    def options_in(self, root: Path) -> dict[str, Any]:  # noqa: ARG002
+        """What the parallelism's factory gets, where ``root`` is the recipe's folder: a parallelism with an
+        option that is a path resolves it here."""
+        return self.options
+
+
+def section_type(name: str) -> type[ParallelismSection]:
+    """The schema of the section of the parallelism ``name``."""
+    section: type[ParallelismSection] = registry.section(GROUP, name) or ParallelismSection
+    return section
+
+
+def installed() -> list[str]:
+    """The parallelisms that can be used here: the built-in ones in their order, then plugins', by name."""
+    built_in = registry.BUILT_IN[GROUP]
+    plugins = [name for name in registry.names(GROUP) if name not in built_in]
+    return [name for name in (*built_in, *plugins) if not registry.missing(GROUP, name)]
 
 
 def _parallelisms(value: object, _: object) -> Literal["auto"] | tuple[ParallelismSection, ...]:
@@ -51,7 +80,7 @@ def _parallelism(value: object) -> ParallelismSection:
     remedy = registry.missing(GROUP, name)
     if remedy is not None:
         raise ValueError(f"{name} is not installed: {remedy}")
-    return ParallelismSection.model_validate(value if isinstance(value, Mapping) else {"use": name})
+    return section_type(name).model_validate(value if isinstance(value, Mapping) else {"use": name})
 
 
 def _choices(name: str) -> str:
@@ -63,7 +92,7 @@ def _choices(name: str) -> str:
 
 
 Parallelisms: TypeAlias = Annotated[
-    Literal["auto"] | tuple[ParallelismSection, ...], WrapValidator(_parallelisms)
+    Literal["auto"] | tuple[SerializeAsAny[ParallelismSection], ...], WrapValidator(_parallelisms)
 ]
 
 
@@ -97,7 +126,8 @@ def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
 def _check_ranks(section: ParallelismSection, gang: int, ranks: int) -> None:
     wanted = ranks_of(section, gang, ranks)
     if section.use == "single" and wanted != 1:
-        raise ValueError("single trains on one rank; for more take ddp, fsdp or deepspeed")
+        choices = ", ".join(name for name in installed() if name != "single")
+        raise ValueError(f"single trains on one rank; for more take another parallelism: {choices}")
     if wanted > gang * ranks:
         raise ValueError(
             f"{section.use} on {wanted} ranks: a unit's nodes have {gang * ranks} (`gang` {gang} x "

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -19,11 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from cerebro_elastic import registry
-from cerebro_elastic.errors import did_you_mean
 from cerebro_elastic.recipes.fields import (
     RUN_ID,
-    Arguments,
     Callback,
     Endpoints,
     Epochs,
@@ -53,91 +50,8 @@ from cerebro_elastic.recipes.search import (
     search_type,
 )
 from cerebro_elastic.recipes.source import Source
+from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.words import counted
-
-
-class TaskSection(Section):
-    """A task of a kind that brings its own adapter (entry-point group ``cerebro.tasks``): the
-    adapter checks the other keys."""
-
-    model_config = ConfigDict(extra="allow")
-    kind: str
-
-
-class LightningSection(Section):
-    """A ``LightningModule``. ``args`` are constructor arguments that are not searched, ``trainer``
-    arguments for ``L.Trainer``, ``callbacks`` names of Lightning's callbacks or ``module:name``
-    references, each alone or as ``{class: name, args: {...}}``."""
-
-    kind: Literal["lightning"] = "lightning"
-    """A `LightningModule`."""
-    module: Reference
-    """The class, as `module:name`. Its constructor gets the hyper-parameters by name."""
-    args: Arguments = Field(default={})
-    """Constructor arguments that are not searched."""
-    trainer: Arguments = Field(default={})
-    """Arguments for `L.Trainer`, such as `gradient_clip_val`.
-    [Exactness](../design/exactness.md#what-is-refused) lists the ones that are refused."""
-    callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()
-    """Lightning's callbacks by name, or yours as `module:name`; with arguments `{class: EarlyStopping,
-    args: {monitor: val_loss}}`."""
-
-
-class TorchSection(Section):
-    """Plain PyTorch by three functions (paper, section 4.1); see ``training/functions.py`` for what each
-    gets and returns. Without ``train_fn`` the ready-made step minimises ``loss``."""
-
-    kind: Literal["torch"] = "torch"
-    """Plain PyTorch functions; see [models](../how-to/models.md#plain-pytorch)."""
-    model_fn: Reference
-    """Makes the model, `(model, optimizer)`, or `(model, optimizer, scheduler)`."""
-    input_fn: Reference | None = None
-    """Makes `(x, y)` of a batch."""
-    train_fn: Reference | None = None
-    """Makes one pass over batches. It replaces the built-in step."""
-    eval_fn: Reference | None = None
-    """Makes one pass over validation batches."""
-    loss: str | None = None
-    """For the built-in step: a function of `torch.nn.functional`, or `module:name`."""
-    optimizer: str | None = None
-    """A class of `torch.optim`, if `model_fn` returns a model alone."""
-    metrics: Mapping[str, str] = Field(default={})
-    """Name to `accuracy` or `module:name`, a function of `(model(x), y)`. Reported as `val_<name>`."""
-    args: Arguments = Field(default={})
-    """Arguments of the functions that are not searched."""
-    clip: Annotated[float, Field(gt=0)] | None = None
-    """The built-in step clips the norm of the gradients to this value."""
-    step_scheduler: Literal["epoch", "step"] = "epoch"
-    """The scheduler of `model_fn` steps once an `epoch` or once a `step`."""
-
-    @model_validator(mode="after")
-    def _trains_somehow(self) -> TorchSection:
-        if self.train_fn is None and self.loss is None:
-            raise ValueError("needs `loss` (for the ready-made step) or `train_fn`; e.g. loss: cross_entropy")
-        if self.train_fn is not None and self.clip is not None:
-            raise ValueError("`clip` belongs to the ready-made step; with a `train_fn`, clip in it")
-        return self
-
-
-AnyTask: TypeAlias = LightningSection | TorchSection | TaskSection
-
-_SECTIONS: dict[object, type[LightningSection | TorchSection]] = {
-    "lightning": LightningSection,
-    "torch": TorchSection,
-}
-
-
-def _task_section(value: object, _: object) -> AnyTask:
-    """The section of the task's kind. Errors inside it keep their place in the recipe."""
-    if isinstance(value, AnyTask):
-        return value
-    kinds = registry.names("cerebro.tasks")
-    if not isinstance(value, Mapping) or "kind" not in value:
-        raise ValueError(f"task is a mapping with a `kind`; {did_you_mean('', kinds)}")
-    if value["kind"] not in kinds:
-        raise ValueError(f"unknown kind; {did_you_mean(str(value['kind']), kinds)}")
-    return _SECTIONS.get(value["kind"], TaskSection).model_validate(value)
-
 
 OF_SOURCE = frozenset({"partitions", "valid", "labels", "columns", "features", "label", "encode"})
 """Keys of ``data`` that are settled once a dataset is prepared."""
@@ -254,7 +168,7 @@ class Recipe(Section):
     etcd: Endpoints | None = None
     """`HOST:PORT` of an etcd (several separated by commas) instead of one of the run's own. Login and TLS
     come from the [environment](environment.md#etcd)."""
-    task: Annotated[AnyTask, WrapValidator(_task_section)]
+    task: Annotated[SerializeAsAny[TaskSection], WrapValidator(task_section)]
     """What is trained: a section with a `kind`."""
     data: Data
     """The data."""
@@ -371,7 +285,7 @@ def section_type(path: tuple[str | int, ...], kind: object, method: object) -> t
         case ():
             return Recipe
         case ("task",):
-            return _SECTIONS.get(kind, TaskSection)
+            return task_type(kind)
         case ("search",):
             return search_type(method)
         case ("search", "space", _):

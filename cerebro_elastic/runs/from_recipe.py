@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-from cerebro_elastic import registry
 from cerebro_elastic.core.model.configs import Parent
 from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.parallelism import AUTO, GROUP, ParallelismSection, nodes_of, ranks_of
+from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load
-
-_OPTIONS = {"deepspeed": {"stage": 2}}
-"""What ``auto`` gives to those that need options. (What ZeRO's stage 3 saves, fsdp saves as well.)"""
 
 
 def strategies(recipe: Recipe) -> tuple[Strategy, ...]:
@@ -29,34 +23,19 @@ def strategies(recipe: Recipe) -> tuple[Strategy, ...]:
             section.use,
             ranks_of(section, gang, ranks),
             nodes_of(section, gang, ranks),
-            _options(section, recipe.root),
+            section.options_in(recipe.root),
         )
         for section in recipe.parallelism
     )
-
-
-def _options(section: ParallelismSection, root: Path) -> dict[str, Any]:
-    """The options; the file of DeepSpeed's JSON is found from the recipe's folder."""
-    options = dict(section.options)
-    if section.use == "deepspeed" and isinstance(file := options.get("config"), str):
-        options["config"] = str(root / file)
-    return options
 
 
 def _all(gang: int, ranks: int) -> Iterator[Strategy]:
     """Each parallelism that is installed on all ranks of one node, of two, ... of a gang."""
     for nodes in range(1, gang + 1):
         if nodes * ranks > 1:
-            for name in _installed():
-                yield Strategy(name, nodes * ranks, nodes, _OPTIONS.get(name, {}))
-
-
-def _installed() -> list[str]:
-    """The built-in ones in their order, then others', by name."""
-    built_in = registry.BUILT_IN[GROUP]
-    others = [name for name in registry.names(GROUP) if name not in built_in]
-    usable = [name for name in built_in if not registry.missing(GROUP, name)]
-    return [name for name in [*usable, *others] if name != "single"]
+            for name in installed():
+                if name != "single":
+                    yield Strategy(name, nodes * ranks, nodes, section_type(name).AUTO_OPTIONS)
 
 
 def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:

@@ -20,8 +20,8 @@ import torch
 import torch.distributed.distributed_c10d as c10d
 from pydantic import ValidationError
 
-from cerebro_elastic.errors import MissingExtra
-from cerebro_elastic.parallel import group
+from cerebro_elastic.extending.errors import MissingExtra
+from cerebro_elastic.extending.parallelism import group
 
 MISSING = "deepspeed is not installed: pip install 'cerebro-elastic[deepspeed]'"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerebro_elastic.errors import RecipeError, did_you_mean
+from cerebro_elastic.extending.errors import RecipeError, did_you_mean
 
 _OURS = {
     "train_batch_size": "the recipe's batch_size is the global one",

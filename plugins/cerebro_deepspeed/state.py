@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import CheckpointError
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.extending.errors import CheckpointError
+from cerebro_elastic.extending.parallelism import ranks
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,22 @@ from torch import Tensor, nn
 from cerebro_deepspeed import library
 from cerebro_deepspeed.settings import settings
 from cerebro_deepspeed.state import EngineState
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
-from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.data_parallel import Buffers, averaged_step, portion, taken
-from cerebro_elastic.parallel.group import ranks, together
-from cerebro_elastic.parallel.memory_estimate import Spread
-from cerebro_elastic.parallel.optimizer_state import check_groups, to_names
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import (
+    Buffers,
+    LossOf,
+    Make,
+    Parts,
+    Portion,
+    Spread,
+    averaged_step,
+    construct,
+    portion,
+    ranks,
+    taken,
+    together,
+)
+from cerebro_elastic.extending.state import check_groups, to_names
 
 _SHAPED = ("Muon", "Adafactor", "LBFGS")
 """Optimizers of torch that look at a parameter's shape, or at all parameters at once."""
@@ -87,7 +96,7 @@ class Zero:
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """DeepSpeed's engine is the model to call; the optimizer remains the task's, now on flat shards."""
         package = library.deepspeed(device)
-        parts = made(make, loaded=loaded)
+        parts = construct(make, loaded=loaded)
         self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
         parts.optimizer.state.clear()
         together()  # DeepSpeed makes groups of its own

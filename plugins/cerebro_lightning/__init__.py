@@ -1,9 +1,24 @@
 """LightningModules as tasks: sub-epochs that equal one ordinary ``Trainer.fit`` bit for bit.
 
-``CerebroTrainer`` is for users; ``LightningTask`` is what a recipe's ``kind: lightning`` names.
+``CerebroTrainer`` is for users; ``LightningTask`` is what a recipe's ``kind: lightning`` names. Both are
+imported on use, since a recipe is checked by ``section`` alone, without Lightning and torch.
 """
 
-from cerebro_lightning.task import LightningTask
-from cerebro_lightning.trainer import CerebroTrainer
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cerebro_lightning.task import LightningTask
+    from cerebro_lightning.trainer import CerebroTrainer
 
 __all__ = ["CerebroTrainer", "LightningTask"]
+
+_HOMES = {"CerebroTrainer": "cerebro_lightning.trainer", "LightningTask": "cerebro_lightning.task"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cerebro_lightning' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -10,16 +10,16 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import nn
 
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
-from cerebro_elastic.training.objects.object_graph import (
+from cerebro_elastic.extending.state import (
+    MODULE_ATTRIBUTES,
     GraphRoot,
     ObjectGraph,
+    UserFiles,
     hooks,
     known_of_model,
     optimizer_root,
     tensor_roots,
 )
-from cerebro_elastic.training.objects.user_files import UserFiles
 from cerebro_lightning import pruning
 from cerebro_lightning.optimizers import NamedStateStrategy
 

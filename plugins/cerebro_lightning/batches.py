@@ -10,11 +10,8 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import BatchPart, whole
-from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.task import UnitJob
-from cerebro_lightning.distributed import SeveralRanks
+from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
+from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 
 
@@ -57,7 +54,7 @@ class Batches:
 
     def __init__(self, job: UnitJob, strategy: NamedStateStrategy) -> None:
         self._job = job
-        self._several = strategy if isinstance(strategy, SeveralRanks) else None
+        self._several = strategy if isinstance(strategy, DistributedStrategy) else None
 
     def training(self) -> EpochLoader:
         """As long as the epoch, of which a trial does not come to the end."""

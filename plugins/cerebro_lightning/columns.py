@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, TensorDataset
 
-from cerebro_elastic.data.column_checks import check_given
-from cerebro_elastic.data.sources import Columns
-from cerebro_elastic.errors import DataError
+from cerebro_elastic.extending.data import Columns, check_given
+from cerebro_elastic.extending.errors import DataError
 
 _FORMS = (
     "give columns by name ({'x': x, 'y': y}), a tuple of arrays (x, y), a DataFrame, a TensorDataset, a path "

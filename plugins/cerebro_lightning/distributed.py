@@ -22,22 +22,27 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 from torchmetrics import Metric
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel import collectives
-from cerebro_elastic.parallel.base import Parts, Portion, Sharding, Stepwise
-from cerebro_elastic.parallel.data_parallel import averaged_gradients
-from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import (
+    Parts,
+    Portion,
+    Sharding,
+    Stepwise,
+    averaged_gradients,
+    collectives,
+    ranks,
+)
+from cerebro_elastic.extending.tasks import TaskState
 from cerebro_lightning import refusals
 from cerebro_lightning.optimizers import NamedStateStrategy
-from cerebro_lightning.precision import RanksPrecision
+from cerebro_lightning.precision import DistributedPrecision
 from cerebro_lightning.root import Root
 
 _LATER = ("applied_pre_backward_ref_cnt", "ds_grads_remaining")
 """What DeepSpeed hangs on modules in the middle of a step."""
 
 
-class SeveralRanks(NamedStateStrategy):
+class DistributedStrategy(NamedStateStrategy):
     """Every rank has the whole module, and the gradients are averaged: ddp.
 
     ``state`` is what the unit begins with; it will be loaded later. ``now`` is to be set for each batch: this
@@ -68,11 +73,11 @@ class SeveralRanks(NamedStateStrategy):
         portion = self.portion(rows)
         return slice(portion.start, portion.stop)
 
-    def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], RanksPrecision]:
+    def precision_for(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], DistributedPrecision]:
         """The trainer's settings as they are to be on several ranks, and the precision that they ask for.
         Raises ``TaskError`` for what cannot be honoured."""
         refusals.refuse_settings(settings, self.by, self._name)
-        precision = RanksPrecision(refusals.precision_of(settings, self._name), self)
+        precision = DistributedPrecision(refusals.precision_of(settings, self._name), self)
         rest = {key: value for key, value in settings.items() if key != "precision"}
         # Parameters that are gathered in inference mode could not be trained afterwards.
         return {**rest, "inference_mode": False}, precision
@@ -154,10 +159,10 @@ class SeveralRanks(NamedStateStrategy):
         return _all_gather_ddp_if_available(tensor, group=group, sync_grads=sync_grads)
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        held = [obj]
+        states_of = [obj]
         if self.world_size > 1:
-            torch.distributed.broadcast_object_list(held, src)
-        return held[0]
+            torch.distributed.broadcast_object_list(states_of, src)
+        return states_of[0]
 
     def barrier(self, *_: Any, **__: Any) -> None:
         if self.world_size > 1:
@@ -195,7 +200,7 @@ class SeveralRanks(NamedStateStrategy):
         self.marks = frozenset({*(after - before), *_LATER}) if after - before else frozenset()
 
 
-class Sharded(SeveralRanks):
+class ShardedStrategy(DistributedStrategy):
     """No rank has all of the module, or of the optimizer: what hops is put together by the parallelism."""
 
     whole = False

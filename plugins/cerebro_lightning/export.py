@@ -9,11 +9,8 @@ import lightning.pytorch as pl
 from torch import nn
 from torchmetrics import Metric, MetricCollection
 
-from cerebro_elastic.training.objects.encoder import Encoder, Tree
-from cerebro_elastic.training.objects.object_graph import known_of_model
-from cerebro_elastic.training.objects.trees import cloned, trees_equal
-from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.task import GENERATORS, TaskState
+from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, trees_equal
+from cerebro_elastic.extending.tasks import GENERATORS, TaskState
 from cerebro_lightning.attributes import names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.subepoch import OURS, SubEpoch

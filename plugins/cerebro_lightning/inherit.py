@@ -10,10 +10,8 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from cerebro_elastic.training.objects.encoder import Encoder, Tree
-from cerebro_elastic.training.objects.object_graph import known_of_model
-from cerebro_elastic.training.optimizer_options import OptimizerOptions, override_options
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.extending.state import Encoder, Tree, known_of_model
+from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, override_options
 from cerebro_lightning.attributes import MODULE, own_attributes
 
 
@@ -32,7 +30,7 @@ def with_own_attributes(
     return {**state, key: {**carried, "attributes": [module, *callbacks]}}
 
 
-def set_options_anew(
+def set_own_options(
     trainer: pl.Trainer, theirs: Sequence[OptimizerOptions], own: Sequence[OptimizerOptions]
 ) -> None:
     """Give the optimizers, which have loaded another config's state, their own options."""

@@ -12,9 +12,9 @@ from lightning.pytorch import loggers as stock
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.loggers.logger import Logger
 
-from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.registry import import_object, is_reference
-from cerebro_elastic.reporting.logged import Logged
+from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.logging import Logged
+from cerebro_elastic.extending.recipes import import_object, is_reference
 
 
 class LightningLoggers:

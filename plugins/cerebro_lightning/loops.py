@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 import lightning.pytorch as pl
 from lightning.pytorch.loops.fetchers import _DataFetcher
@@ -11,11 +11,31 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
 from lightning.pytorch.utilities.exceptions import _TunerExitException
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.training.task import Stopped
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.tasks import Stopped
 
-if TYPE_CHECKING:
-    from cerebro_lightning.subepoch import SubEpoch
+
+class LoopedUnit(Protocol):
+    """A unit as its loops see it."""
+
+    batches_left: int
+    """How many batches it has yet to train."""
+    stopped_after: int | None
+    """How many of the partition's batches are trained, if it was asked to stop."""
+
+    @property
+    def first(self) -> bool:
+        """Whether it opens its epoch."""
+
+    @property
+    def closes_epoch(self) -> bool:
+        """Whether the epoch's last batch has been taken."""
+
+    def enter(self) -> None:
+        """All set-up hooks are over, the first batch is next."""
+
+    def leave(self) -> NoReturn:
+        """The config's fit goes on elsewhere."""
 
 
 class LeaveUnit(_TunerExitException):
@@ -25,7 +45,7 @@ class LeaveUnit(_TunerExitException):
 class UnitFitLoop(_FitLoop):
     """Runs one epoch at most, and its beginning only if that is the unit's."""
 
-    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
+    def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
         super().__init__(trainer, trainer.min_epochs, trainer.max_epochs)
         self.epoch_loop = UnitEpochLoop(unit, trainer)
         self._unit = unit
@@ -50,7 +70,7 @@ class UnitFitLoop(_FitLoop):
 class UnitEpochLoop(_TrainingEpochLoop):
     """Goes on in the middle of an epoch as if it had never stopped."""
 
-    def __init__(self, unit: SubEpoch, trainer: pl.Trainer) -> None:
+    def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
         super().__init__(trainer)
         self._unit = unit
 

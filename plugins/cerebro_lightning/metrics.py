@@ -10,16 +10,16 @@ import lightning.pytorch as pl
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim_zero_sum
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.training.objects.trees import cloned
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import ranks
+from cerebro_elastic.extending.state import cloned
 
 _WITHOUT_ORDER = (dim_zero_sum, dim_zero_max, dim_zero_min, dim_zero_cat)
 """Reductions of states that may be done in steps: some units, then some ranks."""
 
 _COUNTED = ("_update_count", "_computed")
 
-Held: TypeAlias = list[tuple[Metric, dict[str, Any]]]
+MetricStates: TypeAlias = list[tuple[Metric, dict[str, Any]]]
 
 
 def refuse_metrics(module: pl.LightningModule) -> None:
@@ -38,7 +38,7 @@ def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
     if ranks()[1] == 1:
         yield
         return
-    own = held(module)
+    own = states_of(module)
     for _, metric in _metrics(module):
         metric.sync()
         metric._is_synced, metric._cache = False, None  # it is not for torchmetrics to undo
@@ -47,7 +47,7 @@ def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
                 rows = getattr(metric, state)
                 setattr(metric, state, [rows] if len(rows) else [])
     yield
-    put_back(own)
+    restore_states(own)
 
 
 def keep_to_first(module: pl.LightningModule) -> None:
@@ -58,7 +58,7 @@ def keep_to_first(module: pl.LightningModule) -> None:
         metric._update_count = count
 
 
-def held(module: pl.LightningModule) -> Held:
+def states_of(module: pl.LightningModule) -> MetricStates:
     """The metrics' states, to put back."""
     return [
         (metric, {name: cloned(vars(metric)[name]) for name in (*metric._defaults, *_COUNTED)})
@@ -66,7 +66,7 @@ def held(module: pl.LightningModule) -> Held:
     ]
 
 
-def put_back(states: Held) -> None:
+def restore_states(states: MetricStates) -> None:
     """As if nothing had been counted since they were held."""
     for metric, state in states:
         vars(metric).update(state)

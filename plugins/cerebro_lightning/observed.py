@@ -15,9 +15,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.trainer import call
 from torch import nn
 
-from cerebro_elastic.parallel.optimizer_state import to_names
-from cerebro_elastic.training import rng
-from cerebro_elastic.training.task import Observe
+from cerebro_elastic.extending.state import to_names
+from cerebro_elastic.extending.tasks import Observe, rng
 from cerebro_lightning.attributes import own_attributes
 
 BEGINS = "at the epoch's beginning, before"

@@ -12,16 +12,18 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.base import Parallelism, Parts
-from cerebro_elastic.parallel.handover import load_values
-from cerebro_elastic.parallel.memory_estimate import check_room
-from cerebro_elastic.parallel.optimizer_state import take, to_names
-from cerebro_elastic.parallel.single import Single
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
-from cerebro_elastic.training.structure.rebuild import rebuild
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import Parallelism, Parts, Single, check_room
+from cerebro_elastic.extending.state import (
+    ModelStructure,
+    cloned,
+    load_values,
+    rebuild,
+    take,
+    to_names,
+    without_uninitialized,
+)
+from cerebro_elastic.extending.tasks import TaskState
 
 
 class NamedStateStrategy(SingleDeviceStrategy):

@@ -10,8 +10,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
-from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.task import Observe, OrdinaryFit, UnitJob
+from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
 from cerebro_lightning.batches import Batches, EpochLoader
 from cerebro_lightning.observed import BEGINS, ENDS, observed
 from cerebro_lightning.optimizers import NamedStateStrategy

@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch.core.optimizer import _configure_optimizers, _MockOptimizer
 from torch.optim import SGD, Optimizer
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.base import Parts, Stepwise
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import Parts, Stepwise
 from cerebro_lightning import refusals
 from cerebro_lightning.process import unit_process
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import lightning.pytorch as pl
 import torch
@@ -13,17 +13,30 @@ from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch import Tensor
 from torch.optim import Optimizer
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.data_parallel import averaged_gradients
-
-if TYPE_CHECKING:
-    from cerebro_lightning.distributed import SeveralRanks
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import averaged_gradients
 
 
-class RanksPrecision(Precision):
+class TakesSteps(Protocol):
+    """A strategy as its precision sees it."""
+
+    @property
+    def root_device(self) -> torch.device: ...
+
+    @property
+    def lightning_module(self) -> pl.LightningModule | None: ...
+
+    def backward_through(self, loss: Tensor) -> None:
+        """Take the gradients, in place of ``loss.backward()``."""
+
+    def update(self, clip: float | None) -> None:
+        """Take the step, in place of ``optimizer.step()``."""
+
+
+class DistributedPrecision(Precision):
     """Computes in ``precision``; gradients and steps are the strategy's."""
 
-    def __init__(self, precision: str, strategy: SeveralRanks) -> None:
+    def __init__(self, precision: str, strategy: TakesSteps) -> None:
         self.precision = precision  # type: ignore[assignment]
         self._strategy = strategy
         self._clip: float | None = None

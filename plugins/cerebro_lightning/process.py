@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
-from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.training import rng
+from cerebro_elastic.extending.parallelism import ranks
+from cerebro_elastic.extending.tasks import rng
 
 _VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
 _rank_zero: Any = rank_zero_only

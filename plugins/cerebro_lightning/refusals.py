@@ -11,9 +11,8 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.base import Parallelism, Stepwise
-from cerebro_elastic.parallel.ddp import Ddp
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import Ddp, Parallelism, Stepwise
 from cerebro_lightning.metrics import refuse_metrics
 
 _PRECISIONS: Mapping[Any, str] = {

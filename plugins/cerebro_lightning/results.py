@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.connectors.logger_connector.result import (
     _Sync,
 )
 
-from cerebro_elastic.training.objects.encoder import Tree
+from cerebro_elastic.extending.state import Tree
 
 _RESULT = ("value", "cumulated_batch_size", "_forward_cache", "_computed", "_update_count", "has_reset")
 _METADATA = [field.name for field in fields(_Metadata) if field.name not in ("reduce_fx", "_sync")]

@@ -22,9 +22,9 @@ class Root(nn.Module):
         self._buffers = module._buffers
         self._modules = module._modules
         self._non_persistent_buffers_set = module._non_persistent_buffers_set
-        self._held = (module, precision)  # in a tuple, so that the module is not registered as a part
+        self._before_batch = (module, precision)  # in a tuple, so that the module is not registered as a part
 
     def forward(self, step: str, *args: Any) -> Any:
-        module, precision = self._held
+        module, precision = self._before_batch
         with precision.forward_context():
             return getattr(module, step)(*args)

@@ -1,163 +1,28 @@
-"""The recipe's ``task`` section for a LightningModule, and what it may ask for."""
+"""The recipe's ``task`` section for a LightningModule; imports neither Lightning nor torch."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, ClassVar, Literal
 
-import lightning.pytorch as pl
-from lightning.pytorch import callbacks as stock
+from pydantic import Field
 
-from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.registry import import_object, is_reference
+from cerebro_elastic.extending.recipes import Arguments, Callback, Reference, TaskSection
 
 
-class LightningSection(Protocol):
-    """The recipe's section, by attributes.
+class LightningSection(TaskSection):
+    """A ``LightningModule``."""
 
-    A callback is a reference ``module:name`` or the name of one of Lightning's, alone or as
-    ``{"class": name, "args": {...}}``. It names a class, or a function that returns a callback or
-    a list of them.
-    """
+    NEEDS: ClassVar[tuple[str, ...]] = ("lightning",)
 
-    @property
-    def module(self) -> str: ...
-
-    @property
-    def args(self) -> Mapping[str, Any]: ...
-
-    @property
-    def trainer(self) -> Mapping[str, Any]: ...
-
-    @property
-    def callbacks(self) -> Sequence[str | Mapping[str, Any]]: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """A section made in Python."""
-
-    module: str
-    args: Mapping[str, Any]
-    trainer: Mapping[str, Any]
-    callbacks: Sequence[str | Mapping[str, Any]]
-
-
-TRAINER_SETTINGS = {
-    "accumulate_grad_batches",
-    "benchmark",
-    "check_val_every_n_epoch",
-    "detect_anomaly",
-    "deterministic",
-    "gradient_clip_algorithm",
-    "gradient_clip_val",
-    "inference_mode",
-    "limit_val_batches",
-    "log_every_n_steps",
-    "min_epochs",
-    "precision",
-}
-"""Arguments of ``L.Trainer`` that a sub-epoch honours exactly."""
-
-_PLACES = "where and with how many devices a unit trains is decided by the run (section `nodes`)"
-_ROWS = "the rows that the module logs are kept by the run"
-_QUIET = "a unit is quiet; the run shows its progress"
-_INSIDE = "a unit is one whole pass over its partition"
-_EPOCHS = "a run ends after whole epochs: set `epochs` of the recipe"
-
-_SYSTEM_OWNED = {
-    **dict.fromkeys(("accelerator", "devices", "num_nodes", "strategy", "sync_batchnorm"), _PLACES),
-    **dict.fromkeys(("use_distributed_sampler", "plugins"), _PLACES),
-    **dict.fromkeys(("logger", "default_root_dir", "enable_autolog_hparams"), _ROWS),
-    **dict.fromkeys(("enable_progress_bar", "enable_model_summary", "profiler", "barebones"), _QUIET),
-    **dict.fromkeys(("fast_dev_run", "limit_train_batches", "overfit_batches"), _INSIDE),
-    **dict.fromkeys(("limit_test_batches", "limit_predict_batches"), "a run neither tests nor predicts"),
-    **dict.fromkeys(("max_epochs", "max_steps", "min_steps", "max_time"), _EPOCHS),
-    "callbacks": "name them in `callbacks` of the section",
-    "enable_checkpointing": "the run keeps the checkpoints",
-    "model_registry": "the run keeps the checkpoints",
-    "num_sanity_val_steps": "it would run in every unit; a fit's result does not depend on it",
-    "reload_dataloaders_every_n_epochs": "a unit loads its partition anew anyway",
-    "val_check_interval": "validation runs at the end of an epoch",
-}
-
-_REFUSED_CALLBACKS: dict[type[pl.Callback], str] = {
-    stock.Checkpoint: "the run keeps each config's last and best checkpoint",
-    stock.ProgressBar: _QUIET,
-    stock.ModelSummary: _QUIET,
-    stock.Timer: "a unit's result must not depend on time",
-    stock.BatchSizeFinder: "search over `batch_size` instead",
-    stock.LearningRateFinder: "search over the learning rate instead",
-    stock.StochasticWeightAveraging: "it adds an epoch to the fit; use WeightAveraging",
-}
-
-
-def check_trainer_settings(settings: Mapping[str, Any]) -> None:
-    """Raise ``TaskError`` for an argument of ``L.Trainer`` that is unknown or the system's own."""
-    for name in settings:
-        if name in _SYSTEM_OWNED:
-            raise TaskError(f"task.trainer: {name} cannot be set: {_SYSTEM_OWNED[name]}")
-        if name not in TRAINER_SETTINGS:
-            raise TaskError(
-                f"task.trainer: {name!r} is no argument of L.Trainer; {did_you_mean(name, TRAINER_SETTINGS)}"
-            )
-    if settings.get("check_val_every_n_epoch", 1) is None:
-        raise TaskError(
-            "task.trainer: check_val_every_n_epoch is None, which is for validation inside an epoch: "
-            "give a number of epochs"
-        )
-
-
-def refuse_callbacks(callbacks: Iterable[pl.Callback]) -> None:
-    """Raise ``TaskError`` for a callback that cannot work, or not exactly, in sub-epochs."""
-    for callback in callbacks:
-        for refused, reason in _REFUSED_CALLBACKS.items():
-            if isinstance(callback, refused):
-                raise TaskError(f"the callback {type(callback).__name__} cannot be used: {reason}")
-
-
-def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list[pl.Callback]:
-    """Fresh callbacks as the section names them. Raises ``TaskError``."""
-    made: list[pl.Callback] = []
-    for spec in specs:
-        made += _make_callback(spec, root)
-    refuse_callbacks(made)
-    return made
-
-
-def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callback]:
-    entry: dict[str, Any] = {"class": spec} if isinstance(spec, str) else dict(spec)
-    name, args = entry.pop("class", None), entry.pop("args", {})
-    if not isinstance(name, str) or not isinstance(args, Mapping) or entry:
-        raise TaskError(
-            f"task.callbacks: {spec!r}: expected a name such as EarlyStopping or my_module:MyCallback, "
-            "or a mapping of `class` (such a name) and `args` (a mapping)"
-        )
-    factory = import_object(name, root) if is_reference(name) else _stock_callback(name)
-    try:
-        result = factory(**args)
-    except Exception as exc:
-        takes = f"; it takes {inspect.signature(factory)}" if callable(factory) else ""
-        raise TaskError(
-            f"task.callbacks: {name} with {dict(args)}: {type(exc).__name__}: {exc}{takes}"
-        ) from exc
-    made = list(result) if isinstance(result, list | tuple) else [result]
-    for callback in made:
-        if not isinstance(callback, pl.Callback):
-            raise TaskError(
-                f"task.callbacks: {name} gives a {type(callback).__name__}, expected a lightning Callback or "
-                "a list of them; a class from `pytorch_lightning` is not one: import from `lightning`"
-            )
-    return made
-
-
-def _stock_callback(name: str) -> Any:
-    if name not in stock.__all__:
-        raise TaskError(
-            f"task.callbacks: {name!r} is none of Lightning's callbacks (for your own, give module:name); "
-            f"{did_you_mean(name, stock.__all__)}"
-        )
-    return getattr(stock, name)
+    kind: Literal["lightning"] = "lightning"
+    """A `LightningModule`."""
+    module: Reference
+    """The class, as `module:name`. Its constructor gets the hyper-parameters by name."""
+    args: Arguments = Field(default={})
+    """Constructor arguments that are not searched."""
+    trainer: Arguments = Field(default={})
+    """Arguments for `L.Trainer`, such as `gradient_clip_val`.
+    [Exactness](../design/exactness.md#what-is-refused) lists the ones that are refused."""
+    callbacks: Annotated[tuple[Callback, ...], Field(strict=False)] = ()
+    """Lightning's callbacks by name, or yours as `module:name`; with arguments `{class: EarlyStopping,
+    args: {monitor: val_loss}}`."""

@@ -32,33 +32,35 @@ from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
-from cerebro_elastic.errors import MissingExtra, TaskError
-from cerebro_elastic.parallel import collectives
-from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.parallel.handover import load_values
-from cerebro_elastic.training import rng
-from cerebro_elastic.training.finite_check import not_finite
-from cerebro_elastic.training.objects.decoder import Decoder
-from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
-from cerebro_elastic.training.objects.object_graph import ObjectGraph, known_of_model
-from cerebro_elastic.training.objects.object_index import ObjectIndex
-from cerebro_elastic.training.objects.trees import cloned
-from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.optimizer_options import OptimizerOptions, constructor_options
-from cerebro_elastic.training.structure.changes import ModelStructure
-from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
-from cerebro_elastic.training.task import TaskState
+from cerebro_elastic.extending.errors import MissingExtra, TaskError
+from cerebro_elastic.extending.parallelism import collectives, ranks
+from cerebro_elastic.extending.state import (
+    Decoder,
+    Encoder,
+    ModelStructure,
+    NotSerializable,
+    ObjectGraph,
+    ObjectIndex,
+    Tree,
+    UserFiles,
+    cloned,
+    finalize_lazy_modules,
+    known_of_model,
+    load_values,
+    rebuild,
+)
+from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, constructor_options, not_finite, rng
 from cerebro_lightning import metrics, pruning
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
-from cerebro_lightning.distributed import SeveralRanks
-from cerebro_lightning.inherit import set_options_anew
+from cerebro_lightning.distributed import DistributedStrategy
+from cerebro_lightning.inherit import set_own_options
 from cerebro_lightning.loops import LeaveUnit, NoSignals, UnitFitLoop
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.results import put_results, results_tree
 from cerebro_lightning.rows import RowLogger
-from cerebro_lightning.section import refuse_callbacks
-from cerebro_lightning.synced_logging import AgreedConnector, AgreedResults
+from cerebro_lightning.synced_logging import SyncedConnector, SyncedResults
+from cerebro_lightning.trainer_settings import refuse_callbacks
 
 if not lightning.__version__.startswith("2.6."):
     raise MissingExtra(
@@ -106,7 +108,7 @@ def make_trainer(
 ) -> pl.Trainer:
     """A trainer for one unit; ``settings`` are the user's own arguments."""
     device, plugins = strategy.root_device, list[Any]([LightningEnvironment()])
-    if isinstance(strategy, SeveralRanks):
+    if isinstance(strategy, DistributedStrategy):
         settings, precision = strategy.precision_for(settings)
         plugins.append(precision)
     return pl.Trainer(
@@ -184,8 +186,8 @@ class SubEpoch:
         self._mute(self.state is not None)
         self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
         self._trainer._signal_connector = NoSignals(self._trainer)
-        if isinstance(self._strategy, SeveralRanks):
-            self._let_agree(self._strategy)
+        if isinstance(self._strategy, DistributedStrategy):
+            self._synchronize_logging(self._strategy)
         self.ended = True
         self._trainer.fit(self._module, train_dataloaders=training, val_dataloaders=validation)
         if self.ended:
@@ -201,7 +203,7 @@ class SubEpoch:
         self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
         if self.state is not None:
             self._restore(self.state)
-        if isinstance(trainer._logger_connector, AgreedConnector):
+        if isinstance(trainer._logger_connector, SyncedConnector):
             trainer._logger_connector.stopping = trainer.should_stop
         self._mute(False)
         self._place_generators()
@@ -212,11 +214,11 @@ class SubEpoch:
         self._capture()
         raise LeaveUnit
 
-    def _let_agree(self, strategy: SeveralRanks) -> None:
+    def _synchronize_logging(self, strategy: DistributedStrategy) -> None:
         trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
-        loop._results = AgreedResults(True, strategy.present)
-        loop.val_loop._results = AgreedResults(False, strategy.present)
-        trainer._logger_connector = AgreedConnector(trainer, strategy.present, lambda: self.batches_left == 0)
+        loop._results = SyncedResults(True, strategy.present)
+        loop.val_loop._results = SyncedResults(False, strategy.present)
+        trainer._logger_connector = SyncedConnector(trainer, strategy.present, lambda: self.batches_left == 0)
 
     def _place_generators(self) -> None:
         """Rank 0 goes on with the config's; the others begin each unit anew, but for one that was stopped."""
@@ -235,7 +237,7 @@ class SubEpoch:
     def _capture(self) -> None:
         generators = [rng.capture(self._device)]  # first: the hooks called below may draw
         results = self._trainer.fit_loop.epoch_loop._results
-        if isinstance(results, AgreedResults):
+        if isinstance(results, SyncedResults):
             results.agree()
             generators = collectives.gathered(generators[0]) or generators
         with metrics.of_all_ranks(self._module):
@@ -297,7 +299,7 @@ class SubEpoch:
         connector.restore_precision_plugin_state()
         connector.restore_optimizers_and_schedulers()
         if self._inherits:
-            set_options_anew(trainer, ours["options"], self._options)
+            set_own_options(trainer, ours["options"], self._options)
         connector._loaded_checkpoint = {}
         self._restore_ours(ours)
 

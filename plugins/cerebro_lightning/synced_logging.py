@@ -27,8 +27,7 @@ from lightning.pytorch.trainer.connectors.logger_connector.result import (
 )
 from torch import Tensor
 
-from cerebro_elastic.parallel.base import Portion
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.extending.parallelism import Portion, ranks
 from cerebro_lightning import metrics
 
 _ALIKE = Portion(0, 1, 1.0)
@@ -47,7 +46,7 @@ class _Said:
     share: float
 
 
-class AgreedResults(_ResultCollection):
+class SyncedResults(_ResultCollection):
     """``portion`` tells this rank's part of the present batch."""
 
     def __init__(self, training: bool, portion: Callable[[], Portion]) -> None:
@@ -137,7 +136,7 @@ def _whole(value: float, like: Tensor) -> Tensor:
     return torch.tensor(value, dtype=dtype, device=like.device)
 
 
-class AgreedConnector(_LoggerConnector):
+class SyncedConnector(_LoggerConnector):
     """Lightning's own, that lets the ranks agree before anything is read. ``ends`` says whether the batch is
     the unit's last, ``stopping`` whether the training was to stop already when the unit began."""
 
@@ -145,17 +144,19 @@ class AgreedConnector(_LoggerConnector):
         super().__init__(trainer)
         self._portion = portion
         self._ends = ends
-        self._held: metrics.Held | None = None
+        self._before_batch: metrics.MetricStates | None = None
         self.stopping = False
 
     def on_batch_start(self, batch: Any, dataloader_idx: int | None = None) -> None:
         super().on_batch_start(batch, dataloader_idx)
         # A rank for which there is no row takes part with one that does not count.
-        self._held = None if self._portion().share else metrics.held(self.trainer.lightning_module)
+        self._before_batch = (
+            None if self._portion().share else metrics.states_of(self.trainer.lightning_module)
+        )
 
     def on_batch_end(self) -> None:
-        if self._held is not None:
-            metrics.put_back(self._held)
+        if self._before_batch is not None:
+            metrics.restore_states(self._before_batch)
         if not self.trainer.training or self._ends() or self.should_update_logs:
             self.agree()
         super().on_batch_end()
@@ -167,7 +168,7 @@ class AgreedConnector(_LoggerConnector):
     def agree(self) -> None:
         """Every rank calls it."""
         results = self.trainer._results
-        assert isinstance(results, AgreedResults)
+        assert isinstance(results, SyncedResults)
         results.agree()
 
     @property

@@ -11,18 +11,25 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from cerebro_elastic.core.model.configs import HParams
-from cerebro_elastic.core.model.units import Phase, Strategy
-from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.parallel import choose
-from cerebro_elastic.registry import import_object
-from cerebro_elastic.training import job_batches
-from cerebro_elastic.training.objects.user_files import UserFiles
-from cerebro_elastic.training.objects.value_types import is_users
-from cerebro_elastic.training.task import Exported, Observe, OrdinaryFit, TaskState, UnitJob, UnitResult
+from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.parallelism import make_parallelism
+from cerebro_elastic.extending.recipes import import_object
+from cerebro_elastic.extending.state import UserFiles, is_users
+from cerebro_elastic.extending.tasks import (
+    Exported,
+    HParams,
+    Observe,
+    OrdinaryFit,
+    Phase,
+    Strategy,
+    TaskState,
+    UnitJob,
+    UnitResult,
+    job_batches,
+)
 from cerebro_lightning import precheck, refusals
 from cerebro_lightning.batches import Batches
-from cerebro_lightning.distributed import SeveralRanks, Sharded
+from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.inherit import with_own_attributes
 from cerebro_lightning.observed import observed
@@ -30,13 +37,9 @@ from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.ordinary_fit import ordinary_fit
 from cerebro_lightning.process import unit_process
 from cerebro_lightning.rows import RowLogger
-from cerebro_lightning.section import (
-    LightningSection,
-    check_trainer_settings,
-    make_callbacks,
-    refuse_callbacks,
-)
+from cerebro_lightning.section import LightningSection
 from cerebro_lightning.subepoch import OURS, SubEpoch, load_state, make_trainer
+from cerebro_lightning.trainer_settings import check_trainer_settings, make_callbacks, refuse_callbacks
 
 
 class LightningTask:
@@ -88,7 +91,7 @@ class LightningTask:
         if name == "single":
             return None
         try:
-            by = refusals.stepwise(choose.make(name, strategy.options), name)
+            by = refusals.stepwise(make_parallelism(name, strategy.options), name)
             refusals.refuse_settings(settings, by, name)
             refusals.precision_of(settings, name)
             refusals.refuse_callbacks(make_callbacks(self._section.callbacks, self._root), by, name)
@@ -245,6 +248,6 @@ def _strategy(job: UnitJob) -> NamedStateStrategy:
     device, name = torch.device(job.device), job.strategy.parallelism
     if name == "single":
         return NamedStateStrategy(device, job.memory_limit_bytes)
-    kind = SeveralRanks if name == "ddp" else Sharded
-    by = refusals.stepwise(choose.make(name, job.strategy.options), name)
+    kind = DistributedStrategy if name == "ddp" else ShardedStrategy
+    by = refusals.stepwise(make_parallelism(name, job.strategy.options), name)
     return kind(device, name, by, job.state, job.memory_limit_bytes)

@@ -13,16 +13,12 @@ from torch.utils.data import TensorDataset
 
 import cerebro_elastic
 from cerebro_elastic import Recipe, RunResult, load_recipe
-from cerebro_elastic.errors import DataError, RecipeError, TaskError
-from cerebro_elastic.recipes import Objective
-from cerebro_elastic.reporting.results import ConfigResult
-from cerebro_elastic.runs.folder import default_home
-from cerebro_elastic.runs.live import LiveView
-from cerebro_elastic.search.studies import is_study, section_of, tell
-from cerebro_elastic.training.unit_runner import make_task
+from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
+from cerebro_elastic.extending.front_ends import LiveView, default_home, make_task, studies
+from cerebro_elastic.extending.recipes import Objective
 from cerebro_lightning.columns import Table, columns_of, write_columns
-from cerebro_lightning.section import check_trainer_settings
 from cerebro_lightning.task import LightningTask
+from cerebro_lightning.trainer_settings import check_trainer_settings
 
 if TYPE_CHECKING:
     import optuna
@@ -43,7 +39,7 @@ class CerebroTrainer:
     Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
-    >>> board = trainer.fit(Net, {"lr": [0.1, 0.01]}, {"x": x, "y": y}, val_data=0.2)
+    >>> result = trainer.fit(Net, {"lr": [0.1, 0.01]}, {"x": x, "y": y}, val_data=0.2)
     >>> net = trainer.best_module()
     """
 
@@ -65,7 +61,7 @@ class CerebroTrainer:
         monitor: str = "val_loss",
         mode: Literal["min", "max"] = "min",
         seed: int = 0,
-        scheduler: str = "auto",
+        scheduler: str | None = None,
         parallelism: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "single",
         gang: int = 1,
         callbacks: Sequence[type[pl.Callback] | str | Mapping[str, Any]] = (),
@@ -83,7 +79,7 @@ class CerebroTrainer:
             "seed": seed,
             "epochs": max_epochs,
             "nodes": nodes,
-            "scheduler": scheduler,
+            **({"scheduler": scheduler} if scheduler is not None else {}),
             "parallelism": parallelism,
             "gang": gang,
             "objective": {"metric": monitor, "mode": mode},
@@ -94,7 +90,7 @@ class CerebroTrainer:
             "partitions": partitions,
             **{key: names for key, names in used.items() if names},
         }
-        self._study: Any = search if is_study(search) else None
+        self._study: Any = search if studies.is_study(search) else None
         more = {"constraints": list(constraints), "num": num}
         self._search = {
             **_section(search, monitor, mode),
@@ -112,8 +108,8 @@ class CerebroTrainer:
         train_data: Data,
         val_data: float | Data = 0.2,
         **args: Any,
-    ) -> list[ConfigResult]:
-        """Train a config for each point of ``search_space``; the leaderboard, the best first.
+    ) -> RunResult:
+        """Train a config for each point of ``search_space``; the run's result, with its ``leaderboard``.
 
         ``module`` is the class, in a file that others can import; ``search_space`` maps arguments of its
         constructor to lists of values (or distributions: ``{"loguniform": [1e-4, 1e-1]}``), ``args``
@@ -129,8 +125,8 @@ class CerebroTrainer:
             watcher = view.watcher if view else None
             self._result = cerebro_elastic.run(recipe, home=self._home, fresh=self._fresh, watcher=watcher)
         if self._study is not None:
-            tell(self._study, self._result.study())
-        return self._result.leaderboard
+            studies.tell(self._study, self._result.study())
+        return self._result
 
     def recipe(
         self,
@@ -234,7 +230,7 @@ def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode:
         return {"method": search}
     if isinstance(search, Mapping):
         return dict(search)
-    return section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
+    return studies.section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
 
 
 def _named(callback: Any) -> str | Mapping[str, Any]:

@@ -19,9 +19,8 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
-from cerebro_elastic.errors import TaskError
-from cerebro_elastic.parallel.base import LossOf
-from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.extending.errors import TaskError
+from cerebro_elastic.extending.parallelism import LossOf, ranks
 from cerebro_pipeline.stages import BATCH, takes_batch
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from cerebro_elastic.parallel.base import Parts
+from cerebro_elastic.extending.parallelism import Parts
 
 Holders: TypeAlias = Mapping[str, tuple[int, ...]]
 """By name, tied names included: ranks, in order. The first is the tensor's *home*, which speaks for it."""

@@ -11,13 +11,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from cerebro_elastic.errors import RecipeError, TaskError
-from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
-from cerebro_elastic.parallel.construct import made
-from cerebro_elastic.parallel.data_parallel import collected, taken
-from cerebro_elastic.parallel.group import ranks, subgroup
-from cerebro_elastic.parallel.memory_estimate import Spread
-from cerebro_elastic.parallel.optimizer_state import check_groups, take, to_names
+from cerebro_elastic.extending.errors import RecipeError, TaskError
+from cerebro_elastic.extending.parallelism import (
+    LossOf,
+    Make,
+    Parts,
+    Portion,
+    Spread,
+    collected,
+    construct,
+    ranks,
+    subgroup,
+    taken,
+)
+from cerebro_elastic.extending.state import check_groups, take, to_names
 from cerebro_pipeline.gpipe import Pipe
 from cerebro_pipeline.holding import Holders, holders, keep, tied_over
 from cerebro_pipeline.stages import split
@@ -68,7 +75,7 @@ class Pipeline:
 
     def build(self, make: Make, device: torch.device, *, loaded: bool = False) -> Parts:
         """This rank's stage of the model, and the optimizer for what is in it."""
-        parts = made(make, loaded=loaded)
+        parts = construct(make, loaded=loaded)
         rank, size = ranks()
         self._groups = to_names(parts.optimizer, parts.model)["param_groups"]
         self._first = _first_names(parts.model)

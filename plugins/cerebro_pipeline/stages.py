@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from cerebro_elastic.errors import TaskError, did_you_mean
-from cerebro_elastic.parallel.wrapping import repeated
+from cerebro_elastic.extending.errors import TaskError, did_you_mean
+from cerebro_elastic.extending.parallelism import repeated
 
 BATCH = "batch"
 """The keyword by which a stage takes the batch, if it does."""

@@ -94,7 +94,7 @@ def ordinary_fit(result: RunResult, row: ConfigResult) -> tuple[L.Trainer, L.Lig
     """What a script without us does."""
     recipe, loaders = result.recipe, Loaders(result, row)
     L.seed_everything(recipe.seed, verbose=False)
-    module = import_object(recipe.task.module, recipe.root)(**row.hparams)  # type: ignore[union-attr]
+    module = import_object(recipe.task.module, recipe.root)(**row.hparams)  # type: ignore[attr-defined]
     metrics = EpochMetrics(loaders)
     trainer = L.Trainer(
         max_epochs=EPOCHS,

@@ -50,10 +50,17 @@ def test_deepspeeds_json_is_found_from_the_recipes_folder(tmp_path: Path) -> Non
 
 
 def test_auto_is_all_that_is_installed_on_one_node_and_on_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.BUILT_IN, "cerebro.parallel", {"single": "", "ddp": "", "deepspeed": ""})
+    monkeypatch.setitem(registry.BUILT_IN, "cerebro.parallel", {"single": "", "ddp": ""})
     recipe = load_recipe({**MINIMAL, "parallelism": "auto", "node": {"ranks": 2}, "gang": 2, "nodes": 2})
-    both = ["single", "ddp x2", "deepspeed x2 stage=2"]
-    both += ["ddp x4 over 2 nodes", "deepspeed x4 stage=2 over 2 nodes"]
-    assert [strategy.label for strategy in strategies(recipe)] == both
+    one_node = ["ddp x2", "deepspeed x2 stage=2", "pipeline x2"]
+    two_nodes = [f"{label.replace('x2', 'x4')} over 2 nodes" for label in one_node]
+    assert [strategy.label for strategy in strategies(recipe)] == ["single", *one_node, *two_nodes]
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert [strategy.label for strategy in strategies(recipe)] == ["single", "ddp x2", "ddp x4 over 2 nodes"]
+    without = ["single", *(label for label in one_node + two_nodes if "deepspeed" not in label)]
+    assert [strategy.label for strategy in strategies(recipe)] == without
+
+
+def test_auto_begins_with_the_simple_ones() -> None:
+    recipe = load_recipe({**MINIMAL, "parallelism": "auto", "node": {"ranks": 2}})
+    names = [strategy.parallelism for strategy in strategies(recipe)]
+    assert names == ["single", "ddp", "fsdp", "deepspeed", "pipeline"]

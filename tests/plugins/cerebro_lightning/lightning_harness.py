@@ -27,7 +27,8 @@ from cerebro_elastic.training import rng
 from cerebro_elastic.training.objects.encoder import Encoder
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from cerebro_lightning import LightningTask
-from cerebro_lightning.section import Section, make_callbacks
+from cerebro_lightning.section import LightningSection
+from cerebro_lightning.trainer_settings import make_callbacks
 from support.parts import in_parts
 
 FOLDER = Path(__file__).parent
@@ -62,11 +63,13 @@ class Case:
     sanity_steps: int = 0
 
     @property
-    def section(self) -> Section:
+    def section(self) -> LightningSection:
         trainer = {"log_every_n_steps": 2, **self.trainer}
         callbacks = ("lightning_zoo:HookOrder", *self.callbacks)
         module = self.module if ":" in self.module else f"lightning_zoo:{self.module}"
-        return Section(module=module, args={}, trainer=trainer, callbacks=callbacks)
+        return LightningSection.model_construct(
+            module=module, args={}, trainer=trainer, callbacks=tuple(callbacks)
+        )
 
     @property
     def epochs(self) -> int:

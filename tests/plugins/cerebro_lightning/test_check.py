@@ -21,13 +21,13 @@ from torch import Tensor
 from cerebro_elastic.runs.exactness.compare import check_exactness
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
 from cerebro_lightning import LightningTask
-from cerebro_lightning.section import Section
+from cerebro_lightning.section import LightningSection
 
 HERE = Path(__file__).parent
 SECONDS = 120.0
 
 
-def check(case: Case, folder: Path, section: Section | None = None) -> Exactness:
+def check(case: Case, folder: Path, section: LightningSection | None = None) -> Exactness:
     case = replace(case, orders=((0, 1), (1, 0)))
     jobs = [replace(job(case, epoch, place, None), rows=(14, 10)) for epoch in range(2) for place in range(2)]
     root = FOLDER if section is None else HERE
@@ -122,7 +122,9 @@ class Dies(Net):
 
 def planted(module: type, folder: Path) -> Exactness:
     case = Case("Net")
-    return check(case, folder, replace(case.section, module=f"{Path(__file__).stem}:{module.__name__}"))
+    return check(
+        case, folder, case.section.model_copy(update={"module": f"{Path(__file__).stem}:{module.__name__}"})
+    )
 
 
 @pytest.fixture(autouse=True)

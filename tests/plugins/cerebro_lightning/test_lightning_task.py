@@ -14,12 +14,12 @@ from lightning_harness import FOLDER, LOADER, TRAINING, Case, differences, hop, 
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.training.task import TaskState, UnitResult
 from cerebro_lightning import LightningTask
-from cerebro_lightning.section import Section
+from cerebro_lightning.section import LightningSection
 
 
 def task(module: str = "Net", **parts: Any) -> LightningTask:
     section = Case(module, **parts).section
-    return LightningTask(dataclasses.replace(section, callbacks=section.callbacks[1:]), FOLDER)
+    return LightningTask(section.model_copy(update={"callbacks": section.callbacks[1:]}), FOLDER)
 
 
 def train(case: Case, epoch: int = 0, position: int = 0, state: TaskState | None = None) -> UnitResult:
@@ -35,7 +35,7 @@ def test_batch_size_sets_the_loader_and_reaches_only_who_wants_it() -> None:
 
 
 def test_fixed_arguments_reach_the_constructor() -> None:
-    section = dataclasses.replace(Case("Net").section, args={"width": 5})
+    section = Case("Net").section.model_copy(update={"args": {"width": 5}})
     result = LightningTask(section, FOLDER).train(job(Case("Net"), 0, 0, None))
     assert result.state["state_dict"]["net.0.weight"].shape == (5, 6)
 
@@ -147,7 +147,9 @@ def test_missing_hyper_parameters_are_named() -> None:
 
 
 def test_a_searched_argument_cannot_be_fixed_too() -> None:
-    section = Section(module="lightning_zoo:Net", args={"lr": 1.0}, trainer={}, callbacks=[])
+    section = LightningSection.model_construct(
+        module="lightning_zoo:Net", args={"lr": 1.0}, trainer={}, callbacks=()
+    )
     with pytest.raises(TaskError, match=r"lr: both in task\.args and searched"):
         LightningTask(section, FOLDER).check({"lr": 0.1})
 
@@ -165,7 +167,9 @@ def test_a_searched_argument_cannot_be_fixed_too() -> None:
 )
 def test_what_is_no_module_is_refused(module: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
-        LightningTask(Section(module=module, args={}, trainer={}, callbacks=[]), FOLDER)
+        LightningTask(
+            LightningSection.model_construct(module=module, args={}, trainer={}, callbacks=()), FOLDER
+        )
 
 
 @pytest.mark.parametrize(
@@ -240,6 +244,6 @@ def test_an_object_that_is_no_longer_there_is_refused() -> None:
 
 def test_the_recipes_folder_comes_first(tmp_path: Path) -> None:
     (tmp_path / "own_module.py").write_text("from lightning_zoo import Net\n")
-    section = Section(module="own_module:Net", args={}, trainer={}, callbacks=[])
+    section = LightningSection.model_construct(module="own_module:Net", args={}, trainer={}, callbacks=())
     result = LightningTask(section, tmp_path).train(job(Case("Net"), 0, 0, None))
     assert isinstance(result.state["state_dict"]["net.0.weight"], torch.Tensor)

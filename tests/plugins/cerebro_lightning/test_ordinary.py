@@ -24,7 +24,7 @@ from lightning_harness import (
 
 from cerebro_elastic.errors import CheckpointError, TaskError
 from cerebro_lightning import LightningTask
-from cerebro_lightning.section import Section
+from cerebro_lightning.section import LightningSection
 
 TWO = ORDERS[:2]
 CUTS: Stops = {(0, 0): (2,), (0, 2): (1,), (1, 0): (1,), (1, 2): (1, 3)}
@@ -180,5 +180,7 @@ def test_a_model_that_stays_as_built_carries_no_structure() -> None:
 
 
 def task(module: str) -> LightningTask:
-    section = Section(module=f"ordinary_zoo:{module}", args={}, trainer={}, callbacks=[])
+    section = LightningSection.model_construct(
+        module=f"ordinary_zoo:{module}", args={}, trainer={}, callbacks=()
+    )
     return LightningTask(section, FOLDER)

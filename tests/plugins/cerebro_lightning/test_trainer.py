@@ -70,7 +70,9 @@ def test_fit_gives_the_leaderboard_and_the_best_module(line: Any, tmp_path: Path
     trainer = CerebroTrainer(
         max_epochs=2, nodes=1, partitions=2, batch_size=8, home=tmp_path, enable_progress_bar=False
     )
-    board = trainer.fit(line.Line, {"lr": [0.1, 0.0]}, columns(), bias=False)
+    result = trainer.fit(line.Line, {"lr": [0.1, 0.0]}, columns(), bias=False)
+    assert result is trainer.result
+    board = result.leaderboard
     assert [dict(row.hparams) for row in board] == [{"lr": 0.1}, {"lr": 0.0}]
     assert board[0].best is not None
     assert board[0].best < 0.1

@@ -1,0 +1,10 @@
+"""A logger gets what configs log, visit by visit, in the order of each config. Imports no torch."""
+
+from __future__ import annotations
+
+from cerebro_elastic.reporting.logged import Logged, Logger
+
+__all__ = [
+    "Logged",
+    "Logger",
+]

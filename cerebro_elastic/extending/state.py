@@ -1,0 +1,55 @@
+"""The state that hops: optimizers by names, a model's values and structure, and the graph of objects."""
+
+from __future__ import annotations
+
+from cerebro_elastic.checkpoint.tree import flatten, unflatten
+from cerebro_elastic.parallel.handover import hand_over, load_values
+from cerebro_elastic.parallel.optimizer_state import NamedState, check_groups, take, to_names
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
+from cerebro_elastic.training.objects.decoder import Decoder
+from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
+from cerebro_elastic.training.objects.object_graph import (
+    GraphRoot,
+    ObjectGraph,
+    hooks,
+    known_of_model,
+    optimizer_root,
+    tensor_roots,
+)
+from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.trees import cloned, trees_equal
+from cerebro_elastic.training.objects.user_files import UserFiles
+from cerebro_elastic.training.objects.value_types import is_users
+from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
+from cerebro_elastic.training.structure.rebuild import finalize_lazy_modules, rebuild
+
+__all__ = [
+    "MODULE_ATTRIBUTES",
+    "Decoder",
+    "Encoder",
+    "GraphRoot",
+    "ModelStructure",
+    "NamedState",
+    "NotSerializable",
+    "ObjectGraph",
+    "ObjectIndex",
+    "Tree",
+    "UserFiles",
+    "check_groups",
+    "cloned",
+    "finalize_lazy_modules",
+    "flatten",
+    "hand_over",
+    "hooks",
+    "is_users",
+    "known_of_model",
+    "load_values",
+    "optimizer_root",
+    "rebuild",
+    "take",
+    "tensor_roots",
+    "to_names",
+    "trees_equal",
+    "unflatten",
+    "without_uninitialized",
+]

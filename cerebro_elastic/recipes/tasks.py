@@ -1,0 +1,85 @@
+"""The recipe's ``task``: what is trained. Each kind of task brings the schema of its own section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from cerebro_elastic import registry
+from cerebro_elastic.errors import did_you_mean
+from cerebro_elastic.recipes.fields import Arguments, Reference, Section
+
+GROUP = "cerebro.tasks"
+
+
+class TaskSection(Section):
+    """The section of any kind of task. A plugin derives its own from this class, and registers it under the
+    task's kind in the entry-point group ``cerebro.tasks.sections``."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ()
+    """Importable packages without which the task is of no use."""
+
+    kind: str
+    """The task's name in the entry-point group ``cerebro.tasks``."""
+
+
+class OpenTaskSection(TaskSection):
+    """The section of a task that brings no schema: its adapter checks the other keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class TorchSection(TaskSection):
+    """Plain PyTorch by three functions (paper, section 4.1); see ``training/functions.py`` for what each
+    gets and returns. Without ``train_fn`` the ready-made step minimises ``loss``."""
+
+    kind: Literal["torch"] = "torch"
+    """Plain PyTorch functions; see [models](../how-to/models.md#plain-pytorch)."""
+    model_fn: Reference
+    """Makes the model, `(model, optimizer)`, or `(model, optimizer, scheduler)`."""
+    input_fn: Reference | None = None
+    """Makes `(x, y)` of a batch."""
+    train_fn: Reference | None = None
+    """Makes one pass over batches. It replaces the built-in step."""
+    eval_fn: Reference | None = None
+    """Makes one pass over validation batches."""
+    loss: str | None = None
+    """For the built-in step: a function of `torch.nn.functional`, or `module:name`."""
+    optimizer: str | None = None
+    """A class of `torch.optim`, if `model_fn` returns a model alone."""
+    metrics: Mapping[str, str] = Field(default={})
+    """Name to `accuracy` or `module:name`, a function of `(model(x), y)`. Reported as `val_<name>`."""
+    args: Arguments = Field(default={})
+    """Arguments of the functions that are not searched."""
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """The built-in step clips the norm of the gradients to this value."""
+    step_scheduler: Literal["epoch", "step"] = "epoch"
+    """The scheduler of `model_fn` steps once an `epoch` or once a `step`."""
+
+    @model_validator(mode="after")
+    def _trains_somehow(self) -> TorchSection:
+        if self.train_fn is None and self.loss is None:
+            raise ValueError("needs `loss` (for the ready-made step) or `train_fn`; e.g. loss: cross_entropy")
+        if self.train_fn is not None and self.clip is not None:
+            raise ValueError("`clip` belongs to the ready-made step; with a `train_fn`, clip in it")
+        return self
+
+
+def task_type(kind: object) -> type[TaskSection]:
+    """The schema of the section of a task of ``kind``."""
+    section: type[TaskSection] = registry.section(GROUP, str(kind)) or OpenTaskSection
+    return section
+
+
+def task_section(value: object, _: object) -> TaskSection:
+    """The section of the task's kind. Errors inside it keep their place in the recipe."""
+    if isinstance(value, TaskSection):
+        return value
+    kinds = registry.names(GROUP)
+    if not isinstance(value, Mapping) or "kind" not in value:
+        raise ValueError(f"task is a mapping with a `kind`; {did_you_mean('', kinds)}")
+    if value["kind"] not in kinds:
+        raise ValueError(f"unknown kind; {did_you_mean(str(value['kind']), kinds)}")
+    return task_type(value["kind"]).model_validate(value)
