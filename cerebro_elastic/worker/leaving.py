@@ -83,7 +83,7 @@ class Siblings:
 
     def come(self) -> None:
         """This rank lives."""
-        self._own.write_text(str(os.getpid()))
+        self._own.write_text(f"{os.getpid()} {os.getppid()}")
 
     def leave(self) -> None:
         """This rank ends as it should."""
@@ -96,7 +96,7 @@ class Siblings:
 
 def _lives(file: Path) -> bool:
     try:
-        os.kill(int(file.read_text() or os.getpid()), 0)  # empty: it is just coming
+        os.kill(int((file.read_text() or str(os.getpid())).split()[0]), 0)  # empty: it is just coming
     except FileNotFoundError:
         return True  # it has left since
     except ProcessLookupError:

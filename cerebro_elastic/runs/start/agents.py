@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from cerebro_elastic import forkserver
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import (
     Event,
@@ -70,7 +71,7 @@ class _Node:
     name: str
     log: Path
     devices: tuple[str, ...] = ()
-    agent: subprocess.Popen[bytes] | None = None
+    agent: forkserver.Process | None = None
     started: float = 0.0
     ends: int = 0
     again: float | None = None
@@ -208,7 +209,7 @@ class LocalAgents:
         _wait([node.agent for node in self._nodes.values() if node.agent], timeout)
 
     def _start(self, node: _Node) -> None:
-        command = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
+        _, _, *module = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
         environment = {
             **os.environ,
             **self._settings.to_env(),
@@ -222,13 +223,13 @@ class LocalAgents:
             **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }
         with open(node.log, "ab", opener=as_its_folder) as log:
-            node.agent = subprocess.Popen(
-                command,
-                env=environment,
+            node.agent = forkserver.start(
+                module,
+                environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                grace_seconds=self._grace + 2 * _MARGIN,
             )
         node.started, node.again, node.left = time.monotonic(), None, False
 
@@ -255,7 +256,7 @@ def _end_of(node: _Node) -> str:
     return f"{node.name} has ended with exit code {code}"
 
 
-def _wait(agents: Sequence[subprocess.Popen[bytes]], timeout: float) -> None:
+def _wait(agents: Sequence[forkserver.Process], timeout: float) -> None:
     deadline = time.monotonic() + timeout
     for agent in agents:
         try:
