@@ -148,9 +148,13 @@ class LocalAgents:
 
     @property
     def gone(self) -> bool:
-        """Whether no node works any more, and none is likely to."""
+        """Whether no node works any more, and none is likely to, although the run goes on: an agent that has ended
+        well without having left has seen the run's end."""
         nodes = self._nodes.values()
-        return all(node.over or (not node.running and node.ends >= _TRIES) for node in nodes)
+        saw_the_end = any(node.over and not node.left for node in nodes)
+        return not saw_the_end and all(
+            node.over or (not node.running and node.ends >= _TRIES) for node in nodes
+        )
 
     def observe(self, events: list[Event]) -> None:
         """What the run's history tells of the nodes."""
