@@ -32,6 +32,7 @@ class ForkServer:
     Args:
         modules: Names of the modules to import, in this order.
         log: Where the server writes what it does, and what imports print.
+        root: A folder in which modules are looked for first, while they are imported.
         env: The environment for the imports; by default this process's.
     """
 
@@ -39,6 +40,7 @@ class ForkServer:
         self,
         modules: Sequence[str],
         log: IO[bytes] | int = subprocess.DEVNULL,
+        root: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="cerebro-fork-")
@@ -50,6 +52,7 @@ class ForkServer:
                 "cerebro_elastic.forkserver.server",
                 self.path,
                 str(os.getpid()),
+                root,
                 *modules,
             ],
             env={"OMP_NUM_THREADS": "1", **(os.environ if env is None else env)},

@@ -20,36 +20,40 @@ from cerebro_elastic.forkserver.messages import Request, receive_request, send
 _REQUEST_SECONDS = 10.0
 
 
-def main(path: str, parent: int, modules: Sequence[str]) -> None:
+def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
     """Serve on the Unix socket ``path`` until ``parent``, which has started this process, ends. In a child: run what
     was asked for, and return."""
-    request = _serve(path, parent, modules)
+    request = _serve(path, parent, root, modules)
     if request is not None:
         # At the bottom of the stack, as in a fresh interpreter: nothing of the server is unwound by the child.
         run(request)
 
 
-def _serve(path: str, parent: int, modules: Sequence[str]) -> Request | None:
+def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request | None:
     die_with(parent)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)  # whoever asks meanwhile waits for the imports
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
-        _load(modules)
+        _load(modules, root)
         while True:
             connection, _ = listener.accept()
             if (request := _fork(connection, listener)) is not None:
                 return request
 
 
-def _load(modules: Sequence[str]) -> None:
+def _load(modules: Sequence[str], root: str) -> None:
     """Import the modules. One that cannot be imported is left to those that need it: they report why."""
+    search_path = list(sys.path)
+    if root:
+        sys.path.insert(0, root)
     for module in modules:
         began = time.monotonic()
         with suppress(Exception, SystemExit):
             importlib.import_module(module)
         print(f"imported {module} in {time.monotonic() - began:.2f} s", file=sys.stderr, flush=True)
+    sys.path[:] = search_path
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages of all of it
 
@@ -101,4 +105,4 @@ def _unsafe() -> str | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])

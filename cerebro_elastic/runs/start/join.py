@@ -25,6 +25,7 @@ from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.start.imports import imported_once
 from cerebro_elastic.runs.start.participate import published, take_part
 from cerebro_elastic.runs.start.prepare_run import keep_spec
 from cerebro_elastic.store.ledger.journal import Journal
@@ -94,6 +95,7 @@ def join(
         watcher.say(f"joining run {spec.plan.run!r} as {told} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
+            stack.enter_context(imported_once(recipe, folder))
             take_part(ledger, recipe, Journal(folder.history), agents, loggers, watcher, judge)
         except Left:
             watcher.say(f"{told} left the run")

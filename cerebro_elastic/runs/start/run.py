@@ -26,6 +26,7 @@ from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import Judge, LocalAgents
 from cerebro_elastic.runs.start.beside import BackgroundCheck
+from cerebro_elastic.runs.start.imports import imported_once
 from cerebro_elastic.runs.start.participate import published, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_again,
@@ -85,7 +86,7 @@ def run(
                 check_store(store, folder.run, known=spec is not None)
             if fresh:
                 folder.throw_away()
-            with BackgroundCheck(folder, watcher.say) as beside:
+            with imported_once(checked, folder), BackgroundCheck(folder, watcher.say) as beside:
                 spec = spec or new_spec(folder, checked, watcher, beside.preflight)
                 again = load_recipe(spec.recipe, root=checked.root)
                 _go_on(folder, again, spec, store, grace, watcher, beside)
