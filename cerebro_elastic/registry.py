@@ -111,6 +111,14 @@ def load(group: str, name: str) -> Any:
         raise CerebroError(f"{name!r} in {group} is {point.value}, which does not exist: {exc}") from exc
 
 
+def module_of(group: str, name: str) -> str | None:
+    """The module that ``load`` would import; ``None`` for an unknown name."""
+    reference = BUILT_IN[group].get(name)
+    if reference is None:
+        reference = next((point.value for point in entry_points(group=group, name=name)), None)
+    return None if reference is None else reference.partition(":")[0]
+
+
 def _extra(error: ImportError) -> str | None:
     """The command that installs what ``error`` missed, if it is in one of our extras."""
     extra = _extras().get((error.name or "").partition(".")[0])

@@ -31,7 +31,7 @@ from cerebro_elastic.clock import SystemClock
 from cerebro_elastic.config import StoreSettings, seconds_from
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import CerebroError
-from cerebro_elastic.process import end_marked, watch_parent
+from cerebro_elastic.process import ALLOCATOR, end_marked, watch_parent
 from cerebro_elastic.rendezvous._torch_internals import HashStore
 from cerebro_elastic.rendezvous._torch_internals import Store as TorchStore
 from cerebro_elastic.rendezvous.compatibility import check_compatible
@@ -47,12 +47,6 @@ from cerebro_elastic.version import __version__
 LEASE_SECONDS = 5.0
 _BOOT = "CEREBRO_BOOT"
 """Marks all processes that descend from this agent's ranks."""
-
-_RANK_ENV = {
-    # Without these glibc maps and unmaps every large tensor, 15 to 30 % of a CPU step (design, section 8).
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
-}
 
 
 class NodeRendezvous(RendezvousHandler):
@@ -183,7 +177,7 @@ class NodeRendezvous(RendezvousHandler):
 
     def _prepare_ranks(self) -> None:
         """Set what ranks inherit, and end with the parent process, if one is named."""
-        for name, value in _RANK_ENV.items():
+        for name, value in ALLOCATOR.items():
             os.environ.setdefault(name, value)
         os.environ.update(self._settings.to_env())
         os.environ.update(

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
-import subprocess
 import sys
 import tempfile
 import uuid
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from cerebro_elastic import errors
+from cerebro_elastic import errors, forkserver
 from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.process import MARK, die_with_parent, end_marked
 
@@ -36,20 +34,24 @@ class SubprocessCall:
         self._what = what
         self._mark = uuid.uuid4().hex
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            env={**os.environ, MARK: self._mark},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,  # it ends with its children
-        )
+        read_request, request_to = os.pipe()
+        self._answers, answer_to = os.pipe()
+        try:
+            self._process = forkserver.start(
+                [module],
+                {**os.environ, MARK: self._mark},
+                stdin=read_request,
+                stdout=answer_to,
+                stderr=self._errors.fileno(),
+            )
+        finally:
+            os.close(read_request)
+            os.close(answer_to)
         self._lines: list[bytes] = []
         self._rest = b""
         self.ended = False
         """Whether it has ended by itself: no further answer will come."""
-        assert self._process.stdin is not None
-        with self._process.stdin as pipe, suppress(BrokenPipeError):
+        with suppress(BrokenPipeError), os.fdopen(request_to, "wb") as pipe:
             pipe.write(json.dumps(request).encode())
 
     def __enter__(self) -> Self:
@@ -84,12 +86,10 @@ class SubprocessCall:
 
     def end(self) -> None:
         """Kill it and all its children, if it has not ended."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
         end_marked(MARK, self._mark)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        os.close(self._answers)
         self._errors.close()
 
     def _died(self) -> RunError:
@@ -100,10 +100,8 @@ class SubprocessCall:
 
     def _read(self, *, wait: bool) -> bool:
         """Whether a line has come."""
-        pipe = self._process.stdout
-        assert pipe is not None
-        while not self._lines and (wait or select.select([pipe], [], [], 0)[0]):
-            data = os.read(pipe.fileno(), 1 << 16)
+        while not self._lines and (wait or select.select([self._answers], [], [], 0)[0]):
+            data = os.read(self._answers, 1 << 16)
             if not data:
                 self.ended = True
                 return False

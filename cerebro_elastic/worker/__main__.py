@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 from cerebro_elastic.clock import SystemClock
+from cerebro_elastic.forkserver import SOCKET, stand_in
+from cerebro_elastic.forkserver.keeper import ANEW
 from cerebro_elastic.process import die_with_parent
 from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
@@ -16,9 +18,15 @@ from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
 _ASKING = (signal.SIGTERM, signal.SIGINT)
 
 
+_FORKED = "--forked"
+"""The argument of a rank that is a fork: its keeper ends it with its agent."""
+
+
 def main() -> int:
+    """The exit status of a rank. Where the host has a fork server, this process stands in for the rank."""
     try:
-        die_with_parent(int(os.environ["CEREBRO_AGENT"]))
+        if _FORKED not in sys.argv:
+            die_with_parent(int(os.environ["CEREBRO_AGENT"]))
     except KeyError:
         print(
             "cerebro_elastic.worker is started by torchrun with --rdzv-backend=cerebro; "
@@ -26,6 +34,10 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    if (server := os.environ.pop(SOCKET, None)) is not None:
+        code = stand_in(server, ["cerebro_elastic.worker", _FORKED])
+        if code is not None:
+            return code
     folder, local_rank = Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0"))
     siblings = Siblings(folder, local_rank)
     siblings.come()
@@ -38,6 +50,8 @@ def main() -> int:
         # A signal from now on is for the process that follows.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
         if not leaving.asked:
+            if _FORKED in sys.argv:
+                return ANEW
             recycling.start_anew()
     heartbeat.stop()
     siblings.leave()

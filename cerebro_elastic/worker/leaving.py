@@ -90,7 +90,7 @@ class Siblings:
 
     def come(self) -> None:
         """Register this rank as alive."""
-        self._own.write_text(str(os.getpid()))
+        self._own.write_text(f"{os.getpid()} {os.getppid()}")
 
     def leave(self) -> None:
         """Record that this rank ends normally."""
@@ -103,7 +103,7 @@ class Siblings:
 
 def _lives(file: Path) -> bool:
     try:
-        os.kill(int(file.read_text() or os.getpid()), 0)  # empty: it is being written
+        os.kill(int((file.read_text() or str(os.getpid())).split()[0]), 0)  # empty: it is being written
     except FileNotFoundError:
         return True  # it has left since
     except ProcessLookupError:

@@ -36,7 +36,7 @@ from pathlib import Path
 from cerebro_elastic.rendezvous.heartbeats import RankActivity, Heartbeat
 
 folder, silent = Path(sys.argv[1]), float(sys.argv[2])
-(folder / "0.pid").write_text(str(__import__("os").getpid()))
+(folder / "0.pid").write_text("{} {}".format(__import__("os").getpid(), __import__("os").getppid()))
 heartbeat = Heartbeat(folder, 0)
 if silent >= 0:
     heartbeat.ready(60.0, lambda: RankActivity(7, silent, 100.0) if silent else RankActivity())

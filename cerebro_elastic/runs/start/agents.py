@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from cerebro_elastic import forkserver
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.core.model.events import (
     Event,
@@ -70,7 +71,7 @@ class _Node:
     log: Path
     devices: tuple[str, ...] = ()
     """The GPUs that it sees."""
-    agent: subprocess.Popen[bytes] | None = None
+    agent: forkserver.Process | None = None
     """Its present or last agent."""
     started: float = 0.0
     """When the agent was started, on the monotonic clock."""
@@ -152,9 +153,13 @@ class LocalAgents:
 
     @property
     def gone(self) -> bool:
-        """Whether no node works any more, and none is likely to."""
+        """Whether no node works any more, and none is likely to, although the run goes on: an agent that has ended
+        well without having left has seen the run's end."""
         nodes = self._nodes.values()
-        return all(node.over or (not node.running and node.ends >= _TRIES) for node in nodes)
+        saw_the_end = any(node.over and not node.left for node in nodes)
+        return not saw_the_end and all(
+            node.over or (not node.running and node.ends >= _TRIES) for node in nodes
+        )
 
     def observe(self, events: list[Event]) -> None:
         """Take in what the run's history says of the nodes."""
@@ -213,7 +218,7 @@ class LocalAgents:
         _wait([node.agent for node in self._nodes.values() if node.agent], timeout)
 
     def _start(self, node: _Node) -> None:
-        command = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
+        _, _, *module = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
         environment = {
             **os.environ,
             **self._settings.to_env(),
@@ -227,13 +232,13 @@ class LocalAgents:
             **({VISIBLE: ",".join(node.devices)} if node.devices else {}),
         }
         with open(node.log, "ab", opener=as_its_folder) as log:
-            node.agent = subprocess.Popen(
-                command,
-                env=environment,
+            node.agent = forkserver.start(
+                module,
+                environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                grace_seconds=self._grace + 2 * _MARGIN,
             )
         node.started, node.restart_at, node.left = time.monotonic(), None, False
 
@@ -260,7 +265,7 @@ def _end_of(node: _Node) -> str:
     return f"{node.name} has ended with exit code {code}"
 
 
-def _wait(agents: Sequence[subprocess.Popen[bytes]], timeout: float) -> None:
+def _wait(agents: Sequence[forkserver.Process], timeout: float) -> None:
     deadline = time.monotonic() + timeout
     for agent in agents:
         try:

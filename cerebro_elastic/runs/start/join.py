@@ -25,6 +25,7 @@ from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents
+from cerebro_elastic.runs.start.imports import imported_once
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.ledger.journal import Journal
@@ -107,6 +108,7 @@ def join(
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
+            stack.enter_context(imported_once(recipe, folder))
             take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")

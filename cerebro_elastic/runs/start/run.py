@@ -29,6 +29,7 @@ from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
 from cerebro_elastic.runs.start.background_check import BackgroundCheck
 from cerebro_elastic.runs.start.handle import RunHandle
+from cerebro_elastic.runs.start.imports import imported_once
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import (
     check_store,
@@ -176,7 +177,7 @@ class _Launch:
             check_store(self.store, folder.run, known=spec is not None)
         if self.fresh:
             folder.clear()
-        with BackgroundCheck(folder, watcher.say) as check:
+        with imported_once(self.recipe, folder), BackgroundCheck(folder, watcher.say) as check:
             spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
             caller = CallbackCaller(self.callbacks, folder.history)
             self._take_part(spec, caller.watching(watcher), check)

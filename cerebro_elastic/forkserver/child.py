@@ -1,0 +1,78 @@
+"""A forked process becomes the one that was asked for: as if ``python -m MODULE`` had started it."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import random
+import runpy
+import signal
+import sys
+from collections.abc import Sequence
+
+from cerebro_elastic.forkserver.messages import Request
+
+_PARENT = "CEREBRO_PARENT"
+"""Names the process that a program must not outlive: the keeper, for a fork."""
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when ``parent``, which has forked it, ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parents end."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def become(request: Request, descriptors: Sequence[int]) -> None:
+    """Give this process what a fresh one would have: session, files, environment, signals, randomness."""
+    os.setsid()
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ.clear()
+    os.environ.update(request.env)
+    if _PARENT in os.environ:
+        os.environ[_PARENT] = str(os.getppid())
+    os.chdir(request.cwd)
+    _set_search_path(before)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    random.seed()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+
+
+def run(request: Request) -> None:
+    """Do what ``python -m`` does with the module and its arguments."""
+    module, *arguments = request.argv
+    sys.modules.pop(module, None)  # as a program it is another module, ``__main__``
+    sys.argv = [module, *arguments]
+    sys.orig_argv = [sys.executable, "-m", module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _set_search_path(before: str) -> None:
+    """The working directory first, then this environment's ``PYTHONPATH`` in the place of the server's."""
+    former = [os.path.abspath(entry) for entry in before.split(os.pathsep) if entry]
+    own = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    rest = [entry for entry in sys.path[1:] if entry not in former or entry in own]
+    sys.path[:] = [os.getcwd(), *own, *(entry for entry in rest if entry not in own)]
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value)

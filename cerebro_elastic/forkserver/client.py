@@ -1,0 +1,226 @@
+"""Whoever wants a process forked: starts a server, asks it, and holds the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Protocol, Self
+
+from cerebro_elastic.forkserver.messages import Request, receive, send, send_request
+
+SOCKET = "CEREBRO_FORKSERVER"
+"""The environment variable that names the socket of the host's fork server."""
+_PAUSE = 0.01
+_START_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """The server cannot fork: the process has to be started by its command."""
+
+
+class ForkServer:
+    """A fork server that has imported ``modules``, and ends with this context or with this process.
+
+    Args:
+        modules: Names of the modules to import, in this order.
+        log: Where the server writes what it does, and what imports print.
+        root: A folder in which modules are looked for first, while they are imported.
+        env: The environment for the imports; by default this process's.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        log: IO[bytes] | int = subprocess.DEVNULL,
+        root: str = "",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="cerebro-fork-")
+        self.path = str(Path(self._folder.name) / "socket")
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "cerebro_elastic.forkserver.server",
+                self.path,
+                str(os.getpid()),
+                root,
+                *modules,
+            ],
+            env={"OMP_NUM_THREADS": "1", **(os.environ if env is None else env)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server. Keepers and children end with it."""
+        self._process.kill()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+class ForkedProcess:
+    """A process that a fork server has forked; it has the methods of ``subprocess.Popen`` that we use."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self._connection = connection
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; ``None`` while it runs."""
+        if self.returncode is None:
+            self._connection.setblocking(False)
+            with suppress(BlockingIOError):
+                self._listen()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, waited for. Raises ``subprocess.TimeoutExpired``."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            self._connection.settimeout(None if deadline is None else max(deadline - time.monotonic(), 1e-6))
+            try:
+                self._listen()
+            except TimeoutError as exc:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from exc
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs. Reads nothing, so that a signal handler may call it."""
+        with suppress(OSError):
+            send(self._connection, {"signal": number})
+
+    def kill(self) -> None:
+        """Kill it and all that descends from it."""
+        self.send_signal(signal.SIGKILL)
+
+    def _listen(self) -> None:
+        try:
+            message = receive(self._connection)
+        except ConnectionError:
+            message = None
+        if message is None:  # the keeper was killed, and the child with it
+            self._end(-signal.SIGKILL)
+        elif "pid" in message:
+            self.pid = message["pid"]
+        elif "status" in message:
+            self._end(os.waitstatus_to_exitcode(message["status"]))
+
+    def _end(self, code: int) -> None:
+        if self.returncode is None:
+            self.returncode = code
+            self._connection.close()
+
+
+class _SessionLeader(subprocess.Popen[bytes]):
+    """A process in a session of its own, which is killed with its children."""
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+class Process(Protocol):
+    """A process that was started, by a fork or by its command."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def kill(self) -> None: ...
+
+
+def start(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    grace_seconds: float = 0.0,
+) -> Process:
+    """Run ``python -m`` with ``argv`` in a session of its own: forked by the server that ``env`` names, else by its
+    command. The files are descriptors of this process, or ``subprocess.DEVNULL``. A fork is asked to end when this
+    process has ended, and killed after ``grace_seconds``."""
+    if SOCKET in env:
+        with open(os.devnull, "r+b") as nothing, suppress(Refused):
+            files = [
+                nothing.fileno() if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)
+            ]
+            request = Request(list(argv), dict(env), os.getcwd(), grace_seconds)
+            return connect(env[SOCKET], request, files)
+    command = [sys.executable, "-m", *argv]
+    return _SessionLeader(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+
+
+def connect(
+    path: str, request: Request, files: Sequence[int], starting_seconds: float = _START_SECONDS
+) -> ForkedProcess:
+    """Have the server at ``path`` fork a process with these three ``files``: standard input, output and error.
+
+    Raises ``Refused`` if it does not: it is gone, or an import has made it unfit to be forked. A server that has just
+    been started is waited for.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        _connect(connection, path, starting_seconds)
+        send_request(connection, request, files)
+        message = receive(connection)
+    except OSError as exc:
+        connection.close()
+        raise Refused(f"the fork server at {path} does not answer: {exc}") from exc
+    if message is None or "pid" not in message:
+        connection.close()
+        raise Refused("the fork server has ended" if message is None else message["refused"])
+    return ForkedProcess(connection, message["pid"])
+
+
+def _connect(connection: socket.socket, path: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return connection.connect(path)
+        except FileNotFoundError:  # a server's folder is there before its socket
+            if not os.path.isdir(os.path.dirname(path)) or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+
+
+def stand_in(path: str, argv: Sequence[str]) -> int | None:
+    """Stand in for a fork of this very command: pass signals on, and end as it ends. Returns its exit code, or
+    ``None`` if it cannot be forked."""
+    asked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asked)
+    try:
+        process = connect(path, Request(list(argv), dict(os.environ), os.getcwd()), [0, 1, 2])
+    except Refused:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
+        return None
+    for number in asked:
+        signal.signal(number, lambda number, _frame: process.send_signal(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
+    code = process.wait()
+    if code < 0:  # end by the same signal
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code

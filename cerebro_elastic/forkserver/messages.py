@@ -1,0 +1,70 @@
+"""What the processes of a fork server say to each other over Unix sockets: JSON objects, each behind its length."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+_DESCRIPTORS = 3
+"""Standard input, output and error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A process to fork."""
+
+    argv: Sequence[str]
+    """As behind ``python -m``: the module, then its arguments."""
+    env: Mapping[str, str]
+    """The whole environment of the process."""
+    cwd: str
+    """The working directory."""
+    grace_seconds: float = 0.0
+    """How long it may go on, after SIGTERM, when whoever asked for it has ended."""
+
+
+def send(connection: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send one message, with open files of this process."""
+    body = json.dumps(message).encode()
+    data = _LENGTH.pack(len(body)) + body
+    sent = socket.send_fds(connection, [data], descriptors) if descriptors else 0
+    if rest := data[sent:]:
+        connection.sendall(rest)
+
+
+def receive(connection: socket.socket) -> dict[str, Any] | None:
+    """The next message; ``None`` if the other side has closed the connection."""
+    header = _read(connection, _LENGTH.size)
+    body = _read(connection, *_LENGTH.unpack(header)) if header is not None else None
+    return None if body is None else json.loads(body)
+
+
+def send_request(connection: socket.socket, request: Request, descriptors: Sequence[int]) -> None:
+    """Ask for a fork that has these files as its standard input, output and error."""
+    send(connection, asdict(request), descriptors)
+
+
+def receive_request(connection: socket.socket) -> tuple[Request, list[int]] | None:
+    """The request, and its three open files; ``None`` if the other side has gone, or sent something else."""
+    header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _DESCRIPTORS)
+    if len(header) == _LENGTH.size and len(descriptors) == _DESCRIPTORS:
+        body = _read(connection, *_LENGTH.unpack(header))
+        if body is not None:
+            return Request(**json.loads(body)), descriptors
+    return None
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    parts: list[bytes] = []
+    while size:
+        part = connection.recv(min(size, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

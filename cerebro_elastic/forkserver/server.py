@@ -1,0 +1,121 @@
+"""The server: imports what the processes of a host need, then forks a keeper for each request."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from cerebro_elastic.forkserver.child import die_with, run
+from cerebro_elastic.forkserver.keeper import keep
+from cerebro_elastic.forkserver.messages import Request, receive_request, send
+
+_REQUEST_SECONDS = 10.0
+_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
+"""Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
+
+
+def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
+    """Serve on the Unix socket ``path`` until ``parent``, which has started this process, ends. In a child: run what
+    was asked for, and return."""
+    request = _serve(path, parent, root, modules)
+    if request is not None:
+        # At the bottom of the stack, as in a fresh interpreter: nothing of the server is unwound by the child.
+        run(request)
+
+
+def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request | None:
+    die_with(parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)  # whoever asks meanwhile waits for the imports
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
+        _load(modules, root)
+        while True:
+            connection, _ = listener.accept()
+            if (request := _fork(connection, listener)) is not None:
+                return request
+
+
+def _load(modules: Sequence[str], root: str) -> None:
+    """Import the modules. One that cannot be imported is left to those that need it: they report why."""
+    search_path = list(sys.path)
+    if root:
+        sys.path.insert(0, root)
+    for module in modules:
+        began = time.monotonic()
+        with suppress(Exception, SystemExit):
+            importlib.import_module(module)
+        print(f"imported {module} in {time.monotonic() - began:.2f} s", file=sys.stderr, flush=True)
+    sys.path[:] = search_path
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy the pages of all of it
+
+
+def _fork(connection: socket.socket, listener: socket.socket) -> Request | None:
+    """Fork a keeper for the request that comes by ``connection``; the request, in the child."""
+    with connection:
+        connection.settimeout(_REQUEST_SECONDS)
+        try:
+            received = receive_request(connection) if _is_ours(connection) else None
+        except (OSError, ValueError):
+            received = None
+        if received is None:
+            return None
+        request, descriptors = received
+        reason = _unsafe()
+        if reason is None:
+            server = os.getpid()
+            if os.fork() == 0:
+                die_with(server)
+                listener.close()
+                connection.settimeout(None)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                keep(connection, request, descriptors)
+                return request
+        else:
+            with suppress(OSError):
+                send(connection, {"refused": reason})
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Whether the other side is a process of this user."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return bool(user == os.getuid())
+
+
+def _unsafe() -> str | None:
+    """Why this process must not be forked, if so: a fork has one thread, and locks of others are never released."""
+    threads = [name for name in _threads() if name not in _SAFE_THREADS]
+    if threads:
+        return f"an import has started {len(threads)} threads: {', '.join(threads)}"
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        return "an import has initialized CUDA"
+    return None
+
+
+def _threads() -> list[str]:
+    """The names of this process's threads besides the main one."""
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        if int(task) != os.getpid():
+            with suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:
+                names.append(file.read().strip())
+    return names
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])

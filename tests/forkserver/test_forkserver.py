@@ -1,0 +1,267 @@
+"""Processes that are forked behave like those that are started by their command, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cerebro_elastic.forkserver import SOCKET, ForkedProcess, ForkServer, connect
+from cerebro_elastic.forkserver.client import Refused
+from cerebro_elastic.forkserver.messages import Request
+from cerebro_elastic.process import is_alive
+
+Run = Callable[..., ForkedProcess]
+DEADLINE = 20.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ForkServer]:
+    with (
+        (folder / "server.log").open("wb") as log,
+        ForkServer(["json.tool", "no_such_module"], log) as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def run(server: ForkServer, folder: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Write a module and have it run by a fork; what it prints is in ``output``."""
+    with (folder / "output").open("wb") as out, open(os.devnull) as nothing:
+
+        def start(code: str, *arguments: str, **env: str) -> ForkedProcess:
+            name = f"module_{abs(hash(request.node.name)) % 10**8}"
+            (folder / f"{name}.py").write_text(code)
+            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), **env}
+            files = [nothing.fileno(), out.fileno(), out.fileno()]
+            process = connect(server.path, Request([name, *arguments], environment, os.getcwd()), files)
+            started.append(process)
+            return process
+
+        started: list[ForkedProcess] = []
+        yield start
+        for process in started:
+            process.kill()
+            process.wait(DEADLINE)
+
+
+def output(folder: Path) -> str:
+    return (folder / "output").read_text()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_it_is_a_program_of_its_own(run: Run, folder: Path) -> None:
+    code = """
+import os, sys, json, random
+print(json.dumps([__name__, sys.argv[1:], os.environ["GREETING"], "HOME" in os.environ, os.getpid(), os.getsid(0)]))
+print(random.random(), file=sys.stderr)
+"""
+    process = run(code, "a", "b c", GREETING="hello")
+    assert process.wait(DEADLINE) == 0
+    said = output(folder).splitlines()
+    assert said[0] == f'["__main__", ["a", "b c"], "hello", false, {process.pid}, {process.pid}]'
+    again = run(code, GREETING="hello")
+    assert again.wait(DEADLINE) == 0
+    assert output(folder).splitlines()[3] != said[1], "each has random numbers of its own"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(7)", 7),
+        ("raise ValueError('wrong')", 1),
+        ("import os; os._exit(3)", 3),
+        ("import os; os.abort()", -signal.SIGABRT),
+    ],
+)
+def test_it_ends_as_a_program_ends(run: Run, code: str, status: int) -> None:
+    process = run(code)
+    assert process.wait(DEADLINE) == status
+    assert process.poll() == status
+    assert process.wait() == status
+
+
+def test_what_it_raises_is_printed(run: Run, folder: Path) -> None:
+    assert run("raise ValueError('wrong')").wait(DEADLINE) == 1
+    assert output(folder).splitlines()[-1] == "ValueError: wrong"
+    assert "forkserver/server" not in output(folder).split("Traceback")[1].split("<frozen runpy>")[-1]
+
+
+def test_exit_handlers_and_threads_are_as_ever(run: Run, folder: Path) -> None:
+    code = """
+import atexit, threading, time
+atexit.register(print, "at exit")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+"""
+    assert run(code).wait(DEADLINE) == 0
+    assert output(folder).split() == ["thread", "at", "exit"]
+
+
+def test_signals_are_passed_on(run: Run, folder: Path) -> None:
+    code = """
+import signal, sys, time
+def asked(number, frame):
+    print("asked", number)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, asked)
+print("ready")
+time.sleep(60)
+"""
+    process = run(code)
+    wait_for(lambda: "ready" in output(folder))
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE) == 5
+    assert "asked 15" in output(folder)
+    process.send_signal(signal.SIGTERM)  # nothing happens
+
+
+def test_ctrl_c_is_an_exception_in_it(run: Run, folder: Path) -> None:
+    process = run(
+        "import time\ntry:\n    print('ready')\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise SystemExit(4)"
+    )
+    wait_for(lambda: "ready" in output(folder))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == 4
+
+
+LEAVING = """
+import os, subprocess, sys, time
+os.environ.clear()
+daemon = "import os, sys, time\\nif os.fork(): sys.exit()\\nos.setsid()\\nif os.fork(): sys.exit()\\nprint(os.getpid(), flush=True)\\ntime.sleep(60)"
+subprocess.run([sys.executable, "-c", daemon], env={})
+print("left", flush=True)
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "time.sleep(60)"], ids=["it ends", "it is killed"])
+def test_nothing_that_it_starts_outlives_it(run: Run, folder: Path, ending: str) -> None:
+    process = run(LEAVING + ending)
+    wait_for(lambda: len(output(folder).split()) == 2)
+    (daemon,) = [int(word) for word in output(folder).split() if word.isdecimal()]
+    if ending:
+        assert is_alive(daemon)
+        process.kill()
+    process.wait(DEADLINE)
+    wait_for(lambda: not is_alive(daemon))
+
+
+def test_it_ends_with_whoever_asked(server: ForkServer, folder: Path) -> None:
+    code = f"""
+import os, time
+from cerebro_elastic.forkserver import SOCKET, start
+process = start(["sleeping"], {{**os.environ, SOCKET: {server.path!r}}}, stdin=0, stdout=1, stderr=2)
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+    (folder / "sleeping.py").write_text("import time; time.sleep(60)")
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
+    client = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert client.stdout is not None
+    with client.stdout as said:
+        pid = int(said.readline())
+    assert is_alive(pid)
+    client.kill()
+    client.wait()
+    wait_for(lambda: not is_alive(pid))
+
+
+def test_all_end_with_the_server(folder: Path) -> None:
+    (folder / "sleeping.py").write_text("import time; time.sleep(60)")
+    with ForkServer([]) as server, open(os.devnull) as nothing:
+        request, files = Request(["sleeping"], {"PYTHONPATH": str(folder)}, "/"), [nothing.fileno(), 1, 2]
+        process = connect(server.path, request, files)
+        pid = process.pid
+        server.close()
+        assert process.wait(DEADLINE) == -signal.SIGKILL
+        wait_for(lambda: not is_alive(pid))
+        with pytest.raises(Refused, match="does not answer"):
+            connect(server.path, request, files)
+
+
+def test_it_may_ask_to_be_forked_anew(run: Run, folder: Path) -> None:
+    code = f"""
+import os, sys
+count = len(open({str(folder / "times")!r}, "a+").read()) if False else os.path.getsize({str(folder / "times")!r})
+open({str(folder / "times")!r}, "a").write("x")
+print("pid", os.getpid())
+sys.exit(75 if count < 2 else 6)
+"""
+    (folder / "times").write_text("")
+    process = run(code)
+    assert process.wait(DEADLINE) == 6
+    assert len(set(output(folder).split()) - {"pid"}) == 3
+
+
+def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)]))
+    with (
+        ForkServer(["threaded"]) as server,
+        pytest.raises(Refused, match="an import has started 1 threads: python"),
+    ):
+        connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
+
+
+def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
+    """As torchrun starts ranks: by a command, which is signalled, and killed."""
+    (folder / "standing.py").write_text(
+        "import os, sys\n"
+        "from cerebro_elastic.forkserver import SOCKET, stand_in\n"
+        "if path := os.environ.pop(SOCKET, None):\n"
+        "    sys.exit(stand_in(path, ['standing', *sys.argv[1:]]))\n"
+        "import signal, time\n"
+        "print(os.getpid(), os.getppid(), flush=True)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "if sys.argv[1] == 'segfault': os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "time.sleep(60)\n"
+    )
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(folder)])
+    env = {**os.environ, "PYTHONPATH": path, SOCKET: server.path}
+
+    def start(argument: str) -> tuple[subprocess.Popen[str], int]:
+        command = subprocess.Popen(
+            [sys.executable, "-m", "standing", argument], env=env, stdout=subprocess.PIPE, text=True
+        )
+        assert command.stdout is not None
+        with command.stdout as said:
+            pid = int(said.readline().split()[0])
+        assert pid != command.pid
+        return command, pid
+
+    command, pid = start("sleep")
+    command.terminate()
+    assert command.wait(DEADLINE) == 9
+    command, pid = start("sleep")
+    command.kill()
+    assert command.wait(DEADLINE) == -signal.SIGKILL
+    wait_for(lambda: not is_alive(pid))
+    command, pid = start("segfault")
+    assert command.wait(DEADLINE) == -signal.SIGSEGV
