@@ -17,8 +17,8 @@ ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
 }
-"""The environment of processes that train. Without it glibc maps and unmaps every large tensor: 15 to 30 % of a CPU
-step (design, section 8)."""
+"""The environment of processes that train. Without it glibc maps and unmaps every large tensor, which costs
+15 to 30 % of a step on the CPU (design, section 8)."""
 _PR_SET_PDEATHSIG = 1
 _ROUNDS, _PAUSE = 50, 0.02
 """How often those are looked for that must not live on, and seconds between two looks."""

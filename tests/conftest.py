@@ -73,7 +73,7 @@ def _runs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Agents, ranks and checks of all tests are forks of one process, which has imported what takes seconds."""
+    """Agents, ranks and checks of all tests are forks of one process, which has done the slow imports."""
     modules = [
         "torch",
         "lightning.pytorch",

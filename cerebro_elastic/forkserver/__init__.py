@@ -1,24 +1,25 @@
-"""A fork server: one process of a host imports torch and the user's module, and is forked for each process that
-needs them.
+"""A fork server: one process of a host imports torch and the user's module, and is forked for each process
+that needs them.
 
-An import of torch and Lightning takes seconds of CPU, a fork takes milliseconds. So ranks, their agents, and the
-checks before a run are forks of one process that has done the imports::
+An import of torch and Lightning takes seconds of CPU, a fork takes milliseconds. So ranks, their agents, and
+the checks before a run are forks of one process that has done the imports::
 
     with ForkServer(["torch", "lightning"], log) as server:
-        process = server.spawn(["-m", "cerebro_elastic.worker"], env=env, stdout=log)
+        env = {**os.environ, SOCKET: server.path}
+        process = start(["cerebro_elastic.worker"], env, stdin=DEVNULL, stdout=log, stderr=log)
         process.wait()
 
 Four processes take part:
 
 - The *server* (``server.py``) has one thread and only imports and forks.
-- A *keeper* (``keeper.py``) is forked for each process that is asked for. It forks that process, passes signals on
-  to it, reports how it ended, and kills what it leaves behind.
+- A *keeper* (``keeper.py``) is forked for each process that is asked for. It forks that process, passes
+  signals on to it, reports how it ended, and kills what it leaves behind.
 - The *child* is the process that was asked for: a Python module, run as ``python -m`` runs it.
-- Whoever asks (``client.py``) holds a connection to the keeper. When it closes, because its process ended in
-  whatever way, the keeper kills the child and all that descends from it.
+- The *client* (``client.py``) holds a connection to the keeper. When the client ends, in whatever way, the
+  keeper kills the child and all that descends from it.
 
-Where a program must be started by its command, as torchrun starts ranks, that command stands in for the child
-(``client.stand_in``): it asks for a fork of the same command, and ends as the fork ends.
+torchrun starts ranks by a command. That command then stands in for the child (``client.stand_in``): it asks
+for a fork of itself, passes signals on, and ends as the fork ends.
 """
 
 from __future__ import annotations

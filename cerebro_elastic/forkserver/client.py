@@ -158,9 +158,16 @@ def start(
     stderr: int,
     grace_seconds: float = 0.0,
 ) -> Process:
-    """Run ``python -m`` with ``argv`` in a session of its own: forked by the server that ``env`` names, else by its
-    command. The files are descriptors of this process, or ``subprocess.DEVNULL``. A fork is asked to end when this
-    process has ended, and killed after ``grace_seconds``."""
+    """Run ``python -m`` in a session of its own: as a fork of the server in ``env``, else by its command.
+
+    Args:
+        argv: The module, then its arguments.
+        env: The whole environment.
+        stdin: A file descriptor of this process, or ``subprocess.DEVNULL``.
+        stdout: Likewise.
+        stderr: Likewise.
+        grace_seconds: When this process ends, a fork gets SIGTERM, and is killed after so long.
+    """
     if SOCKET in env:
         with open(os.devnull, "r+b") as nothing, suppress(Refused):
             files = [
@@ -175,10 +182,10 @@ def start(
 def connect(
     path: str, request: Request, files: Sequence[int], starting_seconds: float = _START_SECONDS
 ) -> ForkedProcess:
-    """Have the server at ``path`` fork a process with these three ``files``: standard input, output and error.
+    """Have the server at ``path`` fork a process.
 
-    Raises ``Refused`` if it does not: it is gone, or an import has made it unfit to be forked. A server that has just
-    been started is waited for.
+    ``files`` are its standard input, output and error. A server that has just been started is waited for.
+    Raises ``Refused`` if it has ended, or if an import has made it unfit to be forked.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -206,8 +213,11 @@ def _connect(connection: socket.socket, path: str, seconds: float) -> None:
 
 
 def stand_in(path: str, argv: Sequence[str]) -> int | None:
-    """Stand in for a fork of this very command: pass signals on, and end as it ends. Returns its exit code, or
-    ``None`` if it cannot be forked."""
+    """Stand in for a fork of this command: pass signals on, and end as the fork ends.
+
+    Returns:
+        The fork's exit code; ``None`` if the server does not fork it.
+    """
     asked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
     signal.pthread_sigmask(signal.SIG_BLOCK, asked)
     try:

@@ -1,4 +1,4 @@
-"""The keeper of one forked process: passes signals on to it, reports its end, and leaves nothing of it behind."""
+"""The keeper of one forked process: passes signals on to it, reports its end, leaves nothing of it behind."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from cerebro_elastic.forkserver.child import adopt_orphans, become, die_with
 from cerebro_elastic.forkserver.messages import Request, receive, send
 
 ANEW = 75
-"""The exit status by which a child asks to be forked anew, for whoever started it the same process (sysexits'
-``EX_TEMPFAIL``)."""
+"""The exit status by which a child asks to be replaced by a fresh fork (``EX_TEMPFAIL`` of sysexits). For
+the client it is the same process."""
 
 
 def keep(connection: socket.socket, request: Request, descriptors: Sequence[int]) -> bool:
-    """Fork the process that is asked for, and keep it until it ends. Returns ``True`` in that process, which is then
-    to run; the keeper itself does not return.
+    """Fork the process that is asked for, and keep it until it ends. The keeper itself does not return.
 
-    The other end of ``connection`` is told ``{"pid": ...}``, then ``{"status": ...}`` (of ``os.waitpid``); it sends
-    ``{"signal": ...}``. When it closes, the child is killed.
+    The client gets ``{"pid": ...}``, then ``{"status": ...}`` (of ``os.waitpid``). It sends
+    ``{"signal": ...}``. When it closes the connection, the child is killed.
+
+    Returns:
+        ``True`` in the child, which is to run the request.
     """
     adopt_orphans()
     wake, woken = os.pipe()

@@ -1,4 +1,5 @@
-"""What the processes of a fork server say to each other over Unix sockets: JSON objects, each behind its length."""
+"""The messages between a fork server and its clients: JSON objects over Unix sockets, each behind its
+length."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 
 
 def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
-    """Serve on the Unix socket ``path`` until ``parent``, which has started this process, ends. In a child: run what
-    was asked for, and return."""
+    """Serve on the Unix socket ``path`` until the process ``parent`` ends. In a child: run the request, and
+    return."""
     request = _serve(path, parent, root, modules)
     if request is not None:
-        # At the bottom of the stack, as in a fresh interpreter: nothing of the server is unwound by the child.
+        # At the bottom of the stack, as in a fresh interpreter: the child unwinds nothing of the server.
         run(request)
 
 
@@ -97,7 +97,7 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def _unsafe() -> str | None:
-    """Why this process must not be forked, if so: a fork has one thread, and locks of others are never released."""
+    """Why this process must not be forked. A fork has one thread: locks that others hold stay locked."""
     threads = [name for name in _threads() if name not in _SAFE_THREADS]
     if threads:
         return f"an import has started {len(threads)} threads: {', '.join(threads)}"

@@ -3,26 +3,24 @@
     gap = forecast / bound - 1
 
 Both are seconds from the begin of the run's first visit, and lower bounds of an open shop
-(``openshop/bounds.py``): no node is done before it has done all that is its own, and no config before it
-has been everywhere.
+(``openshop/bounds.py``): no node ends before it has done all of its own units, no config before it has
+visited all partitions.
 
-- The *bound* is that of a run in which nobody ever waits: to what a node, or a config, has spent in training
-  so far comes what it has left. Units that are done count as long as they took, where they were done; those
-  that are left as long as is expected (``core/history/estimates.py``), on the nodes where their partitions are at
-  home now. Of hops the bound knows nothing.
-- The *forecast* is that of the run as it stands: what a node or config has left comes after now, which is
-  the latest end of a visit, or, the attempt that it is in being part of it, after the begin of that.
+- The *bound* is that of a run in which nothing ever waits. A node, or a config, needs the training seconds of
+  its visits so far, plus those of the units that it has left. Visits count as long as they took, on the node
+  where they were; units that are left count as long as expected (``core/history/estimates.py``), on the home
+  nodes of their partitions. The bound contains no hops.
+- The *forecast* is that of the run as it is: what a node or config has left begins now. "Now" is the latest
+  end of a visit, or the begin of the attempt that the node or config is in, if that is later.
 
-So the gap is the share of time that waiting, hops, trials, and attempts that were lost have cost and that
-cannot be made up any more. At the end the forecast is the makespan, and all seconds are measured.
+So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the forecast
+is the makespan, and all seconds are measured.
 
-Who joins or is lost is in neither: the nodes that there are now have what is left to do, and what is done
-stays where it was done. What a loss does cost (the lost attempt, the wait for the lease) is in the gap. What
-the search may yet create or stop nobody knows: these are the configs that there are. Where partitions have
-replicas, or are fetched on demand, what is left is spread over all nodes by their speeds, which makes the
-bound a weaker one. Units of several nodes that are left count for the node that leads, and evaluations that
-are left do not count.
-"""
+Neither foresees nodes that join or are lost: the present nodes do what is left. What a loss costs (the lost
+attempt, the wait for the lease) is in the gap. Neither foresees what the search will create or stop. Where
+partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
+speeds, which makes the bound weaker. Units of a gang count for the node that leads; evaluations that are left
+do not count."""
 
 from __future__ import annotations
 

@@ -153,8 +153,8 @@ class LocalAgents:
 
     @property
     def gone(self) -> bool:
-        """Whether no node works any more, and none is likely to, although the run goes on: an agent that has ended
-        well without having left has seen the run's end."""
+        """Whether no node works any more, and none is likely to. An agent that ended well, and was not asked
+        to leave, has seen the run's end, before this process perhaps."""
         nodes = self._nodes.values()
         saw_the_end = any(node.over and not node.left for node in nodes)
         return not saw_the_end and all(

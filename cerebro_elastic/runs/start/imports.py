@@ -26,8 +26,8 @@ _ALWAYS = (
 
 @contextmanager
 def imported_once(recipe: Recipe, folder: RunFolder) -> Iterator[None]:
-    """Have what this process starts meanwhile be forks of one that has imported what the run needs; where one serves
-    already, or on other systems than Linux, nothing."""
+    """Start a fork server for what this process starts meanwhile. It has imported what the run needs. Where
+    one serves already, and on other systems than Linux, nothing happens."""
     if SOCKET in os.environ or sys.platform != "linux":
         yield
         return
