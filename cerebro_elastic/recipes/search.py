@@ -162,7 +162,7 @@ class SearchSection(Section):
     """Which configs are trained, and how far. ``constraints`` are expressions over the hyper-parameters, or
     ``module:function`` references, that must hold; ``space_fn``, a function of an optuna trial, takes the
     place of ``space``. ``enqueue`` has points to begin with. Configs begin with the checkpoint ``start``;
-    ``known`` has runs, or trials, that samplers are shown as well."""
+    ``known`` has runs, or configs with their curves, that samplers learn from as well."""
 
     has_rungs: ClassVar[bool] = False
     """Whether who does well is to run ahead of the others."""

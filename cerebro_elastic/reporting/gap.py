@@ -13,8 +13,8 @@ visited all partitions.
 - The *forecast* is that of the run as it is: what a node or config has left begins now. "Now" is the latest
   end of a visit, or the begin of the attempt that the node or config is in, if that is later.
 
-So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the forecast
-is the makespan, and all seconds are measured.
+So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the
+forecast is the makespan, and all seconds are measured.
 
 Neither foresees nodes that join or are lost: the present nodes do what is left. What a loss costs (the lost
 attempt, the wait for the lease) is in the gap. Neither foresees what the search will create or stop. Where

@@ -18,7 +18,7 @@ from cerebro_elastic.reporting.results import ConfigResult
 from cerebro_elastic.words import one_line
 
 _BARS = "▁▂▃▄▅▆▇█"
-_PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "trial on"}
+_PHASES = {Phase.TRAIN: "partition", Phase.EVALUATE: "evaluation", Phase.PROFILE: "profile on"}
 STYLES = {Status.LIVE: "", Status.FINISHED: "green", Status.STOPPED: "yellow", Status.FAILED: "red"}
 
 

@@ -43,7 +43,7 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A node in an attempt: one that became a ``visit``, a trial, or one whose work was ``lost``; ``why``
+    """A node in an attempt: one that became a ``visit``, a profile, or one whose work was ``lost``; ``why``
     tells what came of the latter two. Seconds of wall-clock time."""
 
     node: str
@@ -86,7 +86,7 @@ class QuarantineSpan:
 @dataclass(frozen=True, slots=True)
 class Share:
     """Into what a node's seconds went while it was there: training, loading and saving states (and
-    waiting for partitions: ``hopping``), trials, attempts that were lost, quarantine; the rest it was
+    waiting for partitions: ``hopping``), profiles, attempts that were lost, quarantine; the rest it was
     idle."""
 
     node: str
@@ -244,7 +244,7 @@ def _without_visit(
     done: Sequence[Span],
     there: Mapping[str, Sequence[Interval]],
 ) -> Iterator[Span]:
-    """Attempts that did not commit, and trials. A node does one thing at a time, so each begins behind what
+    """Attempts that did not commit, and profiles. A node does one thing at a time, so each begins behind what
     the node has done before; and it ends with the node, if that left."""
     trained = {event.token: index for index, event in enumerate(events) if isinstance(event, UnitTrained)}
     ends: dict[str, list[float]] = {}

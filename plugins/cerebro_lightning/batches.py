@@ -57,7 +57,7 @@ class Batches:
         self._several = strategy if isinstance(strategy, DistributedStrategy) else None
 
     def training(self) -> EpochLoader:
-        """As long as the epoch, of which a trial does not come to the end."""
+        """As long as the epoch. A profile ends before it."""
         profile = self._job.unit.phase is Phase.PROFILE
         return self._loader(
             job_batches.epoch_batches(self._job) + profile, self._training, sum(self._job.rows)
