@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import io
 import os
@@ -9,7 +10,9 @@ import random
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Sequence
+from typing import NoReturn
 
 from cerebro_elastic.forkserver.messages import Request
 
@@ -57,8 +60,37 @@ def become(request: Request, descriptors: Sequence[int]) -> None:
         numpy.random.seed()
 
 
-def run(request: Request) -> None:
-    """Do what ``python -m`` does with the module and its arguments."""
+def run(request: Request) -> NoReturn:
+    """Do what ``python -m`` does with the module and its arguments, and end the process as it does.
+
+    What the server has imported is not torn down object by object: that would copy all of its pages.
+    """
+    status = 1
+    try:
+        _run_module(request)
+        status = 0
+    except SystemExit as end:
+        status = _status(end)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # joins the threads that are no daemons
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _status(end: SystemExit) -> int:
+    """The exit status that Python makes of the exception."""
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _run_module(request: Request) -> None:
     module, *arguments = request.argv
     sys.modules.pop(module, None)  # as a program it is another module, ``__main__``
     sys.argv = [module, *arguments]

@@ -27,7 +27,7 @@ def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
     return."""
     request = _serve(path, parent, root, modules)
     if request is not None:
-        # At the bottom of the stack, as in a fresh interpreter: the child unwinds nothing of the server.
+        # At the bottom of the stack: the child unwinds nothing of the server.
         run(request)
 
 

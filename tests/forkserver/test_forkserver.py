@@ -88,6 +88,8 @@ print(random.random(), file=sys.stderr)
     [
         ("pass", 0),
         ("raise SystemExit(7)", 7),
+        ("raise SystemExit('a message')", 1),
+        ("raise SystemExit(257)", 1),
         ("raise ValueError('wrong')", 1),
         ("import os; os._exit(3)", 3),
         ("import os; os.abort()", -signal.SIGABRT),
@@ -109,7 +111,7 @@ def test_what_it_raises_is_printed(run: Run, folder: Path) -> None:
 def test_exit_handlers_and_threads_are_as_ever(run: Run, folder: Path) -> None:
     code = """
 import atexit, threading, time
-atexit.register(print, "at exit")
+atexit.register(lambda: print("at", "exit"))
 threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 """
     assert run(code).wait(DEADLINE) == 0
