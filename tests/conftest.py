@@ -19,7 +19,6 @@ import requests
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
-from cerebro_elastic.forkserver import SOCKET, ForkServer
 from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
@@ -72,20 +71,10 @@ def _runs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Agents, ranks and checks of all tests are forks of one process, which has done the slow imports."""
-    modules = [
-        "torch",
-        "lightning.pytorch",
-        "torch.distributed.run",
-        "cerebro_elastic.worker.rank",
-        "cerebro_elastic.runs.start.preflight",
-        "cerebro_lightning.task",
-        "sklearn.datasets",
-    ]
-    log = tmp_path_factory.mktemp("forkserver") / "log"
-    with log.open("wb") as file, ForkServer(modules, file) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SOCKET, server.path)
+def _support() -> Iterator[None]:
+    """Processes that tests start import what the tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         yield
 
 

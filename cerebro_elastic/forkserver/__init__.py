@@ -6,7 +6,7 @@ the checks before a run are forks of one process that has done the imports::
 
     with ForkServer(["torch", "lightning"], log) as server:
         env = {**os.environ, SOCKET: server.path}
-        process = start(["cerebro_elastic.worker"], env, stdin=DEVNULL, stdout=log, stderr=log)
+        process = start([sys.executable, "-m", "json.tool"], env, stdin=DEVNULL, stdout=log, stderr=log)
         process.wait()
 
 Four processes take part:

@@ -150,7 +150,7 @@ class Process(Protocol):
 
 
 def start(
-    argv: Sequence[str],
+    command: Sequence[str],
     env: Mapping[str, str],
     *,
     stdin: int,
@@ -158,24 +158,24 @@ def start(
     stderr: int,
     grace_seconds: float = 0.0,
 ) -> Process:
-    """Run ``python -m`` in a session of its own: as a fork of the server in ``env``, else by its command.
+    """Start a command in a session of its own. ``python -m ...`` is a fork of the server that ``env`` names.
 
     Args:
-        argv: The module, then its arguments.
+        command: The program and its arguments.
         env: The whole environment.
         stdin: A file descriptor of this process, or ``subprocess.DEVNULL``.
         stdout: Likewise.
         stderr: Likewise.
         grace_seconds: When this process ends, a fork gets SIGTERM, and is killed after so long.
     """
-    if SOCKET in env:
+    if SOCKET in env and list(command[:2]) == [sys.executable, "-m"]:
         with open(os.devnull, "r+b") as nothing, suppress(Refused):
             files = [
                 nothing.fileno() if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)
             ]
-            request = Request(list(argv), dict(env), os.getcwd(), grace_seconds)
-            return connect(env[SOCKET], request, files)
-    command = [sys.executable, "-m", *argv]
+            return connect(
+                env[SOCKET], Request(list(command[2:]), dict(env), os.getcwd(), grace_seconds), files
+            )
     return _SessionLeader(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 
 

@@ -38,7 +38,7 @@ class SubprocessCall:
         self._answers, answer_to = os.pipe()
         try:
             self._process = forkserver.start(
-                [module],
+                [sys.executable, "-m", module],
                 {**os.environ, MARK: self._mark},
                 stdin=read_request,
                 stdout=answer_to,

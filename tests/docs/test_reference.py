@@ -13,6 +13,7 @@ import yaml
 from cerebro_elastic.cli.app import app
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.schema import Section
+from cerebro_elastic.recipes.tasks import TaskSection
 from support.pages import DOCS, PAGES, ROOT, name_of, site_hooks
 
 HOOKS = site_hooks()
@@ -42,6 +43,7 @@ def test_the_reference_has_every_section() -> None:
         field.annotation
         for field in Recipe.model_fields.values()
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        if field.annotation is not TaskSection  # each kind of task has one of its own
     }
     assert named <= set(SECTIONS.values())
 

@@ -174,9 +174,10 @@ def test_nothing_that_it_starts_outlives_it(run: Run, folder: Path, ending: str)
 
 def test_it_ends_with_whoever_asked(server: ForkServer, folder: Path) -> None:
     code = f"""
-import os, time
+import os, sys, time
 from cerebro_elastic.forkserver import SOCKET, start
-process = start(["sleeping"], {{**os.environ, SOCKET: {server.path!r}}}, stdin=0, stdout=1, stderr=2)
+command = [sys.executable, "-m", "sleeping"]
+process = start(command, {{**os.environ, SOCKET: {server.path!r}}}, stdin=0, stdout=1, stderr=2)
 print(process.pid, flush=True)
 time.sleep(60)
 """

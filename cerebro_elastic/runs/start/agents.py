@@ -153,13 +153,14 @@ class LocalAgents:
 
     @property
     def gone(self) -> bool:
-        """Whether no node works any more, and none is likely to. An agent that ended well, and was not asked
-        to leave, has seen the run's end, before this process perhaps."""
+        """Whether no node works any more, and none is likely to."""
         nodes = self._nodes.values()
-        saw_the_end = any(node.over and not node.left for node in nodes)
-        return not saw_the_end and all(
-            node.over or (not node.running and node.ends >= _TRIES) for node in nodes
-        )
+        return all(node.over or (not node.running and node.ends >= _TRIES) for node in nodes)
+
+    @property
+    def saw_the_end(self) -> bool:
+        """Whether a node has seen the run's end, which this process will read: it ended well, unasked."""
+        return any(node.over and not node.left for node in self._nodes.values())
 
     def observe(self, events: list[Event]) -> None:
         """Take in what the run's history says of the nodes."""
@@ -218,7 +219,7 @@ class LocalAgents:
         _wait([node.agent for node in self._nodes.values() if node.agent], timeout)
 
     def _start(self, node: _Node) -> None:
-        _, _, *module = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
+        command = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
         environment = {
             **os.environ,
             **self._settings.to_env(),
@@ -233,7 +234,7 @@ class LocalAgents:
         }
         with open(node.log, "ab", opener=as_its_folder) as log:
             node.agent = forkserver.start(
-                module,
+                command,
                 environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log.fileno(),
@@ -296,7 +297,8 @@ class NodeHealthCheck:
                 f"no node can work:\n{reasons}\n"
                 "what was committed is safe: mend this, then the same command goes on"
             )
-        if self._agents.gone and not state.nodes.keys() - self._agents.names:
+        stuck = self._agents.gone and not self._agents.saw_the_end
+        if stuck and not state.nodes.keys() - self._agents.names:
             raise RunError(f"all nodes have ended: {self._agents.last_error()}")
 
 

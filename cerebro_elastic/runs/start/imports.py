@@ -16,6 +16,7 @@ from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.registry import is_reference, module_of
 from cerebro_elastic.runs.folder import RunFolder
 
+_ON = "on"
 _ALWAYS = (
     "torch",
     "torch.distributed.run",
@@ -26,9 +27,9 @@ _ALWAYS = (
 
 @contextmanager
 def imported_once(recipe: Recipe, folder: RunFolder) -> Iterator[None]:
-    """Start a fork server for what this process starts meanwhile. It has imported what the run needs. Where
-    one serves already, and on other systems than Linux, nothing happens."""
-    if SOCKET in os.environ or sys.platform != "linux":
+    """Start a fork server for what this process starts meanwhile, if ``$CEREBRO_FORKSERVER`` is ``on`` and
+    this is Linux. It has imported what the run needs."""
+    if os.environ.get(SOCKET) != _ON or sys.platform != "linux":
         yield
         return
     make_folder(folder.logs)
@@ -40,7 +41,7 @@ def imported_once(recipe: Recipe, folder: RunFolder) -> Iterator[None]:
         try:
             yield
         finally:
-            del os.environ[SOCKET]
+            os.environ[SOCKET] = _ON
 
 
 def _modules(recipe: Recipe) -> list[str]:

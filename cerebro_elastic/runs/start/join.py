@@ -101,7 +101,7 @@ def join(
         def stop_condition(_events: list[Event], _state: State) -> None:
             if agents.left:
                 raise NodesLeft
-            if agents.gone:
+            if agents.gone and not agents.saw_the_end:
                 raise RunError(f"this machine cannot be a node of the run: {agents.last_error()}")
 
         nodes_text = ", ".join(names)
