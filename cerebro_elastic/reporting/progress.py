@@ -126,7 +126,7 @@ def node_note(state: State, name: str) -> str:
         return f"stalled since {time_text(node.stalled.since)}: {brief(short(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
-    return f"set aside: {brief(short(state.quarantined[name]))}" if name in state.quarantined else ""
+    return f"quarantined: {brief(short(state.quarantined[name]))}" if name in state.quarantined else ""
 
 
 def _configs_table(

@@ -1,6 +1,6 @@
-"""What several ranks will refuse of a module, told before there are any: from a module without values.
+"""What several ranks will refuse of a module, checked before there are any: on a module without values.
 
-A unit refuses by what it really has (``several.py``); here whatever needs more than a constructor's call, a
+A unit refuses by the values that it has (``distributed.py``). What needs more than a constructor's call, a
 trainer or values, is left to it.
 """
 

@@ -13,8 +13,8 @@ what they do to the state is overwritten and what they log is dropped in all uni
 first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
 the validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
-This file relies on what is private to Lightning, and so do ``loops.py``, ``results.py``, ``agreed.py``,
-``optimizers.py`` and ``several.py``: hence the pinned minor version. The identity tests guard it.
+This file uses private names of Lightning, and so do ``loops.py``, ``results.py``, ``synced_logging.py``,
+``optimizers.py`` and ``distributed.py``: hence the pinned minor version. The identity tests guard them.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_draining_and_setting_aside_are_shown(
     assert answer["nodes"] == {"calm": None, "leaving": None, "full": None}
     shown = " ".join(cerebro("status", run, *at_etcd).out.split())
     assert f"run {run}: live, led by a-leader" in shown
-    assert "full idle set aside: its disk is full" in shown
+    assert "full idle quarantined: its disk is full" in shown
     assert "leaving idle leaving" in shown
     assert not list(project.glob("runs/*"))
 
