@@ -29,9 +29,10 @@ from cerebro_elastic.forkserver.client import (
     ForkedProcess,
     ForkServer,
     Process,
+    Refused,
     connect,
     stand_in,
     start,
 )
 
-__all__ = ["SOCKET", "ForkServer", "ForkedProcess", "Process", "connect", "stand_in", "start"]
+__all__ = ["SOCKET", "ForkServer", "ForkedProcess", "Process", "Refused", "connect", "stand_in", "start"]

@@ -7,19 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Protocol, Self
 
 from cerebro_elastic.forkserver.messages import Request, receive, send, send_request
+from cerebro_elastic.scratch import Scratch
 
 SOCKET = "CEREBRO_FORKSERVER"
 """The environment variable that names the socket of the host's fork server."""
 _PAUSE = 0.01
-_START_SECONDS = 60.0
 
 
 class Refused(Exception):
@@ -34,6 +32,9 @@ class ForkServer:
         log: Where the server writes what it does, and what imports print.
         root: A folder in which modules are looked for first, while they are imported.
         env: The environment for the imports; by default this process's.
+
+    Raises:
+        Refused: The server could not be started.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class ForkServer:
         root: str = "",
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="cerebro-fork-")
-        self.path = str(Path(self._folder.name) / "socket")
+        self._folder = Scratch("fork")
+        self.path = str(self._folder.path / "socket")
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -61,6 +62,11 @@ class ForkServer:
             stderr=log,
             start_new_session=True,
         )
+        while not os.path.exists(self.path):
+            if self._process.poll() is not None:
+                self.close()
+                raise Refused(f"the fork server could not listen at {self.path}")
+            time.sleep(_PAUSE)
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +78,7 @@ class ForkServer:
         """End the server. Keepers and children end with it."""
         self._process.kill()
         self._process.wait()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 class ForkedProcess:
@@ -179,17 +185,15 @@ def start(
     return _SessionLeader(command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 
 
-def connect(
-    path: str, request: Request, files: Sequence[int], starting_seconds: float = _START_SECONDS
-) -> ForkedProcess:
-    """Have the server at ``path`` fork a process.
+def connect(path: str, request: Request, files: Sequence[int]) -> ForkedProcess:
+    """Have the server at ``path`` fork a process. It waits for the server's imports.
 
-    ``files`` are its standard input, output and error. A server that has just been started is waited for.
-    Raises ``Refused`` if it has ended, or if an import has made it unfit to be forked.
+    ``files`` are the standard input, output and error of the process. Raises ``Refused`` if the server has
+    ended, or if an import has made it unfit to be forked.
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
-        _connect(connection, path, starting_seconds)
+        connection.connect(path)
         send_request(connection, request, files)
         message = receive(connection)
     except OSError as exc:
@@ -199,17 +203,6 @@ def connect(
         connection.close()
         raise Refused("the fork server has ended" if message is None else message["refused"])
     return ForkedProcess(connection, message["pid"])
-
-
-def _connect(connection: socket.socket, path: str, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return connection.connect(path)
-        except FileNotFoundError:  # a server's folder is there before its socket
-            if not os.path.isdir(os.path.dirname(path)) or time.monotonic() > deadline:
-                raise
-            time.sleep(_PAUSE)
 
 
 def stand_in(path: str, argv: Sequence[str]) -> int | None:

@@ -34,8 +34,9 @@ def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
 def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request | None:
     die_with(parent)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen(64)  # whoever asks meanwhile waits for the imports
+        listener.bind(f"{path}.new")
+        listener.listen(64)  # clients that connect meanwhile wait for the imports
+        os.rename(f"{path}.new", path)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
         _load(modules, root)
@@ -82,6 +83,7 @@ def _fork(connection: socket.socket, listener: socket.socket) -> Request | None:
                 keep(connection, request, descriptors)
                 return request
         else:
+            print(f"forked nothing: {reason}", file=sys.stderr, flush=True)
             with suppress(OSError):
                 send(connection, {"refused": reason})
         for descriptor in descriptors:

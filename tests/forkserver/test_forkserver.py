@@ -272,3 +272,28 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
     wait_for(lambda: not is_alive(pid))
     command, pid = start("segfault")
     assert command.wait(DEADLINE) == -signal.SIGSEGV
+
+
+def test_a_server_that_cannot_listen_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket's path has 107 bytes at most."""
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(long))
+    with pytest.raises(Refused, match="could not listen at"):
+        ForkServer([])
+    assert list(long.iterdir()) == []
+
+
+def test_the_next_server_removes_what_a_killed_process_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
+    start = "import os; from cerebro_elastic.forkserver import ForkServer; server = ForkServer([])"
+    code = f"{start}; os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with ForkServer([]):
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from cerebro_elastic.files import as_its_folder, make_folder
-from cerebro_elastic.forkserver import SOCKET, ForkServer
+from cerebro_elastic.forkserver import SOCKET, ForkServer, Refused
 from cerebro_elastic.process import ALLOCATOR
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO
@@ -26,22 +26,24 @@ _ALWAYS = (
 
 
 @contextmanager
-def imported_once(recipe: Recipe, folder: RunFolder) -> Iterator[None]:
+def imported_once(recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Iterator[None]:
     """Start a fork server for what this process starts meanwhile, if ``$CEREBRO_FORKSERVER`` is ``on`` and
     this is Linux. It has imported what the run needs."""
     if os.environ.get(SOCKET) != _ON or sys.platform != "linux":
         yield
         return
     make_folder(folder.logs)
-    with (
-        open(folder.logs / "imports.log", "ab", opener=as_its_folder) as log,
-        ForkServer(_modules(recipe), log, str(recipe.root), {**ALLOCATOR, **os.environ}) as server,
-    ):
-        os.environ[SOCKET] = server.path
+    with ExitStack() as stack:
+        log = stack.enter_context(open(folder.logs / "imports.log", "ab", opener=as_its_folder))
         try:
-            yield
-        finally:
-            os.environ[SOCKET] = _ON
+            server = ForkServer(_modules(recipe), log, str(recipe.root), {**ALLOCATOR, **os.environ})
+        except Refused as error:
+            say(f"note: each process imports for itself, for {error}: see {folder.logs / 'imports.log'}")
+        else:
+            stack.enter_context(server)
+            stack.callback(os.environ.__setitem__, SOCKET, _ON)
+            os.environ[SOCKET] = server.path
+        yield
 
 
 def _modules(recipe: Recipe) -> list[str]:

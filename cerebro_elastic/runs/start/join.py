@@ -108,7 +108,7 @@ def join(
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
-            stack.enter_context(imported_once(recipe, folder))
+            stack.enter_context(imported_once(recipe, folder, watcher.say))
             take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")

@@ -177,7 +177,7 @@ class _Launch:
             check_store(self.store, folder.run, known=spec is not None)
         if self.fresh:
             folder.clear()
-        with imported_once(self.recipe, folder), BackgroundCheck(folder, watcher.say) as check:
+        with imported_once(self.recipe, folder, watcher.say), BackgroundCheck(folder, watcher.say) as check:
             spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
             caller = CallbackCaller(self.callbacks, folder.history)
             self._take_part(spec, caller.watching(watcher), check)
