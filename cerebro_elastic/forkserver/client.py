@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Protocol, Self
 
-from cerebro_elastic.forkserver.messages import Request, receive, send, send_request
+from cerebro_elastic.forkserver.messages import Request, address, receive, send, send_request
 from cerebro_elastic.scratch import Scratch
 
 SOCKET = "CEREBRO_FORKSERVER"
@@ -65,7 +65,7 @@ class ForkServer:
         while not os.path.exists(self.path):
             if self._process.poll() is not None:
                 self.close()
-                raise Refused(f"the fork server could not listen at {self.path}")
+                raise Refused(f"the fork server could not start: it ended with {self._process.returncode}")
             time.sleep(_PAUSE)
 
     def __enter__(self) -> Self:
@@ -193,7 +193,8 @@ def connect(path: str, request: Request, files: Sequence[int]) -> ForkedProcess:
     """
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(path)
+        with address(path) as server:
+            connection.connect(server)
         send_request(connection, request, files)
         message = receive(connection)
     except OSError as exc:

@@ -4,9 +4,11 @@ length."""
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +29,16 @@ class Request:
     """The working directory."""
     grace_seconds: float = 0.0
     """How long it may go on, after SIGTERM, when whoever asked for it has ended."""
+
+
+@contextmanager
+def address(path: str) -> Iterator[str]:
+    """The address of the socket at ``path``, by its open folder: an address has 107 bytes at most, a path more."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
 
 
 def send(connection: socket.socket, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from cerebro_elastic.forkserver.child import die_with, run
 from cerebro_elastic.forkserver.keeper import keep
-from cerebro_elastic.forkserver.messages import Request, receive_request, send
+from cerebro_elastic.forkserver.messages import Request, address, receive_request, send
 
 _REQUEST_SECONDS = 10.0
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
@@ -34,7 +34,8 @@ def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
 def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request | None:
     die_with(parent)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{path}.new")
+        with address(f"{path}.new") as new:
+            listener.bind(new)
         listener.listen(64)  # clients that connect meanwhile wait for the imports
         os.rename(f"{path}.new", path)
         signal.signal(signal.SIGINT, signal.SIG_IGN)

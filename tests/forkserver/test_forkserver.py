@@ -274,16 +274,21 @@ def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> N
     assert command.wait(DEADLINE) == -signal.SIGSEGV
 
 
-def test_a_server_that_cannot_listen_is_not_waited_for(
+def test_the_path_of_its_socket_may_be_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket's address has 107 bytes at most."""
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path / ("x" * 150)))
+    with ForkServer([]) as long, open(os.devnull, "r+b") as nothing:
+        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
+        assert connect(long.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
+
+
+def test_a_server_that_cannot_start_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A socket's path has 107 bytes at most."""
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setenv("CEREBRO_SCRATCH", str(long))
-    with pytest.raises(Refused, match="could not listen at"):
-        ForkServer([])
-    assert list(long.iterdir()) == []
+    monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
+    with pytest.raises(Refused, match="could not start"):
+        ForkServer([], env={"PYTHONHOME": "/nowhere"})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_server_removes_what_a_killed_process_has_left(

@@ -39,6 +39,16 @@ def middle(case: Case) -> TaskState:
     return task_of(case).train(job(case, 0, 0, None)).state
 
 
+@pytest.fixture
+def _without_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the other tests' modules: a unit takes along what the imported files of the user's hold."""
+    for name, module in list(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or "/")
+        if file.stem.startswith("test_") and FOLDER in file.parents and name != __name__:
+            monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("_without_other_tests")
 def test_a_fresh_process_goes_on_to_the_same_result(tmp_path: Path) -> None:
     before, *rest = units(NOISY)
     ref = save(before[1].state, str(tmp_path / "middle"))
