@@ -28,9 +28,13 @@ _SECONDS = 300.0
 
 class BackgroundCheck:
     """The preflight of a run, whose process goes on and checks configs. The results are kept in the run's
-    folder. The check ends with the context, whether it is complete or not."""
+    folder. The check ends with the context, whether it is complete or not. Its process has ``env`` in its
+    environment, besides this process's."""
 
-    def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: RunFolder, say: Callable[[str], None], env: Mapping[str, str] | None = None
+    ) -> None:
+        self._env = env
         self._folder = folder
         self._say = say
         self._stack = ExitStack()
@@ -54,7 +58,7 @@ class BackgroundCheck:
     ) -> PreflightResult:
         """The preflight. Its process goes on to check configs, unless the recipe switches that off."""
         if _policy(recipe) == "off":
-            return preflight(recipe, hparams, data, prepare=prepare)
+            return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
         states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
         extent = {
             "batches": _BATCHES,
@@ -63,7 +67,9 @@ class BackgroundCheck:
             "folder": states,
             "beside": True,
         }
-        result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, extent=extent)
+        result, process = preflight_and_check(
+            recipe, hparams, data, prepare=prepare, extent=extent, env=self._env
+        )
         self.recipe, self._process = recipe, self._stack.enter_context(process)
         return result
 
