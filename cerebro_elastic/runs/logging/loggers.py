@@ -47,9 +47,12 @@ class Loggers:
 
     Every machine writes TensorBoard's files, in its own folder. Only the leader writes to Lightning's
     loggers, because all of them may write to one place; their files are beside the run's checkpoints, if
-    these are in a folder."""
+    these are in a folder. Their process has ``env`` in its environment, besides this process's."""
 
-    def __init__(self, recipe: Recipe, spec: Spec, folder: RunFolder) -> None:
+    def __init__(
+        self, recipe: Recipe, spec: Spec, folder: RunFolder, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._env = env
         self._recipe = recipe
         self._spec = spec
         self._folder = folder
@@ -71,7 +74,7 @@ class Loggers:
             if specs := lightnings(self._recipe):
                 run, log = self._spec.plan.run, folder.logs / "loggers.log"
                 make_folder(log.parent)
-                remote = RemoteLoggers(specs, run, self._recipe.root, self._files(), log)
+                remote = RemoteLoggers(specs, run, self._recipe.root, self._files(), log, self._env)
                 name = ", ".join(spec if isinstance(spec, str) else spec["class"] for spec in specs)
                 position_in_store = SharedLogPosition(record, candidate)
                 stack.enter_context(LogForwarder(folder.history, name, remote, position_in_store, say))

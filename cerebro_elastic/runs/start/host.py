@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from cerebro_elastic.runs.attach import known_spec, store_at, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.join import join
+from cerebro_elastic.runs.start.imports import imported_once
+from cerebro_elastic.runs.start.join import join_as, node_names
+from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, new_spec
 from cerebro_elastic.runs.start.warm_start import changes
 from cerebro_elastic.store.client.base import Put, Store
@@ -99,8 +102,12 @@ def host(
     # The etcd's server has made the key by now.
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
-    with closing(patient), _present(Record(patient, folder.run)):
-        _open(patient, store, folder, checked, watcher)
+    with (
+        closing(patient),
+        _present(Record(patient, folder.run)),
+        imported_once(checked, folder, watcher.say) as env,
+    ):
+        _open(patient, store, folder, checked, watcher, env)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
@@ -108,7 +115,8 @@ def host(
         if record.ended():
             watcher.say(_ENDED.format(run=folder.run))
             return RunResult(folder, store)
-        return join(folder.run, home=home, store=store, nodes=nodes, grace=grace, watcher=watcher)
+        names = node_names(nodes)
+        return join_as(names, folder.run, store, home=home, grace=grace, watcher=watcher, env=env)
 
 
 def _etcd_of(recipe: Recipe) -> str:
@@ -166,7 +174,14 @@ def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
         patient.get(Keys(folder.run).spec)
 
 
-def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Recipe, watcher: Watcher) -> None:
+def _open(
+    store: Store,
+    settings: StoreSettings,
+    folder: RunFolder,
+    recipe: Recipe,
+    watcher: Watcher,
+    env: Mapping[str, str],
+) -> None:
     """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one."""
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
@@ -176,7 +191,7 @@ def _open(store: Store, settings: StoreSettings, folder: RunFolder, recipe: Reci
             return
         with folder.locked():
             _check_new(folder)
-            spec = new_spec(folder, recipe, watcher)
+            spec = new_spec(folder, recipe, watcher, partial(preflight, env=env))
             key = settings.run_key
             if key is not None:
                 key = key.kept_in(folder.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -72,9 +73,29 @@ def join(
         'live'
     """
     watcher = watcher or Watcher()
-    name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
-    names = [name] if nodes == 1 else [f"{name}-{i}" for i in range(nodes)]
     run_id, settings = locate(run, home, store)
+    return join_as(node_names(nodes, name), run_id, settings, home=home, grace=grace, watcher=watcher)
+
+
+def node_names(nodes: int, name: str | None = None) -> list[str]:
+    """The names of this machine's nodes."""
+    name = f"{socket.gethostname()}-{uuid.uuid4().hex[:6]}" if name is None else name
+    return [name] if nodes == 1 else [f"{name}-{i}" for i in range(nodes)]
+
+
+def join_as(
+    names: Sequence[str],
+    run_id: str,
+    settings: StoreSettings,
+    *,
+    home: str | Path | None,
+    grace: float,
+    watcher: Watcher,
+    env: Mapping[str, str] | None = None,
+) -> RunResult:
+    """``join`` with nodes of these names. They are forks of the server that ``env`` names; by default one is
+    started."""
+    name = names[0]
     with ExitStack() as stack:
         record, spec = stack.enter_context(live_run(run_id, settings))
         for node in names:
@@ -87,7 +108,8 @@ def join(
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
         recipe = load_recipe(spec.recipe, root=spec.root)
-        env = stack.enter_context(imported_once(recipe, folder, watcher.say))
+        if env is None:
+            env = stack.enter_context(imported_once(recipe, folder, watcher.say))
         agents = LocalAgents(
             spec.plan.run,
             folder,
@@ -108,7 +130,7 @@ def join(
 
         nodes_text = ", ".join(names)
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (importing torch takes a few seconds)")
-        loggers = Loggers(recipe, spec, folder)
+        loggers = Loggers(recipe, spec, folder, env)
         try:
             take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)
         except NodesLeft:

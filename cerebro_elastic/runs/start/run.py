@@ -234,7 +234,7 @@ class _Launch:
                 check.poll(state)
                 nodes_work(events, state)
 
-            loggers = Loggers(recipe, spec, folder)
+            loggers = Loggers(recipe, spec, folder, env)
             take_part(record, recipe, journal, agents, loggers, watcher, stop_condition)
 
 
