@@ -11,8 +11,8 @@ def listening_address(host: str) -> str | None:
     """The address to listen at for those who know this machine as ``host``. ``None``: all that there are,
     where the name does not say, as where ``/etc/hosts`` has a loopback address for the machine's own name.
     Raises ``OSError`` for a name that cannot be found."""
-    found = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    outer = sorted(address for address in found if not is_loopback(address))
+    addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    outer = sorted(address for address in addresses if not is_loopback(address))
     if is_loopback(host):
         return LOOPBACK if host == "localhost" else host
     return outer[0] if len(outer) == 1 else None

@@ -53,10 +53,10 @@ def end_marked(variable: str, value: str) -> None:
     """
     mark = f"{variable}={value}".encode()
     for _ in range(_ROUNDS):  # one may have forked while others were looked at
-        found = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
-        if not found:
+        pids = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_PAUSE)

@@ -183,14 +183,14 @@ def import_object(reference: str, root: Path) -> Any:
     if not is_reference(reference):
         raise TaskError(f"{reference!r}: expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py")
     module_name, _, qualified = reference.partition(":")
-    found: Any = _import_module(reference, module_name, root)
+    user_object: Any = _import_module(reference, module_name, root)
     for part in qualified.split("."):
         try:
-            found = getattr(found, part)
+            user_object = getattr(user_object, part)
         except AttributeError as exc:
-            near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
+            near = did_you_mean(part, [name for name in dir(user_object) if not name.startswith("_")])
             raise TaskError(f"{reference!r}: {module_name} has no {part!r}; {near}") from exc
-    return found
+    return user_object
 
 
 def _import_module(reference: str, name: str, root: Path) -> ModuleType:

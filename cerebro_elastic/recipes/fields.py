@@ -38,10 +38,10 @@ class NodeRange(NamedTuple):
 
 def node_range(value: object) -> NodeRange:
     """``2`` or ``"1:8"``; raises ``ValueError`` for anything else."""
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
-    if found is not None and max(map(len, found.groups(""))) <= len(str(MOST_NODES)):
-        low = int(found[1])
-        high = int(found[2] or low)
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
+    if match is not None and max(map(len, match.groups(""))) <= len(str(MOST_NODES)):
+        low = int(match[1])
+        high = int(match[2] or low)
         if 1 <= low <= high <= MOST_NODES:
             return NodeRange(low, high)
     raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, or a range 'min:max' such as '1:8'")
@@ -100,8 +100,8 @@ def _names(value: object) -> object:
 
 def percentage(text: str) -> float | None:
     """``20%`` as 0.2; ``None`` for what is no percentage."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    return None if found is None else float(found[1]) / 100
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    return None if match is None else float(match[1]) / 100
 
 
 def _validation_data(value: object) -> float | str:

@@ -10,9 +10,10 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.reporting.page.scale import number
-from cerebro_elastic.reporting.results import ConfigResult, Objective
+from cerebro_elastic.reporting.results import ConfigResult
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",

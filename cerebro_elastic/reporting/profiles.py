@@ -17,8 +17,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.explanations import shortened
 from cerebro_elastic.reporting.tables import brief
-from cerebro_elastic.stories import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _strategies_table(rows: Iterable[ProfileRow], width: int) -> Table:
 
 def _verdict(row: ProfileRow) -> Text:
     if row.refusal is not None:
-        return Text(f"refused: {brief(short(row.refusal))}", "red")
+        return Text(f"refused: {brief(shortened(row.refusal))}", "red")
     if row.used:
         return Text("fastest", "green")
     return Text("" if row.seconds is not None else "not profiled", "dim")

@@ -19,8 +19,9 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.explanations import shortened
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
-from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -30,7 +31,6 @@ from cerebro_elastic.reporting.tables import (
     time_text,
     unit_text,
 )
-from cerebro_elastic.stories import short
 
 
 def progress_view(
@@ -84,8 +84,8 @@ def _calm(state: State, config: Config) -> tuple[int, str]:
 
 def _left_out(what: str, doing: Iterable[str]) -> list[str]:
     counts = Counter(doing)
-    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    return [f"and {counts.total()} more {what}: {told}"] if counts else []
+    counted_words = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return [f"and {counts.total()} more {what}: {counted_words}"] if counts else []
 
 
 def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
@@ -95,11 +95,11 @@ def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) 
         attempt = state.attempts.get(name)
         homes = " ".join(str(j) for j, names in state.homes.items() if name in names)
         note = node_note(state, name)
-        told = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
-        told.stylize("yellow", len(homes))
+        partitions = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
+        partitions.stylize("yellow", len(homes))
         idle = "starting" if state.nodes[name].starting else "idle"
         doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else (idle, "")
-        table.add_row(name, doing, state_from, told)
+        table.add_row(name, doing, state_from, partitions)
     return table
 
 
@@ -123,10 +123,10 @@ def node_note(state: State, name: str) -> str:
     """What is out of the ordinary about a node, if anything is."""
     node = state.nodes[name]
     if node.stalled is not None:
-        return f"stalled since {time_text(node.stalled.since)}: {brief(short(node.stalled.why))}"
+        return f"stalled since {time_text(node.stalled.since)}: {brief(shortened(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
-    return f"quarantined: {brief(short(state.quarantined[name]))}" if name in state.quarantined else ""
+    return f"quarantined: {brief(shortened(state.quarantined[name]))}" if name in state.quarantined else ""
 
 
 def _configs_table(
@@ -169,12 +169,12 @@ def _plain_table(*columns: str) -> Table:
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch; without those that have none."""
     pick = max if objective.mode == "max" else min
-    found = {}
+    best_values = {}
     for config, points in state.curves.items():
         values = [point.metrics.get(objective.metric, math.nan) for point in points if point.ends]
-        if known := [value for value in values if not math.isnan(value)]:
-            found[config] = pick(known)
-    return found
+        if finite := [value for value in values if not math.isnan(value)]:
+            best_values[config] = pick(finite)
+    return best_values
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:
@@ -202,19 +202,19 @@ def summary_line(
     total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
     left = sum(units_left(config, plan) for config in state.configs.values())
     nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
-    told = [f"{total - left}/{total} units", nodes]
+    parts = [f"{total - left}/{total} units", nodes]
     if elapsed is not None:
-        told.append(f"{clock_text(elapsed)} gone")
+        parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
-        told.append(f"{', '.join(stalled)} stalled")
+        parts.append(f"{', '.join(stalled)} stalled")
     eta = _eta(state, plan)
     if eta is not None and left:
-        told.append(f"about {clock_text(eta)} to go")
+        parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
-        told.append(f"optimality gap {behind.share:.1%}")
+        parts.append(f"optimality gap {behind.share:.1%}")
     if objective is not None and (best := leading(state, objective)):
-        told.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
-    return ", ".join(told)
+        parts.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
+    return ", ".join(parts)
 
 
 def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:

@@ -104,9 +104,9 @@ def test_random_search_finds_all_points_of_a_finite_space() -> None:
         ),
     ],
 )
-def test_a_space_that_cannot_be_searched(search: Make, made: Recipe, words: str) -> None:
+def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
-        search(made)
+        search(wrong)
 
 
 @pytest.mark.parametrize(

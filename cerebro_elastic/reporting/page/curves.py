@@ -65,8 +65,8 @@ def groups(rows: Sequence[ConfigResult], metric: str) -> list[Group]:
         stems.setdefault(_stem(name), []).append(name)
     first = _stem(metric)
     ordered = sorted(stems, key=lambda stem: (stem != first, stem))
-    found = [Group(stem, list(_panels(rows, stems[stem]))) for stem in ordered]
-    return [group for group in found if group.panels]
+    panels = [Group(stem, list(_panels(rows, stems[stem]))) for stem in ordered]
+    return [group for group in panels if group.panels]
 
 
 def trained(rows: Sequence[ConfigResult]) -> bool:

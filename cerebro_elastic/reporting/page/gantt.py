@@ -75,12 +75,12 @@ def gantt(line: Timeline) -> Gantt | None:
     if not line.spans:
         return None
     x = Scale(0.0, line.seconds, LEFT, RIGHT)
-    spans = {node: list(found) for node, found in groupby(line.spans, key=lambda span: span.node)}
+    spans = {node: list(group) for node, group in groupby(line.spans, key=lambda span: span.node)}
     lanes = [
         Lane(
             share.node,
             TOP + index * ROW,
-            [_band(each, x, line.begin) for each in line.quarantines if each.node == share.node],
+            [_band(q, x, line.begin) for q in line.quarantines if q.node == share.node],
             list(_bars(spans.get(share.node, []), x, line.begin)),
             _flags([mark for mark in line.marks if mark.node == share.node], x, line.begin),
         )
@@ -130,14 +130,14 @@ def _tip(span: Span, begin: float) -> str:
     what = f"{unit_text(span.unit)} on {span.node}, {span.start - begin:.2f} s to {span.end - begin:.2f} s"
     if span.visit is None:
         return f"{what}: {span.why}"
-    told = [f"{span.visit.strategy}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
+    parts = [f"{span.visit.strategy}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
     if span.visit.fetch_seconds:
-        told.append(f"fetch {span.visit.fetch_seconds:.3g} s")
+        parts.append(f"fetch {span.visit.fetch_seconds:.3g} s")
     if span.visit.save_seconds:
-        told.append(f"saved {span.visit.save_seconds:.3g} s behind it")
+        parts.append(f"saved {span.visit.save_seconds:.3g} s behind it")
     if not span.visit.whole:
-        told.append(f"left after {counted(span.visit.skip + span.visit.batches, 'batch', 'batches')}")
-    return f"{what}: {', '.join(told)}"
+        parts.append(f"left after {counted(span.visit.skip + span.visit.batches, 'batch', 'batches')}")
+    return f"{what}: {', '.join(parts)}"
 
 
 def _band(quarantine: QuarantineSpan, x: Scale, begin: float) -> Band:

@@ -75,13 +75,13 @@ def coordinates(
     """For the hyper-parameters that differ, and the configs that have a value of ``metric``; nothing if that
     leaves nothing to compare. ``logarithmic`` says of those that were drawn from a range whether it was by
     their logarithm."""
-    known = [row for row in rows if row.best is not None and math.isfinite(row.best)]
-    columns = [(name, [row.hparams.get(name) for row in known]) for name in _names(known)]
+    ranked = [row for row in rows if row.best is not None and math.isfinite(row.best)]
+    columns = [(name, [row.hparams.get(name) for row in ranked]) for name in _names(ranked)]
     columns = [(name, column) for name, column in columns if len(set(map(_text, column))) > 1]
     if not columns:
         return None
     places = [_places(column, log=logarithmic.get(name)) for name, column in columns]
-    objective = [row.best for row in known]
+    objective = [row.best for row in ranked]
     columns.append((metric, objective))
     places.append(_by_value(objective, log=None))
     letters = int((max(LEAST, _NARROW / (len(columns) - 1)) - 12) / _LETTER)
@@ -89,19 +89,19 @@ def coordinates(
     across = [index / (len(columns) - 1) for index in range(len(columns))]
     return Coordinates(
         [
-            Axis(name, 100 * x, apart(each.ticks, _LINE), each.log)
-            for (name, _), x, each in zip(columns, across, places, strict=True)
+            Axis(name, 100 * x, apart(axis.ticks, _LINE), axis.log)
+            for (name, _), x, axis in zip(columns, across, places, strict=True)
         ],
         [
             Path(
                 row.config,
                 " ".join(
-                    f"{WIDTH * x:.1f},{each.place(column[i]):.1f}"
-                    for (_, column), x, each in zip(columns, across, places, strict=True)
+                    f"{WIDTH * x:.1f},{axis.place(column[i]):.1f}"
+                    for (_, column), x, axis in zip(columns, across, places, strict=True)
                 ),
                 f"{row.config}: {hparams_text(row.hparams)}, {metric} {number(row.best)}",
             )
-            for i, row in enumerate(known)
+            for i, row in enumerate(ranked)
         ],
         letters=letters,
         rows=min(_ROWS, math.ceil(longest / letters)),

@@ -65,11 +65,11 @@ def apart(ticks: Sequence[Tick], least: float) -> list[Tick]:
     """Those marks whose texts do not overlap, ``least`` from one another: the outermost two, if they are not
     too near, and what fits between them."""
     ordered = sorted(ticks, key=lambda tick: tick.at)
-    kept = ordered[:1]
+    shown = ordered[:1]
     for tick in ordered[1:-1]:
-        if tick.at - kept[-1].at >= least and ordered[-1].at - tick.at >= least:
-            kept.append(tick)
-    return kept + [tick for tick in ordered[1:][-1:] if tick.at - kept[-1].at >= least]
+        if tick.at - shown[-1].at >= least and ordered[-1].at - tick.at >= least:
+            shown.append(tick)
+    return shown + [tick for tick in ordered[1:][-1:] if tick.at - shown[-1].at >= least]
 
 
 def number(value: Any) -> str:
@@ -97,5 +97,5 @@ def _powers(low: float, high: float) -> list[float]:
     """Powers of ten, every n-th if they are many; none if they are less than two."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     step = max(1, (last - first) // _ABOUT)
-    found = [10.0**power for power in range(first, last + 1, step)]
-    return found if len(found) > 1 else []
+    powers = [10.0**power for power in range(first, last + 1, step)]
+    return powers if len(powers) > 1 else []

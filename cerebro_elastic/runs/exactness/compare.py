@@ -18,6 +18,7 @@ from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.explanations import explain_error
 from cerebro_elastic.runs.exactness.differences import (
     Moment,
     differences,
@@ -30,7 +31,6 @@ from cerebro_elastic.runs.exactness.differences import (
 )
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
-from cerebro_elastic.stories import told as explained
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob
@@ -221,7 +221,7 @@ def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
     try:
         return work()
     except (Exception, SystemExit) as error:
-        return {"error": explained(error, root)}
+        return {"error": explain_error(error, root)}
 
 
 def _training(answer: Mapping[str, Any]) -> _Training:
