@@ -16,7 +16,7 @@ import traceback
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_you_mean
 
@@ -72,6 +72,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""
 
 _PACKAGE = "cerebro-elastic"
+_SECTIONS = ".sections"
+"""What the entry-point group of a kind of section ends with."""
 _IMPORTED_AS = {"scikit-learn": "sklearn"}
 """Distributions that are imported by another name than their own, dashes aside."""
 _NEEDS = {
@@ -125,22 +127,53 @@ def _extra(error: ImportError) -> str | None:
     return extra and f"pip install '{_PACKAGE}[{extra}]'"
 
 
+class Need(NamedTuple):
+    """A package that one of our extras installs."""
+
+    extra: str
+    """The extra's name."""
+    distribution: str
+    """The name under which the package is installed."""
+    package: str
+    """The name under which it is imported."""
+
+
 @functools.cache
-def _extras() -> dict[str, str]:
-    """Importable package to the extra of ours that installs it, by the metadata of this package."""
+def extra_needs() -> tuple[Need, ...]:
+    """What our extras install, by the metadata of this package."""
     try:
         lines = requires(_PACKAGE) or []
     except PackageNotFoundError:
-        return {}
-    extras: dict[str, str] = {}
+        return ()
+    needs = []
     for line in lines:
         match = re.match(r"""([A-Za-z0-9._-]+).*;\s*extra == ['"](\w+)['"]""", line)
-        if match is not None:
+        if match is not None and match[1] != _PACKAGE:
             distribution, extra = match.groups()
             package = _IMPORTED_AS.get(distribution, distribution.replace("-", "_"))
-            if extra == package or (extra != "dev" and package not in extras):
-                extras[package] = extra
+            needs.append(Need(extra, distribution, package))
+    return tuple(needs)
+
+
+@functools.cache
+def _extras() -> dict[str, str]:
+    """Importable package to the extra of ours that installs it."""
+    extras: dict[str, str] = {}
+    for extra, _, package in extra_needs():
+        if extra == package or (extra != "dev" and package not in extras):
+            extras[package] = extra
     return extras
+
+
+def plugin_packages() -> list[str]:
+    """The packages that plugins need, by the ``NEEDS`` of their sections. A section that cannot be loaded is
+    left out."""
+    packages: set[str] = set()
+    for group in (group for group in BUILT_IN if group.endswith(_SECTIONS)):
+        for point in entry_points(group=group):
+            with contextlib.suppress(CerebroError):
+                packages.update(load(group, point.name).NEEDS)
+    return sorted(packages)
 
 
 def section(group: str, name: str) -> Any | None:
@@ -150,7 +183,7 @@ def section(group: str, name: str) -> Any | None:
     Plugins register it under the same name in the entry-point group ``<group>.sections``, in a module that
     imports neither torch nor anything else that takes long: recipes are checked with it.
     """
-    sections = f"{group}.sections"
+    sections = f"{group}{_SECTIONS}"
     known = BUILT_IN.get(sections, {})
     if name not in known and not entry_points(group=sections, name=name):
         return None

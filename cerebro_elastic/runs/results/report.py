@@ -19,7 +19,7 @@ from cerebro_elastic.reporting.picture import picture
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.exactness.outcome import known
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.versions import TRAINING, installed
+from cerebro_elastic.runs.versions import training
 from cerebro_elastic.version import __version__
 
 
@@ -51,7 +51,7 @@ def write_page(
         version=__version__,
         versions={
             "Python": platform.python_version(),
-            **installed(TRAINING),
+            **training(),
             platform.system(): platform.release(),
         },
         dataset=manifest is not None,
