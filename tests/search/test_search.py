@@ -88,7 +88,7 @@ def test_random_search_finds_all_points_of_a_finite_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("search", "made", "words"),
+    ("search", "wrong", "words"),
     [
         (grid, recipe({"lr": {"uniform": [0, 1]}}), "'lr' is continuous, a grid needs a list or int"),
         (grid, recipe({"a": {"int": [1, 10**9]}}), "more than 1,000,000 points, too many to go through"),

@@ -10,7 +10,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from cerebro_elastic.core.kinds.machine import fold
+from cerebro_elastic.core.history.machine import fold
 from cerebro_elastic.core.model import events as kinds
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Status
