@@ -1,4 +1,4 @@
-"""What people see in the terminal while a run goes on."""
+"""The view of a live run in the terminal."""
 
 from __future__ import annotations
 
@@ -42,9 +42,16 @@ def progress_view(
     *,
     verbose: bool = False,
 ) -> RenderableType:
-    """Nodes with their units, configs with their progress, and how long it will take; in at most ``lines``
-    lines, if given, by leaving out what does not move. ``whence`` says on which node each config's last unit
-    was, as far as it is known. ``verbose`` adds the optimality gap."""
+    """Nodes with their units, configs with their progress, and the time that is left.
+
+    Args:
+        state: The run's state.
+        objective: The metric that the configs are compared by.
+        elapsed: Seconds since the run's begin, if known.
+        lines: The most lines of the view. Idle nodes and configs are left out first.
+        whence: By config: the node of its last unit, as far as it is known.
+        verbose: Whether to show the optimality gap.
+    """
     if state.plan is None:
         return Text("waiting for the run to be opened")
     waiting = waits(state, state.plan)
@@ -67,7 +74,7 @@ def progress_view(
 
 
 def lacking(waiting: Mapping[str, Wait]) -> list[str]:
-    """What configs lack that cannot be trained on the nodes that there are."""
+    """What configs lack that cannot be trained on the present nodes."""
     lacks = Counter(wait.lacks for wait in waiting.values() if wait.lacks is not None)
     return [
         f"{count} config{'s wait' if count > 1 else ' waits'} for nodes: {what}"
@@ -76,7 +83,7 @@ def lacking(waiting: Mapping[str, Wait]) -> list[str]:
 
 
 def _calm(state: State, config: Config) -> tuple[int, str]:
-    """Those that move first: in training, then waiting, then ended."""
+    """The sort key of configs: those in training first, then those that wait, then those that have ended."""
     phases = ("in training", "waiting")
     phase = _phase(state, config)
     return phases.index(phase) if phase in phases else len(phases), config.id
@@ -90,7 +97,7 @@ def _left_out(what: str, doing: Iterable[str]) -> list[str]:
 
 def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
     table = _plain_table("node", "unit", "state from")
-    table.add_column("home of partitions")  # gives way
+    table.add_column("home of partitions")  # shrinks
     for name in names:
         attempt = state.attempts.get(name)
         homes = " ".join(str(j) for j, names in state.homes.items() if name in names)
@@ -109,7 +116,7 @@ def _attempt(attempt: Attempt) -> str:
 
 
 def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
-    """From where the attempt's state has come, and how large it is."""
+    """Where the attempt's state came from, and how large it is."""
     if attempt.input is None:
         return "new"
     before = whence.get(attempt.unit.config)
@@ -120,7 +127,7 @@ def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
 
 
 def node_note(state: State, name: str) -> str:
-    """What is out of the ordinary about a node, if anything is."""
+    """A note on a node that is stalled, leaving or quarantined."""
     node = state.nodes[name]
     if node.stalled is not None:
         return f"stalled since {time_text(node.stalled.since)}: {brief(shortened(node.stalled.why))}"
@@ -138,7 +145,7 @@ def _configs_table(
 ) -> Table:
     """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
     table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
-    table.add_column("hyper-parameters")  # the only one that gives way
+    table.add_column("hyper-parameters")  # the only column that shrinks
     total = plan.epochs * (plan.partitions + plan.evaluations)
     best = best_so_far(state, objective)
     lead = _leader(best, objective) if best else None
@@ -195,8 +202,8 @@ def _leader(best: Mapping[str, float], objective: Objective) -> str:
 def summary_line(
     state: State, objective: Objective | None, elapsed: float | None, *, verbose: bool = False
 ) -> str:
-    """Units done, the time that the rest will take, if ``verbose`` by how much the run is behind the best
-    schedule, and, if there is an ``objective``, the best so far."""
+    """A line with the units done and the time that the rest will take. ``verbose`` adds the optimality gap,
+    and an ``objective`` adds the best config so far."""
     assert state.plan is not None
     plan = state.plan
     total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
@@ -239,8 +246,8 @@ def _phase(state: State, config: Config) -> str:
 
 
 def _eta(state: State, plan: Plan) -> float | None:
-    """Seconds, once a unit has been timed: no less than the configs' work over the nodes, nor than the
-    longest config. Nobody knows while a unit stands still."""
+    """Seconds to the end: the configs' work divided by the nodes, or the longest config, if that is more.
+    ``None`` before the first timed unit, and while a unit stands still."""
     if not state.nodes or not state.timings or any(stands_still(state, a) for a in state.underway()):
         return None
     work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]

@@ -1,5 +1,4 @@
-"""Checks of what was made from a record: the curves, the report and an exported model are made again and
-compared."""
+"""Checks the files that were made from a record: makes curves, report and exported model again, and compares."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
         return
     manifest = manifest_of(result.spec) if metadata.dataset else None
     if metadata.dataset and (manifest is None or manifest.digest != result.spec.data_digest):
-        yield Note(f"{file} tells of data that are not as they were: not compared")
+        yield Note(f"{file} is about data that have changed since: not compared")
         return
     objective, events = result.recipe.objective, result.upto(place).events
     rendered = render(Report(result.spec, events, objective, manifest, metadata))
