@@ -1,4 +1,4 @@
-"""Names to modules, loaded on use: the system's own parts, other packages' parts, users' objects.
+"""Finds parts by name and loads them on use: those of this package, those of plugins, and users' objects.
 
 Asking which names there are imports nothing, so a recipe is checked without importing torch.
 """
@@ -75,12 +75,12 @@ _PACKAGE = "cerebro-elastic"
 _SECTIONS = ".sections"
 """What the entry-point group of a kind of section ends with."""
 _IMPORTED_AS = {"scikit-learn": "sklearn"}
-"""Distributions that are imported by another name than their own, dashes aside."""
+"""Distributions that are imported under another name, apart from dashes."""
 _NEEDS = {
     ("cerebro.loggers", "tensorboard"): ("tensorboard",),
     ("cerebro.schedulers", "exact"): ("ortools",),
 }
-"""Group and name of a built-in part to the importable packages without which it is of no use."""
+"""The packages that built-in parts need, by group and name."""
 
 
 def names(group: str) -> list[str]:
@@ -177,8 +177,8 @@ def plugin_packages() -> list[str]:
 
 
 def section(group: str, name: str) -> Any | None:
-    """The schema of what a recipe says of the part ``name`` of ``group``, a class derived from the section of
-    that group; ``None`` if the part brings none.
+    """The schema of a recipe's section for the part ``name`` of ``group``: a class derived from the section
+    of that group. ``None`` if the part has no schema of its own.
 
     Plugins register it under the same name in the entry-point group ``<group>.sections``, in a module that
     imports neither torch nor anything else that takes long: recipes are checked with it.
@@ -263,7 +263,7 @@ def place_in(folder: str, error: BaseException) -> str:
 
 
 def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file is the user's: one below ``folder``, where an environment may lie as well."""
+    """Whether a file is the user's: it is below ``folder``, and not in an environment there."""
     if is_library(str(file)):  # nearly all are, and to resolve a path asks the disk for each of its parts
         return False
     file = file.resolve()
@@ -279,6 +279,6 @@ def is_library(file: str) -> bool:
 
 @functools.cache
 def _standard_library() -> tuple[str, ...]:
-    """Its folder as Python calls it, and where that is."""
+    """The folder of the standard library, as Python names it and without links."""
     library = Path(sysconfig.get_path("stdlib"))
     return f"{library}/", f"{library.resolve()}/"

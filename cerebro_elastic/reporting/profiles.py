@@ -26,13 +26,15 @@ class ProfileRow:
     """A strategy for a config on one kind of node."""
 
     config: str
+    """The config's id."""
     hardware: str
     """The kind of node."""
     strategy: Strategy
+    """The strategy."""
     seconds: float | None = None
-    """What a unit takes; ``None`` if the strategy is not profiled yet, or refused."""
+    """The seconds of a unit; ``None`` if the strategy is not profiled yet, or refused."""
     bytes: int = 0
-    """Memory of a rank."""
+    """The memory of a rank in bytes."""
     units: int = 0
     """How many visits have refined the profile's estimate."""
     refusal: str | None = None

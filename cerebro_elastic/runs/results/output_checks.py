@@ -1,4 +1,5 @@
-"""Checks the files that were made from a record: makes curves, report and exported model again, and compares."""
+"""Checks the files that were made from a record: makes curves, report and exported model again and
+compares."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``cerebro verify``: checks that a run's record is unchanged and possible, and that reports, curves and exported
-models agree with it."""
+"""``cerebro verify``: checks that a run's record is unchanged and possible, and that reports, curves and
+exported models agree with it."""
 
 from __future__ import annotations
 

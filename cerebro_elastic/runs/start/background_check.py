@@ -113,7 +113,7 @@ class BackgroundCheck:
                     reported.add(config.exactness.story)
 
     def _reason_to_end(self, recipe: Recipe, state: State) -> str | None:
-        """Why the run should end, if it should. Results of the run itself count more than those of the check."""
+        """Why the run should end, if it should. The run's own results take precedence over the check's."""
         configs = state.configs.values()
         reason = why_untrainable(self._checked)
         if reason and not any(config.epoch or config.visited for config in configs):

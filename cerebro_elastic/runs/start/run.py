@@ -145,12 +145,19 @@ class _Launch:
     """A checked call of ``run``."""
 
     recipe: Recipe
+    """The recipe with its overrides."""
     folder: RunFolder
+    """The run's folder."""
     store: StoreSettings | None
+    """The etcd to use; ``None`` for one of the run's own."""
     fresh: bool
+    """Whether to throw away an earlier run of this id."""
     grace: float
+    """Seconds that nodes have to leave."""
     callbacks: Sequence[RunCallback]
+    """They are called when a unit, an epoch and the run have ended."""
     study: Any
+    """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
 
     def __call__(self, watcher: Watcher) -> RunResult:
         """Run to the run's end."""
@@ -258,7 +265,7 @@ def _sign(folder: RunFolder, record: Record, journal: Journal) -> RunKey:
 
 
 def _open(record: Record, spec: Spec, journal: Journal) -> bool:
-    """Open the run in the store. Returns whether it begins now; else the store has it from an earlier start."""
+    """Open the run in the store. Returns whether it begins now; else an earlier start has opened it."""
     if journal and record.spec() is None:
         raise RunError(
             f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "
