@@ -100,8 +100,8 @@ class StoreSettings:
 
     @property
     def trusted(self) -> bool:
-        """Whether etcd itself keeps strangers from writing: clients have a certificate, or a login that nobody
-        can read on the network."""
+        """Whether etcd itself keeps strangers from writing: clients have a certificate, or a login that
+        nobody can read on the network."""
         return self.cert is not None or (self.user is not None and (self.tls or self.loopback))
 
     @property

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec.config
@@ -19,7 +19,9 @@ import requests
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
+from cerebro_elastic.forkserver import SOCKET, ForkServer
 from cerebro_elastic.parallel.rank_pool import Ranks
+from cerebro_elastic.process import ALLOCATOR
 from cerebro_elastic.run_key import VARIABLE
 from cerebro_elastic.runs.start.agents import TORCHRUN_LOGS
 from cerebro_elastic.runs.start.background_check import VARIABLE as CHECK
@@ -32,6 +34,16 @@ _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 # The loop of fsspec's asynchronous file systems, and its helpers.
 _STAYING_THREADS = ("fsspecIO", "asyncio_")
 # Set once by pytest, and by torch and lightning when something is first imported.
+_IMPORTS = (
+    "torch",
+    "lightning",
+    "cerebro_lightning",
+    "deepspeed",
+    "sklearn.datasets",
+    "torch.distributed.run",
+    "cerebro_elastic.worker.rank",
+    "cerebro_elastic.runs.start.preflight",
+)
 _NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_NVML_BASED_CUDA_CHECK")
 
 
@@ -71,6 +83,21 @@ def _runs() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[None]:
+    """Processes that train, and their agents, are forks of one that has imported what they need."""
+    if any(item.get_closest_marker("cluster") for item in request.session.items):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            ForkServer(_IMPORTS, env={**os.environ, **ALLOCATOR}) as server,
+        ):
+            patch.setenv(SOCKET, server.path)
+            yield
+            _wait_until_empty(lambda: [f"fork {pid}" for pid in _children(server.pid)])
+    else:
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _support() -> Iterator[None]:
     """Processes that tests start import what the tests share."""
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +113,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEtcd]:
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[Ranks]:
+def ranks(_fork_server: None) -> Iterator[Ranks]:
     """Two rank processes for all tests: to import torch and deepspeed takes seconds. Each test leaves both
     alive and without a group."""
     with Ranks(2, seconds=120.0) as two:
@@ -146,12 +173,16 @@ def _nothing_leaks() -> Iterator[None]:
     """Fail a test that leaves a thread, a child process or a changed environment behind."""
     threads, children, env = set(threading.enumerate()), _children(), _environment()
     yield
-    deadline = time.monotonic() + _SECONDS_TO_END
-    while (left := _left_over(threads, children)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not left, f"the test left behind: {', '.join(left)}"
+    _wait_until_empty(lambda: _left_over(threads, children))
     changed = {name for name, _ in env.items() ^ _environment().items()}
     assert not changed, f"the test changed environment variables: {sorted(changed)}"
+
+
+def _wait_until_empty(left_over: Callable[[], list[str]]) -> None:
+    deadline = time.monotonic() + _SECONDS_TO_END
+    while (left := left_over()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left, f"the tests left behind: {', '.join(left)}"
 
 
 def _left_over(threads: set[threading.Thread], children: set[int]) -> list[str]:
@@ -165,16 +196,16 @@ def _left_over(threads: set[threading.Thread], children: set[int]) -> list[str]:
     ]
 
 
-def _children() -> set[int]:
-    """This process's children by id; none where there is no /proc."""
-    found: set[int] = set()
-    for file in Path("/proc/self/task").glob("*/children"):
+def _children(parent: int | str = "self") -> set[int]:
+    """The ids of a process's children; none where there is no /proc."""
+    children: set[int] = set()
+    for file in Path(f"/proc/{parent}/task").glob("*/children"):
         try:
-            found.update(map(int, file.read_text().split()))
-        except FileNotFoundError:
+            children.update(map(int, file.read_text().split()))
+        except (FileNotFoundError, ProcessLookupError):
             # The thread ended in between.
             continue
-    return found
+    return children
 
 
 def _stays(pid: int) -> bool:

@@ -13,10 +13,11 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import typer
 from kubernetes import client
@@ -27,6 +28,7 @@ from torchx.version import __version__ as TORCHX
 import cerebro_elastic
 from cerebro_elastic import torchx_component
 from cerebro_elastic.cli.app import app as cerebro
+from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.runs.results.verify import verify
 
 DEADLINE = 120.0
@@ -262,6 +264,7 @@ class Job:
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.mark = uuid.uuid4().hex
+        self._descendants: set[psutil.Process] = set()
         self.log = folder / f"{self.mark}.log"
         env = {**os.environ, MARK: self.mark, "PYTHONDONTWRITEBYTECODE": "1"}
         with self.log.open("wb") as log:
@@ -275,8 +278,14 @@ class Job:
             )
 
     def others(self) -> dict[int, str]:
-        """Everybody but torchx that lives: command lines by process id."""
+        """Everybody but torchx that lives: command lines by process id. Programs are known by their
+        environment, forks as descendants."""
         commands = {}
+        with suppress(psutil.NoSuchProcess):
+            self._descendants.update(psutil.Process(self.torchx.pid).children(recursive=True))
+        for process in self._descendants:
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                commands[process.pid] = " ".join([*process.cmdline(), ""])
         for entry in Path("/proc").iterdir():
             try:
                 if f"{MARK}={self.mark}" in (entry / "environ").read_text():
@@ -368,7 +377,8 @@ def test_a_run_that_cerebro_run_has_ended_is_answered(project: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_nobody_outlives_torchx(project: Path) -> None:
+def test_nobody_outlives_torchx(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SOCKET, raising=False)  # each host has a fork server of its own
     (project / "job.yaml").write_text(RECIPE.format(epochs=99_999))
     words = ("-j", "1x1", "--grace", "1", "--run_id")
     with started(project, *words, "interrupted") as interrupted, started(project, *words, "killed") as killed:

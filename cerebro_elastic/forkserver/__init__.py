@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from cerebro_elastic.forkserver.client import (
     SOCKET,
+    STAND_IN,
     ForkedProcess,
     ForkServer,
     Process,
@@ -35,4 +36,14 @@ from cerebro_elastic.forkserver.client import (
     start,
 )
 
-__all__ = ["SOCKET", "ForkServer", "ForkedProcess", "Process", "Refused", "connect", "stand_in", "start"]
+__all__ = [
+    "SOCKET",
+    "STAND_IN",
+    "ForkServer",
+    "ForkedProcess",
+    "Process",
+    "Refused",
+    "connect",
+    "stand_in",
+    "start",
+]

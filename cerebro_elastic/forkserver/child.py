@@ -14,6 +14,8 @@ import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
+from setproctitle import setproctitle
+
 from cerebro_elastic.forkserver.messages import Request
 
 _PARENT = "CEREBRO_PARENT"
@@ -37,6 +39,7 @@ def adopt_orphans() -> None:
 def become(request: Request, descriptors: Sequence[int]) -> None:
     """Give this process what a fresh one would have: session, files, environment, signals, randomness."""
     os.setsid()
+    setproctitle(" ".join([sys.executable, "-m", *request.argv]))  # in `ps`, it was the server's
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)

@@ -17,6 +17,8 @@ from cerebro_elastic.scratch import Scratch
 
 SOCKET = "CEREBRO_FORKSERVER"
 """The environment variable that names the socket of the host's fork server."""
+STAND_IN = "CEREBRO_STAND_IN"
+"""The environment variable with which a fork knows the process that stands in for it."""
 _PAUSE = 0.01
 
 
@@ -67,6 +69,11 @@ class ForkServer:
                 self.close()
                 raise Refused(f"the fork server could not start: it ended with {self._process.returncode}")
             time.sleep(_PAUSE)
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; its children are keepers."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -212,10 +219,11 @@ def stand_in(path: str, argv: Sequence[str]) -> int | None:
     Returns:
         The fork's exit code; ``None`` if the server does not fork it.
     """
+    env = {**os.environ, STAND_IN: str(os.getpid())}
     asked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
     signal.pthread_sigmask(signal.SIG_BLOCK, asked)
     try:
-        process = connect(path, Request(list(argv), dict(os.environ), os.getcwd()), [0, 1, 2])
+        process = connect(path, Request(list(argv), env, os.getcwd()), [0, 1, 2])
     except Refused:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
         return None

@@ -10,9 +10,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from setproctitle import setproctitle
+
 from cerebro_elastic.forkserver.child import adopt_orphans, become, die_with
 from cerebro_elastic.forkserver.messages import Request, receive, send
 
+_TITLE = "cerebro: keeper of a forked process"
 ANEW = 75
 """The exit status by which a child asks to be replaced by a fresh fork (``EX_TEMPFAIL`` of sysexits). For
 the client it is the same process."""
@@ -27,6 +30,7 @@ def keep(connection: socket.socket, request: Request, descriptors: Sequence[int]
     Returns:
         ``True`` in the child, which is to run the request.
     """
+    setproctitle(_TITLE)
     adopt_orphans()
     wake, woken = os.pipe()
     os.set_blocking(woken, False)

@@ -33,7 +33,7 @@ class Request:
 
 @contextmanager
 def address(path: str) -> Iterator[str]:
-    """The address of the socket at ``path``, by its open folder: an address has 107 bytes at most, a path more."""
+    """The address of the socket at ``path``: by its open folder, for an address has 107 bytes at most."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"

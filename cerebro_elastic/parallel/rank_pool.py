@@ -7,21 +7,26 @@ with Ranks(2) as ranks:
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import os
 import signal
+import socket
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from cerebro_elastic import forkserver
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.parallel import group
 
 _HOST = "127.0.0.1"
+_END_SECONDS = 5.0
 
 
 class RankFailed(CerebroError):
@@ -36,16 +41,12 @@ class Ranks:
     def __init__(self, size: int, seconds: float | None = None, *, gpus: bool = False) -> None:
         self._seconds = seconds
         self._gpus = gpus
-        context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
-        self._processes = []
-        for _ in range(size):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        self._processes: list[forkserver.Process] = []
+        with ExitStack() as stack:
+            for _ in range(size):
+                self._start(stack)
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> Ranks:
         return self
@@ -53,18 +54,11 @@ class Ranks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for pipe, process in zip(self._pipes, self._processes, strict=True):
-            pipe.close()
-            process.join(5.0)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        self._stack.close()
 
     def pid(self, rank: int) -> int:
         """The process's id."""
-        pid = self._processes[rank].pid
-        assert pid is not None
-        return pid
+        return self._processes[rank].pid
 
     def alone(self, rank: int, function: Callable[..., Any], *args: Any) -> Any:
         """What ``function(*args)`` returns in one process."""
@@ -113,6 +107,27 @@ class Ranks:
             raise RankFailed(f"process {rank}:\n{value}")
         return value
 
+    def _start(self, stack: ExitStack) -> None:
+        ours, theirs = socket.socketpair()
+        pipe = Connection(ours.detach())
+        with theirs:
+            process = forkserver.start(
+                [sys.executable, "-m", __name__], os.environ, stdin=theirs.fileno(), stdout=1, stderr=2
+            )
+        stack.callback(_end, process)
+        stack.callback(pipe.close)
+        pipe.send(sys.path)
+        self._pipes.append(pipe)
+        self._processes.append(process)
+
+
+def _end(process: forkserver.Process) -> None:
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
 
 _kept: list[Any] = []
 """The store that this process listens with, until its group is formed."""
@@ -120,6 +135,7 @@ _kept: list[Any] = []
 
 def _serve(pipe: Connection) -> None:
     faulthandler.enable()
+    sys.path[:] = pipe.recv()
     torch.set_num_threads(1)
     group.warm()
     while True:
@@ -146,3 +162,9 @@ def _in_group(
     store = _kept.pop() if rank == 0 else group.connect(_HOST, port)
     with group.formed(store, rank, size, torch.device(device)):
         return function(*args)
+
+
+if __name__ == "__main__":
+    from cerebro_elastic.parallel import rank_pool
+
+    rank_pool._serve(Connection(os.dup(0)))  # by the module's name, under which functions find ``_kept``

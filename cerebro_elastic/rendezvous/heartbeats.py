@@ -218,7 +218,7 @@ class RankMonitor:
     def _pid(self, number: int) -> int | None:
         """The rank's process, by the file that it has written, else by its environment."""
         with suppress(FileNotFoundError, ValueError):
-            pid, parent = map(int, (self._folder / f"{number}.pid").read_text().split())
+            pid, parent, *_ = map(int, (self._folder / f"{number}.pid").read_text().split())
             stat = _stat(pid)
             return pid if stat is None or stat[1] == parent else None
         return next((pid for pid in _children() if _local_rank(pid) == number), None)

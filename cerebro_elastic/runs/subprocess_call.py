@@ -18,10 +18,21 @@ from cerebro_elastic.errors import CerebroError, RunError
 from cerebro_elastic.process import MARK, die_with_parent, end_marked
 
 
-def call(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run ``module`` as a program with the ``request`` and return its answer. Raises the error that it ended
-    with, and ``RunError`` if it died; ``what`` names its work in the message."""
-    with SubprocessCall(module, what, request) as call:
+def call(
+    module: str, what: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Run ``module`` as a program with the ``request`` and return its answer.
+
+    Args:
+        module: The module.
+        what: Names its work in the message of an error.
+        request: A JSON object.
+        env: What it has in its environment besides this process's.
+
+    Raises:
+        CerebroError: The error that it ended with; ``RunError`` if it died.
+    """
+    with SubprocessCall(module, what, request, env) as call:
         answer = call.answer()
         call.wait()
         return answer
@@ -30,7 +41,9 @@ def call(module: str, what: str, request: Mapping[str, Any]) -> dict[str, Any]:
 class SubprocessCall:
     """A module that runs as a program and may answer more than once. It ends with the context."""
 
-    def __init__(self, module: str, what: str, request: Mapping[str, Any]) -> None:
+    def __init__(
+        self, module: str, what: str, request: Mapping[str, Any], env: Mapping[str, str] | None = None
+    ) -> None:
         self._what = what
         self._mark = uuid.uuid4().hex
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
@@ -39,7 +52,7 @@ class SubprocessCall:
         try:
             self._process = forkserver.start(
                 [sys.executable, "-m", module],
-                {**os.environ, MARK: self._mark},
+                {**os.environ, **(env or {}), MARK: self._mark},
                 stdin=read_request,
                 stdout=answer_to,
                 stderr=self._errors.fileno(),

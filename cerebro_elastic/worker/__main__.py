@@ -16,16 +16,14 @@ from cerebro_elastic.rendezvous.heartbeats import Heartbeat
 from cerebro_elastic.worker.leaving import Leaving, Siblings, grace_of
 
 _ASKING = (signal.SIGTERM, signal.SIGINT)
-
-
-_FORKED = "--forked"
+FORKED = "--forked"
 """The argument of a rank that is a fork: its keeper ends it with its agent."""
 
 
 def main() -> int:
     """The exit status of a rank. Where the host has a fork server, this process stands in for the rank."""
     try:
-        if _FORKED not in sys.argv:
+        if FORKED not in sys.argv:
             die_with_parent(int(os.environ["CEREBRO_AGENT"]))
     except KeyError:
         print(
@@ -35,7 +33,7 @@ def main() -> int:
         )
         return 2
     if (server := os.environ.pop(SOCKET, None)) is not None:
-        code = stand_in(server, ["cerebro_elastic.worker", _FORKED])
+        code = stand_in(server, [_program(), FORKED])
         if code is not None:
             return code
     folder, local_rank = Path(os.environ["CEREBRO_DUMPS"]), int(os.environ.get("LOCAL_RANK", "0"))
@@ -50,12 +48,18 @@ def main() -> int:
         # A signal from now on is for the process that follows.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
         if not leaving.asked:
-            if _FORKED in sys.argv:
+            if FORKED in sys.argv:
                 return ANEW
             recycling.start_anew()
     heartbeat.stop()
     siblings.leave()
     return code or 0
+
+
+def _program() -> str:
+    """The module that this process runs."""
+    spec = sys.modules["__main__"].__spec__
+    return spec.name if spec is not None else __name__
 
 
 def _leave_when_asked(siblings: Siblings) -> Leaving:

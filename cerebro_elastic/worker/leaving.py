@@ -10,6 +10,8 @@ from pathlib import Path
 from cerebro_elastic.clock import Clock
 from cerebro_elastic.config import seconds_from
 from cerebro_elastic.core.history.estimates import fits
+from cerebro_elastic.forkserver import STAND_IN
+from cerebro_elastic.process import is_alive
 
 _TORCHRUN_NOTICE = 30.0
 
@@ -89,8 +91,8 @@ class Siblings:
         self._own = folder / f"{local_rank}.pid"
 
     def come(self) -> None:
-        """Register this rank as alive."""
-        self._own.write_text(f"{os.getpid()} {os.getppid()}")
+        """Register this rank as alive, and the process that stands in for it."""
+        self._own.write_text(f"{os.getpid()} {os.getppid()} {os.environ.get(STAND_IN, '')}")
 
     def leave(self) -> None:
         """Record that this rank ends normally."""
@@ -103,9 +105,7 @@ class Siblings:
 
 def _lives(file: Path) -> bool:
     try:
-        os.kill(int((file.read_text() or str(os.getpid())).split()[0]), 0)  # empty: it is being written
+        pid, _, *stand_in = (file.read_text() or f"{os.getpid()} 0").split()  # empty: it is being written
     except FileNotFoundError:
         return True  # it has left since
-    except ProcessLookupError:
-        return False
-    return True
+    return all(is_alive(int(process)) for process in (pid, *stand_in))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import uuid
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cerebro_elastic import forkserver
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.start.agents import agent_command
@@ -22,7 +24,7 @@ from support.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 SPEC = Spec(Plan("r", 1, 1), {}, "", "", "", "", {}, "", version="0.0.0")
-Agent = Callable[[str, str], subprocess.Popen[bytes]]
+Agent = Callable[[str, str], forkserver.Process]
 
 
 @pytest.fixture
@@ -30,14 +32,18 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     """Starts a node of a run on an etcd; its log bears the run's id."""
     with ExitStack() as stack:
 
-        def start(run: str, endpoint: str) -> subprocess.Popen[bytes]:
+        def start(run: str, endpoint: str) -> forkserver.Process:
             log = stack.enter_context((tmp_path / run).open("wb"))
             env = {"CEREBRO_PARENT": str(os.getpid()), "CEREBRO_ETCD_PATIENCE": "2"}
-            process = subprocess.Popen(
-                agent_command(run, endpoint, "n", 1), env={**os.environ, **env}, stdout=log, stderr=log
+            process = forkserver.start(
+                agent_command(run, endpoint, "n", 1),
+                {**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
             stack.callback(process.wait, 20)
-            stack.callback(process.terminate)
+            stack.callback(process.send_signal, signal.SIGTERM)
             return process
 
         yield start

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_elastic import __version__
+from cerebro_elastic import __version__, forkserver
 from cerebro_elastic.core.history.progress import next_units, skipped
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.core.model.configs import Config
@@ -35,7 +35,7 @@ from support.ledger import Ledger
 
 pytestmark = pytest.mark.cluster
 DEADLINE = 60.0
-Agent = subprocess.Popen[bytes]
+Agent = forkserver.Process
 TTL = 1.0
 
 FUNCTIONS = """
@@ -122,8 +122,12 @@ class Stage:
             "TMPDIR": str(self.folder),  # for what those leave who are killed
         }
         with (self.folder / f"{name}.log").open("ab") as log:
-            agent = subprocess.Popen(
-                command, env={**os.environ, **ours, **env}, stdout=log, stderr=log, start_new_session=True
+            agent = forkserver.start(
+                command,
+                {**os.environ, **ours, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
         self._stack.callback(agent.wait, 20)
         self._stack.callback(agent.kill)

@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.events import Event, NodeDraining, NodeJoined, U
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.runs.folder import RunFolder
 from cerebro_elastic.runs.start.agents import LocalAgents, last_error
 
@@ -43,6 +44,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Ma
         program.write_text(f"#!/bin/sh\necho started >> {tmp_path}/starts\n{script}\n")
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
+        monkeypatch.setenv(SOCKET, "off")
         return LocalAgents(
             "a-run",
             RunFolder(tmp_path / "a-run"),

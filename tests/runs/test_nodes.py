@@ -23,6 +23,7 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.events import Event, LeaderChanged, UnitCommitted, UnitFailed
 from cerebro_elastic.core.model.units import Phase
 from cerebro_elastic.data.prepare import prepare
+from cerebro_elastic.forkserver import SOCKET
 from cerebro_elastic.registry import import_object
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
@@ -53,7 +54,11 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         started = subprocess.Popen(
-            command, env={**os.environ, **env}, stdout=output, stderr=output, start_new_session=True
+            command,
+            env={**os.environ, SOCKET: "off", **env},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         try:
             yield started

@@ -85,7 +85,7 @@ class Killer:
     slow, so that it gets some."""
 
     def __init__(self, run_id: str, node: str, after: int, slowly: Path) -> None:
-        self.mark = (f"--rdzv-id={run_id}\0", f"--rdzv-conf=node={node},")
+        self.mark = (f"--rdzv-id={run_id} ", f"--rdzv-conf=node={node},")
         self.node, self.left, self.slowly = node, after, slowly
         slowly.touch()
 
@@ -101,7 +101,7 @@ class Killer:
 
     def _is_meant(self, entry: Path) -> bool:
         try:
-            command = (entry / "cmdline").read_text()
+            command = (entry / "cmdline").read_text().replace("\0", " ")
         except OSError:
             return False
         return all(mark in command for mark in self.mark)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from cerebro_elastic import forkserver
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
@@ -37,7 +38,7 @@ class Process:
 
     def __init__(self, command: list[str], log: Path, env: Mapping[str, str]) -> None:
         self._command, self._log, self._env = command, log, env
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._popen: forkserver.Process | None = None
         self.starts = 0
 
     @property
@@ -51,13 +52,12 @@ class Process:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._popen = subprocess.Popen(
+            self._popen = forkserver.start(
                 self._command,
-                env={**os.environ, **self._env},
+                {**os.environ, **self._env},
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
         self.starts += 1
 

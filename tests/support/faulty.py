@@ -25,14 +25,14 @@ SLOW_SAVE = 0.2
 
 
 def main() -> int:
-    if len(sys.argv) > 1:
+    from cerebro_elastic.worker import __main__ as rank
+
+    if sys.argv[1:] not in ([], [rank.FORKED]):
         from cerebro_elastic.cli import main as cerebro
 
         wrap_controller()
         cerebro()
         return 0
-    from cerebro_elastic.worker import __main__ as rank
-
     # Behind the first that a rank does, and before it imports what takes seconds.
     _wrap(rank, "_leave_when_asked", _wrap_rank_behind)
     return rank.main()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_elastic import __version__
+from cerebro_elastic import __version__, forkserver
 from cerebro_elastic.core.history.progress import next_units, skipped
 from cerebro_elastic.core.model.attempts import Attempt, Member
 from cerebro_elastic.core.model.configs import Config
@@ -87,7 +87,7 @@ class Stage:
         assert leader is not None
         self.leader = leader
 
-    def start(self, name: str, ranks: int, **env: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, ranks: int, **env: str) -> forkserver.Process:
         (endpoint,) = self._etcd.settings.endpoints
         ours = {
             "CEREBRO_PARENT": str(os.getpid()),
@@ -95,12 +95,12 @@ class Stage:
             "TMPDIR": str(self.folder),  # for what those leave who are killed
         }
         with (self.folder / f"{name}.log").open("ab") as log:
-            agent = subprocess.Popen(
+            agent = forkserver.start(
                 agent_command(self.run, endpoint, name, ranks),
-                env={**os.environ, **ours, **env},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                {**os.environ, **ours, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
         self._stack.callback(agent.wait, 20)
         self._stack.callback(agent.kill)
@@ -158,7 +158,7 @@ class Stage:
         wait_for(lambda: all(at(attempt.node) is None for at in both), f"the end of {attempt}")
 
 
-def ranks_of(agent: subprocess.Popen[bytes]) -> list[int]:
+def ranks_of(agent: forkserver.Process) -> list[int]:
     """The pids of an agent's ranks, in their order."""
     found = []
     for task in Path(f"/proc/{agent.pid}/task").iterdir():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from stage import Stage, ranks_of, wait_for
 
+from cerebro_elastic import forkserver
 from cerebro_elastic.core.history.lineage import history
 from cerebro_elastic.core.invariants import check
 from cerebro_elastic.core.model.attempts import FailureKind
@@ -124,7 +124,7 @@ def save_behind_the_next(stage: Stage, s3: BadProxy) -> None:
     assert told(stage)[-1] == (UnitCommitted, "second")
 
 
-def die_in_a_save(stage: Stage, s3: BadProxy, node: subprocess.Popen[bytes]) -> None:
+def die_in_a_save(stage: Stage, s3: BadProxy, node: forkserver.Process) -> None:
     s3.plan = late("first")
     stage.assign("first", ["n"], Strategy())
     wait_for(lambda: stage.ledger.saving("n"), "the second unit to be trained")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import pytest
 import torch
 from stage import DEADLINE, Stage, ranks_of, wait_for
 
-from cerebro_elastic import checkpoint
+from cerebro_elastic import checkpoint, forkserver
 from cerebro_elastic.core.history.progress import advance, next_units
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
 from cerebro_elastic.core.model.configs import Config
@@ -65,8 +64,8 @@ class Play:
     """A stage with a node of two ranks and one of one."""
 
     stage: Stage
-    pair: subprocess.Popen[bytes]
-    one: subprocess.Popen[bytes]
+    pair: forkserver.Process
+    one: forkserver.Process
 
     def unit(self, config: str, nodes: list[str], strategy: Strategy) -> Visit:
         attempt = self.stage.assign(config, nodes, strategy)

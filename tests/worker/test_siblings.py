@@ -6,11 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from cerebro_elastic.forkserver import STAND_IN
 from cerebro_elastic.worker.leaving import Siblings
 
 COME = """
 import sys
 from pathlib import Path
+import pytest
+
+from cerebro_elastic.forkserver import STAND_IN
 from cerebro_elastic.worker.leaving import Siblings
 Siblings(Path(sys.argv[1]), 1).come()
 """
@@ -28,6 +34,16 @@ def test_who_dies_is_told_from_who_leaves(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", COME, str(tmp_path)], check=True)
     assert one.died()
     assert not other.died(), "it does not ask about itself"
+
+
+def test_who_loses_its_stand_in_has_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keeper kills it, in a moment."""
+    with subprocess.Popen(["sleep", "60"]) as stand_in:
+        monkeypatch.setenv(STAND_IN, str(stand_in.pid))
+        Siblings(tmp_path, 1).come()
+        assert not Siblings(tmp_path, 0).died()
+        stand_in.kill()
+    assert Siblings(tmp_path, 0).died()
 
 
 def test_a_file_that_is_just_being_written_is_a_living_rank(tmp_path: Path) -> None:

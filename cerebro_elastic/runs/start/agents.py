@@ -96,7 +96,8 @@ class LocalAgents:
     """The agents of the nodes ``names``, ended with this context or with this process.
 
     An agent that dies is started anew, after a pause that grows with each death; one that was asked to
-    leave is not. ``since`` is the store's revision before they are started.
+    leave is not. ``since`` is the store's revision before they are started. They have ``env`` in their
+    environment, besides this process's.
     """
 
     def __init__(
@@ -110,7 +111,9 @@ class LocalAgents:
         grace: float,
         since: int,
         say: Callable[[str], None],
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        self._env = env or {}
         self._run = run
         self._folder = folder
         self._scratch = folder.logs / "scratch"
@@ -222,6 +225,7 @@ class LocalAgents:
         command = agent_command(self._run, ",".join(self._settings.endpoints), node.name, self._ranks)
         environment = {
             **os.environ,
+            **self._env,
             **self._settings.to_env(),
             "CEREBRO_PARENT": str(os.getpid()),
             MARK: self._mark,

@@ -28,9 +28,13 @@ _SECONDS = 300.0
 
 class BackgroundCheck:
     """The preflight of a run. Its process goes on to check configs, and writes the results to the run's
-    folder. Leaving the context ends the check, complete or not."""
+    folder. Leaving the context ends the check, complete or not. The environment of its process is this
+    one's, with ``env``."""
 
-    def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: RunFolder, say: Callable[[str], None], env: Mapping[str, str] | None = None
+    ) -> None:
+        self._env = env
         self._folder = folder
         self._say = say
         self._stack = ExitStack()
@@ -54,7 +58,7 @@ class BackgroundCheck:
     ) -> PreflightResult:
         """The preflight. Its process goes on to check configs, unless the recipe switches that off."""
         if _policy(recipe) == "off":
-            return preflight(recipe, hparams, data, prepare=prepare)
+            return preflight(recipe, hparams, data, prepare=prepare, env=self._env)
         states = self._stack.enter_context(TemporaryDirectory(dir=self._folder.path, prefix="check-"))
         extent = {
             "batches": _BATCHES,
@@ -63,7 +67,9 @@ class BackgroundCheck:
             "folder": states,
             "beside": True,
         }
-        result, process = preflight_and_check(recipe, hparams, data, prepare=prepare, extent=extent)
+        result, process = preflight_and_check(
+            recipe, hparams, data, prepare=prepare, extent=extent, env=self._env
+        )
         self.recipe, self._process = recipe, self._stack.enter_context(process)
         return result
 

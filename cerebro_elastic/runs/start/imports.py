@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from cerebro_elastic.files import as_its_folder, make_folder
@@ -16,7 +16,6 @@ from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.registry import is_reference, module_of
 from cerebro_elastic.runs.folder import RunFolder
 
-_ON = "on"
 _ALWAYS = (
     "torch",
     "torch.distributed.run",
@@ -26,24 +25,29 @@ _ALWAYS = (
 
 
 @contextmanager
-def imported_once(recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Iterator[None]:
-    """Start a fork server for what this process starts meanwhile, if ``$CEREBRO_FORKSERVER`` is ``on`` and
-    this is Linux. It has imported what the run needs."""
-    if os.environ.get(SOCKET) != _ON or sys.platform != "linux":
-        yield
+def imported_once(
+    recipe: Recipe, folder: RunFolder, say: Callable[[str], None]
+) -> Iterator[Mapping[str, str]]:
+    """Start a fork server that imports what the run needs, on Linux, and unless ``$CEREBRO_FORKSERVER`` is
+    ``off`` or names one.
+
+    Yields:
+        What processes that are to be its forks have in their environment, besides this process's.
+    """
+    if SOCKET in os.environ or sys.platform != "linux":
+        yield {}
         return
     make_folder(folder.logs)
-    with ExitStack() as stack:
-        log = stack.enter_context(open(folder.logs / "imports.log", "ab", opener=as_its_folder))
+    path = folder.logs / "imports.log"
+    with open(path, "ab", opener=as_its_folder) as log:
         try:
             server = ForkServer(_modules(recipe), log, str(recipe.root), {**ALLOCATOR, **os.environ})
         except Refused as error:
-            say(f"note: each process imports for itself, for {error}: see {folder.logs / 'imports.log'}")
-        else:
-            stack.enter_context(server)
-            stack.callback(os.environ.__setitem__, SOCKET, _ON)
-            os.environ[SOCKET] = server.path
-        yield
+            say(f"note: each process imports for itself, for {error}: see {path}")
+            yield {}
+            return
+    with server:
+        yield {SOCKET: server.path}
 
 
 def _modules(recipe: Recipe) -> list[str]:

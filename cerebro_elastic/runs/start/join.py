@@ -87,6 +87,7 @@ def join(
             settings = replace(settings, run_key=settings.run_key.kept_in(folder.key))
         stack.enter_context(publish_endpoint(folder, settings))
         recipe = load_recipe(spec.recipe, root=spec.root)
+        env = stack.enter_context(imported_once(recipe, folder, watcher.say))
         agents = LocalAgents(
             spec.plan.run,
             folder,
@@ -96,6 +97,7 @@ def join(
             grace=grace,
             since=record.now(),
             say=watcher.say,
+            env=env,
         )
 
         def stop_condition(_events: list[Event], _state: State) -> None:
@@ -108,7 +110,6 @@ def join(
         watcher.say(f"joining run {spec.plan.run!r} as {nodes_text} (importing torch takes a few seconds)")
         loggers = Loggers(recipe, spec, folder)
         try:
-            stack.enter_context(imported_once(recipe, folder, watcher.say))
             take_part(record, recipe, Journal(folder.history), agents, loggers, watcher, stop_condition)
         except NodesLeft:
             watcher.say(f"{nodes_text} left the run")

@@ -52,10 +52,11 @@ def preflight(
     data: str,
     *,
     prepare: bool,
+    env: Mapping[str, str] | None = None,
 ) -> PreflightResult:
     """Check the task with every config, and the dataset at ``data``, which is prepared first if ``prepare``.
-    Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ..."""
-    return PreflightResult(**call(__name__, _WHAT, _request(recipe, hparams, data, prepare)))
+    Raises what is wrong: a ``RecipeError``, ``TaskError``, ``DataError``, ... ``env`` is as for ``call``."""
+    return PreflightResult(**call(__name__, _WHAT, _request(recipe, hparams, data, prepare), env))
 
 
 def preflight_and_check(
@@ -65,11 +66,12 @@ def preflight_and_check(
     *,
     prepare: bool,
     extent: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
     """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
     ``extent`` (``check_configs.Extent``) says. Each further answer is a ``Checked``."""
     request = {**_request(recipe, hparams, data, prepare), "extent": extent}
-    process = SubprocessCall(__name__, _WHAT, request)
+    process = SubprocessCall(__name__, _WHAT, request, env)
     try:
         return PreflightResult(**process.answer()), process
     except BaseException:

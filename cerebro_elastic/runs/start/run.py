@@ -184,15 +184,20 @@ class _Launch:
             check_store(self.store, folder.run, known=spec is not None)
         if self.fresh:
             folder.clear()
-        with imported_once(self.recipe, folder, watcher.say), BackgroundCheck(folder, watcher.say) as check:
+        with (
+            imported_once(self.recipe, folder, watcher.say) as env,
+            BackgroundCheck(folder, watcher.say, env) as check,
+        ):
             spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
             caller = CallbackCaller(self.callbacks, folder.history)
-            self._take_part(spec, caller.watching(watcher), check)
+            self._take_part(spec, caller.watching(watcher), check, env)
         if self.study is not None:
             tell(self.study, RunResult(folder).study())
         return caller
 
-    def _take_part(self, spec: Spec, watcher: Watcher, check: BackgroundCheck) -> None:
+    def _take_part(
+        self, spec: Spec, watcher: Watcher, check: BackgroundCheck, env: Mapping[str, str]
+    ) -> None:
         """Open the run in its store, unless it is open, and take part in it to its end."""
         folder = self.folder
         recipe = load_recipe(spec.recipe, root=self.recipe.root)
@@ -228,6 +233,7 @@ class _Launch:
                 grace=self.grace,
                 since=record.now(),
                 say=watcher.say,
+                env=env,
             )
             nodes_work = NodeHealthCheck(agents)
 
