@@ -21,7 +21,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page import curves, gantt, parallel
-from cerebro_elastic.reporting.page.page import Report, ReportMetadata, render
+from cerebro_elastic.reporting.page.page import Report, ReportMetadata, read_metadata, render
 from cerebro_elastic.reporting.page.scale import Scale
 from cerebro_elastic.reporting.results import ConfigResult, leaderboard
 from cerebro_elastic.reporting.tables import bytes_text
@@ -448,3 +448,10 @@ def test_marks_are_round(low: float, high: float, log: bool, texts: list[str]) -
 )
 def test_bytes_for_people(count: float, text: str) -> None:
     assert bytes_text(count) == text
+
+
+def test_the_metadata_of_a_page_keep_the_names_of_version_0_1(past: Any) -> None:
+    page = report(past, None)
+    assert '<meta name="cerebro-colophon"' in page
+    assert "&#34;kind&#34;:&#34;Colophon&#34;" in page
+    assert read_metadata(page) == ReportMetadata("today", "0", {"Python": "3"})
