@@ -87,8 +87,8 @@ def main() -> None:
     for kind in KINDS:
         for progress in (Progress.FREE, Progress.AFFORDABLE, Progress.EVEN):
             lengths, aparts = zip(*(run(kind, progress, seed) for seed in seeds), strict=True)
-            told = f"{statistics.fmean(lengths):>10.3f}{statistics.fmean(aparts):>14.2f}"
-            print(f"{kind!s:48}{progress.value:>12}{told}", flush=True)
+            means = f"{statistics.fmean(lengths):>10.3f}{statistics.fmean(aparts):>14.2f}"
+            print(f"{kind!s:48}{progress.value:>12}{means}", flush=True)
 
 
 if __name__ == "__main__":

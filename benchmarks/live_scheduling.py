@@ -76,25 +76,25 @@ def ratio(
 
 def policy(name: str) -> Policy:
     """As a run makes it."""
-    made: Policy = load("cerebro.schedulers", name)()
-    return made
+    named_policy: Policy = load("cerebro.schedulers", name)()
+    return named_policy
 
 
 def milliseconds(name: str, configs: int, nodes: int, moments: int) -> list[float]:
     """CPU time of one decision each, of ``moments`` in which one node of all is idle."""
     rng, took = random.Random(0), []
     names = [f"c{i:04d}" for i in range(configs)]
-    there = [f"n{k:02d}" for k in range(nodes)]
+    node_names = [f"n{k:02d}" for k in range(nodes)]
     for revision in range(moments):
         seconds = {config: rng.lognormvariate(0, 1) for config in names}
         state = State(
             plan=Plan("r", nodes, 10, max_nodes=nodes),
             configs={c: Config(c, {}, head=CheckpointRef("u", "d", 1), revision=9) for c in names},
-            nodes={name: Node(name, name, registration=k + 1) for k, name in enumerate(there)},
-            homes={j: (name,) for j, name in enumerate(there)},
+            nodes={name: Node(name, name, registration=k + 1) for k, name in enumerate(node_names)},
+            homes={j: (name,) for j, name in enumerate(node_names)},
             attempts={
                 name: Attempt(Unit(names[k], 0, k), name, k + 1, 9, expected=seconds[names[k]], since=0.0)
-                for k, name in enumerate(there)
+                for k, name in enumerate(node_names)
                 if k
             },
             timings=seconds,
@@ -119,10 +119,12 @@ def compare(
 ) -> None:
     for spread in noise:
         for name in policies:
-            found = [ratio(name, configs, nodes, epochs, spread, replicas, progress, s) for s in range(seeds)]
+            ratios = [
+                ratio(name, configs, nodes, epochs, spread, replicas, progress, s) for s in range(seeds)
+            ]
             print(
                 f"  {configs} x {nodes}, {epochs} epochs, noise {spread}, r={replicas} {name:22} "
-                f"mean {np.mean(found):.3f}  max {max(found):.3f}",
+                f"mean {np.mean(ratios):.3f}  max {max(ratios):.3f}",
                 flush=True,
             )
 

@@ -42,9 +42,9 @@ def main() -> None:
         for replicas in asked.replicas:
             for on_demand in (False, True):
                 runs = [ratios(asked, policy, replicas, on_demand, seed) for seed in range(asked.seeds)]
-                kept = f"{replicas}, on demand" if on_demand else str(replicas)
-                told = (f"{mean(each):.3f}" for each in zip(*runs, strict=True))
-                print(" | ".join([policy, kept, *told]), flush=True)
+                label = f"{replicas}, on demand" if on_demand else str(replicas)
+                columns = (f"{mean(values):.3f}" for values in zip(*runs, strict=True))
+                print(" | ".join([policy, label, *columns]), flush=True)
 
 
 def ratios(
@@ -71,9 +71,9 @@ def ratios(
     def run(faults: Sequence[Fault] = ()) -> Simulation:
         chooses: Policy = load("cerebro.schedulers", policy)()
         search = FixedSearch([{"config": name} for name in costs])
-        there = [Node(name, name) for name in names]
+        nodes = [Node(name, name) for name in names]
         return simulate(
-            plan, there, chooses, search, times, SyntheticMetrics({"loss": "min"}, 1), faults=faults
+            plan, nodes, chooses, search, times, SyntheticMetrics({"loss": "min"}, 1), faults=faults
         )
 
     units = plan.partitions * plan.epochs

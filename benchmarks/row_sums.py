@@ -42,8 +42,8 @@ def main() -> None:
         count = 4 if name == "ResNet-18" else BATCHES
         trained, compared = _seconds(model, features, size, count, rounds)
         share = compared / trained
-        told = f"{4 * features} B", f"{1e6 * trained:.0f} us", f"{1e6 * compared:.1f} us"
-        print(f"{name:30} {size:6} {told[0]:>9} {told[1]:>9} {told[2]:>9} {share:7.2%}")
+        columns = f"{4 * features} B", f"{1e6 * trained:.0f} us", f"{1e6 * compared:.1f} us"
+        print(f"{name:30} {size:6} {columns[0]:>9} {columns[1]:>9} {columns[2]:>9} {share:7.2%}")
 
 
 def _small(features: int) -> nn.Module:

@@ -84,8 +84,8 @@ def main() -> None:
         }
         for name, served in rows.items():
             ratio = served["train"] / train
-            told = f"{served['train']} bytes of training data ({ratio:.2f} x)"
-            print(f"{name}: {told}, {served['valid']} of validation")
+            train_text = f"{served['train']} bytes of training data ({ratio:.2f} x)"
+            print(f"{name}: {train_text}, {served['valid']} of validation")
 
 
 def size_of(manifest: Manifest, split: Split) -> int:

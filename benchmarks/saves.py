@@ -63,11 +63,12 @@ def main() -> None:
         proxy.delay = given.delay
         print(f"units of {given.unit:g} s, {given.delay:g} s for each object written")
         for configs in (1, 2):
-            print(f"{configs} config{'s' if configs > 1 else ''}: {told(Path(folder), configs, given.unit)}")
+            times = unit_times(Path(folder), configs, given.unit)
+            print(f"{configs} config{'s' if configs > 1 else ''}: {times}")
     server.stop()
 
 
-def told(folder: Path, configs: int, unit: float) -> str:
+def unit_times(folder: Path, configs: int, unit: float) -> str:
     """What the visits of a run of so many configs say."""
     rates = [0.01 * (i + 1) for i in range(configs)]
     recipe = {

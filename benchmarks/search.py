@@ -67,8 +67,8 @@ class Curves:
         """From here on the config's errors are so many times those of the curve."""
         self._factors[view.config] = 1.0
         if parent is not None and view.epochs:
-            there = self.error(parent, view.epochs)
-            self._factors[view.config] = there / max(self.error(view, view.epochs), 1e-9)
+            parent_error = self.error(parent, view.epochs)
+            self._factors[view.config] = parent_error / max(self.error(view, view.epochs), 1e-9)
 
     def error(self, view: ConfigView, epochs: int) -> float:
         recorded: float = self.nearest(view)["error"][epochs - 1]
@@ -143,8 +143,8 @@ class SimulatedSearch:
 
     def _due(self, view: ConfigView, node: int) -> int | None:
         """A partition that the node may do for the config: of its own, or any."""
-        held = range(self.partitions) if not self.hops else range(node, self.partitions, self.tryout.nodes)
-        return next((j for j in held if j not in self.visited[view.config]), None)
+        candidates = range(node, self.partitions, self.tryout.nodes) if self.hops else range(self.partitions)
+        return next((j for j in candidates if j not in self.visited[view.config]), None)
 
     def _end(self, config: str, partition: int) -> None:
         visited = self.visited[config]
@@ -197,8 +197,8 @@ def main() -> None:
             more = {} if name == "pbt" else {"concurrency": live}
             searches = []
             for seed in range(asked.seeds):
-                made = recipe(table, space, seed, {**METHODS[name], **more})
-                search = load("cerebro.search", made.search.method)(made)
+                resolved = recipe(table, space, seed, {**METHODS[name], **more})
+                search = load("cerebro.search", resolved.search.method)(resolved)
                 in_units = METHODS[name].get("resource") == "units"
                 searches.append(
                     SimulatedSearch(search, table, space, asked.nodes, hops=hops, in_units=in_units)

@@ -1,4 +1,4 @@
-"""What an address says by itself: neither this machine nor the network is asked."""
+"""Facts about addresses that follow from their text, without a look at this machine or the network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine is reached by ``host``, an address or ``localhost``."""
+    """Whether ``host``, an address or ``localhost``, reaches this machine only."""
     if host == "localhost":
         return True
     try:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds, of two kinds, and a way to let some pass."""
+    """A clock: it has monotonic and wall-clock seconds, and can wait."""
 
     def now(self) -> float:
         """Monotonic seconds; only differences mean anything."""

@@ -22,7 +22,7 @@ GRACE = 10.0
 
 _ENV = "CEREBRO_ETCD_"
 DRIVERS = ("gateway", "grpc")
-"""The ways to reach etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
+"""The drivers of etcd: its JSON gateway over HTTP, or gRPC (extra ``etcd3``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class StoreSettings:
     password: str | None = field(default=None, repr=False)
     """The login's password."""
     run_key: RunKey | None = field(default=None, repr=False)
-    """The key of the run that lies there: it signs the run's values."""
+    """The key of the run in this store; it signs the run's values."""
     patience: float = 10.0
     """Seconds for which an operation is repeated before the store counts as unavailable."""
 
@@ -100,8 +100,8 @@ class StoreSettings:
 
     @property
     def trusted(self) -> bool:
-        """Whether etcd itself lets only those write who may: it knows its clients by a certificate, or by a
-        login that cannot be read on the way."""
+        """Whether etcd itself keeps strangers from writing: clients have a certificate, or a login that
+        nobody can read on the network."""
         return self.cert is not None or (self.user is not None and (self.tls or self.loopback))
 
     @property
@@ -188,7 +188,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _secret(file: str | None) -> str | None:
-    """What the file holds, but for a newline at its end."""
+    """The text of the file, without a newline at its end."""
     if file is None:
         return None
     try:

@@ -39,7 +39,7 @@ class EventLog:
         self._fields = fields
 
     def bind(self, **fields: Any) -> EventLog:
-        """A log that says these fields, too."""
+        """A log with these fields as well."""
         return EventLog(**{**self._fields, **fields})
 
     def info(self, event: str, **fields: Any) -> None:
@@ -52,5 +52,5 @@ class EventLog:
         _log.error(event, extra={"fields": {**self._fields, **fields}})
 
     def exception(self, event: str, **fields: Any) -> None:
-        """With the traceback of the exception being handled."""
+        """Log an event with the traceback of the exception being handled."""
         _log.exception(event, extra={"fields": {**self._fields, **fields}})

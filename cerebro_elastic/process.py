@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 MARK = "CEREBRO_MARK"
-"""Tells all processes that descend from one of ours, and must not outlive it."""
+"""The environment variable that marks all descendants of one of our processes; they must not outlive it."""
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
@@ -21,12 +21,12 @@ ALLOCATOR = {
 15 to 30 % of a step on the CPU (design, section 8)."""
 _PR_SET_PDEATHSIG = 1
 _ROUNDS, _PAUSE = 50, 0.02
-"""How often those are looked for that must not live on, and seconds between two looks."""
+"""How often to look for marked processes, and the seconds between two looks."""
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends; end at once if ``parent`` (its
-    pid, as the parent said it) is gone already. On other systems than Linux, nothing."""
+    """Ask the kernel to kill this process when its parent ends. End at once if the parent, with the process
+    id ``parent``, has ended already. Does nothing on other systems than Linux."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -46,17 +46,17 @@ def is_alive(pid: int) -> bool:
 
 
 def end_marked(variable: str, value: str) -> None:
-    """Kill all processes of this machine that were started with this environment variable, but for this one.
+    """Kill all other processes of this machine that were started with this environment variable.
 
-    What users' code starts may have left its parent, process group and session; its environment it keeps.
-    On other systems than Linux, nothing.
+    A process that users' code starts may leave its parent, process group and session, but it keeps its
+    environment. Does nothing on other systems than Linux.
     """
     mark = f"{variable}={value}".encode()
     for _ in range(_ROUNDS):  # one may have forked while others were looked at
-        found = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
-        if not found:
+        pids = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_PAUSE)
@@ -69,7 +69,7 @@ def _pids() -> list[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """What the process was started with; nothing of one that has ended, or is another user's."""
+    """The environment with which a process was started; empty if it has ended or is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

@@ -1,4 +1,4 @@
-"""Names to modules, loaded on use: the system's own parts, other packages' parts, users' objects.
+"""Finds parts by name and loads them on use: those of this package, those of plugins, and users' objects.
 
 Asking which names there are imports nothing, so a recipe is checked without importing torch.
 """
@@ -16,7 +16,7 @@ import traceback
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from cerebro_elastic.errors import CerebroError, MissingExtra, TaskError, did_you_mean
 
@@ -72,13 +72,15 @@ BUILT_IN: dict[str, dict[str, str]] = {
 """By entry-point group: the names that come with this package. An entry point cannot replace them."""
 
 _PACKAGE = "cerebro-elastic"
+_SECTIONS = ".sections"
+"""What the entry-point group of a kind of section ends with."""
 _IMPORTED_AS = {"scikit-learn": "sklearn"}
-"""Distributions that are imported by another name than their own, dashes aside."""
+"""Distributions that are imported under another name, apart from dashes."""
 _NEEDS = {
     ("cerebro.loggers", "tensorboard"): ("tensorboard",),
     ("cerebro.schedulers", "exact"): ("ortools",),
 }
-"""Group and name of a built-in part to the importable packages without which it is of no use."""
+"""The packages that built-in parts need, by group and name."""
 
 
 def names(group: str) -> list[str]:
@@ -125,32 +127,63 @@ def _extra(error: ImportError) -> str | None:
     return extra and f"pip install '{_PACKAGE}[{extra}]'"
 
 
+class Need(NamedTuple):
+    """A package that one of our extras installs."""
+
+    extra: str
+    """The extra's name."""
+    distribution: str
+    """The name under which the package is installed."""
+    package: str
+    """The name under which it is imported."""
+
+
 @functools.cache
-def _extras() -> dict[str, str]:
-    """Importable package to the extra of ours that installs it, by the metadata of this package."""
+def extra_needs() -> tuple[Need, ...]:
+    """What our extras install, by the metadata of this package."""
     try:
         lines = requires(_PACKAGE) or []
     except PackageNotFoundError:
-        return {}
-    extras: dict[str, str] = {}
+        return ()
+    needs = []
     for line in lines:
         match = re.match(r"""([A-Za-z0-9._-]+).*;\s*extra == ['"](\w+)['"]""", line)
-        if match is not None:
+        if match is not None and match[1] != _PACKAGE:
             distribution, extra = match.groups()
             package = _IMPORTED_AS.get(distribution, distribution.replace("-", "_"))
-            if extra == package or (extra != "dev" and package not in extras):
-                extras[package] = extra
+            needs.append(Need(extra, distribution, package))
+    return tuple(needs)
+
+
+@functools.cache
+def _extras() -> dict[str, str]:
+    """Importable package to the extra of ours that installs it."""
+    extras: dict[str, str] = {}
+    for extra, _, package in extra_needs():
+        if extra == package or (extra != "dev" and package not in extras):
+            extras[package] = extra
     return extras
 
 
+def plugin_packages() -> list[str]:
+    """The packages that plugins need, by the ``NEEDS`` of their sections. A section that cannot be loaded is
+    left out."""
+    packages: set[str] = set()
+    for group in (group for group in BUILT_IN if group.endswith(_SECTIONS)):
+        for point in entry_points(group=group):
+            with contextlib.suppress(CerebroError):
+                packages.update(load(group, point.name).NEEDS)
+    return sorted(packages)
+
+
 def section(group: str, name: str) -> Any | None:
-    """The schema of what a recipe says of the part ``name`` of ``group``, a class derived from the section of
-    that group; ``None`` if the part brings none.
+    """The schema of a recipe's section for the part ``name`` of ``group``: a class derived from the section
+    of that group. ``None`` if the part has no schema of its own.
 
     Plugins register it under the same name in the entry-point group ``<group>.sections``, in a module that
     imports neither torch nor anything else that takes long: recipes are checked with it.
     """
-    sections = f"{group}.sections"
+    sections = f"{group}{_SECTIONS}"
     known = BUILT_IN.get(sections, {})
     if name not in known and not entry_points(group=sections, name=name):
         return None
@@ -183,14 +216,14 @@ def import_object(reference: str, root: Path) -> Any:
     if not is_reference(reference):
         raise TaskError(f"{reference!r}: expected 'module:name', e.g. 'my_model:Net' for Net in my_model.py")
     module_name, _, qualified = reference.partition(":")
-    found: Any = _import_module(reference, module_name, root)
+    user_object: Any = _import_module(reference, module_name, root)
     for part in qualified.split("."):
         try:
-            found = getattr(found, part)
+            user_object = getattr(user_object, part)
         except AttributeError as exc:
-            near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
+            near = did_you_mean(part, [name for name in dir(user_object) if not name.startswith("_")])
             raise TaskError(f"{reference!r}: {module_name} has no {part!r}; {near}") from exc
-    return found
+    return user_object
 
 
 def _import_module(reference: str, name: str, root: Path) -> ModuleType:
@@ -230,7 +263,7 @@ def place_in(folder: str, error: BaseException) -> str:
 
 
 def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file is the user's: one below ``folder``, where an environment may lie as well."""
+    """Whether a file is the user's: it is below ``folder``, and not in an environment there."""
     if is_library(str(file)):  # nearly all are, and to resolve a path asks the disk for each of its parts
         return False
     file = file.resolve()
@@ -246,6 +279,6 @@ def is_library(file: str) -> bool:
 
 @functools.cache
 def _standard_library() -> tuple[str, ...]:
-    """Its folder as Python calls it, and where that is."""
+    """The folder of the standard library, as Python names it and without links."""
     library = Path(sysconfig.get_path("stdlib"))
     return f"{library}/", f"{library.resolve()}/"

@@ -24,10 +24,12 @@ _RULE = f"{2 * _BYTES} hexadecimal digits, such as `openssl rand -hex {_BYTES}` 
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """The ``secret``, and the ``file`` that holds it, if there is one."""
+    """The key of a run."""
 
     secret: bytes = field(repr=False)
+    """The 32 bytes."""
     file: Path | None = field(default=None, compare=False)
+    """The file that contains them, if there is one."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self | None:
@@ -41,7 +43,7 @@ class RunKey:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """The key in ``file``. Raises ``RunError`` if it holds none."""
+        """The key in ``file``. Raises ``RunError`` if the file contains none."""
         try:
             text = file.read_text()
         except (OSError, UnicodeDecodeError) as exc:
@@ -54,7 +56,7 @@ class RunKey:
         return cls.read(file) if file.exists() else cls(secrets.token_bytes(_BYTES)).kept_in(file)
 
     def kept_in(self, file: Path) -> Self:
-        """This key in ``file``, which only this user can read; the one that is there, if there is one."""
+        """Write this key to ``file``, which only this user can read. An existing file is read instead."""
         if not file.exists():
             temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
             try:
@@ -74,18 +76,18 @@ class RunKey:
         return {VARIABLE: self.secret.hex(), FILE_VARIABLE: ""}
 
     def signature(self, context: str, value: bytes) -> bytes:
-        """That ``value`` is meant for ``context``: 43 letters, digits, '-' and '_'."""
+        """Sign ``value`` for ``context``: 43 letters, digits, '-' and '_'."""
         message = b"%d:%s%s" % (len(context.encode()), context.encode(), value)
         return base64.urlsafe_b64encode(hmac.digest(self.secret, message, "sha256")).rstrip(b"=")
 
     @property
     def password(self) -> str:
-        """Of the login to an etcd that is the run's own. The key does not follow from it."""
+        """The password of the run's own etcd. The key cannot be computed from it."""
         return self.signature("the login of etcd", b"").decode()
 
 
 def _secret(text: str, where: str) -> bytes:
-    """Never tells the text: it may be a key with a slip."""
+    """Decode a key. Errors do not show the text, which may be a key with a typing error."""
     try:
         secret = bytes.fromhex(text.strip())
     except ValueError:

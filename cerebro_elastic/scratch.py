@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 SCRATCH = "CEREBRO_SCRATCH"
-"""Where such folders are made instead of the place for temporary files: for a run's agents, in its folder."""
+"""The variable with the place of such folders. A run's agents get one in the run's folder."""
 
 _LOCK = "lock"
 
@@ -53,7 +53,8 @@ class Scratch:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """The folder's lock, held. It has its name only when it is: before that nobody takes it for left."""
+    """Lock the folder. The lock file gets its name only once it is locked, so that no process takes the
+    folder for one that a killed process left."""
     lock = (folder / f".{_LOCK}").open("w")
     # Where files cannot be locked the folder is left if this process is killed.
     with suppress(OSError):

@@ -1,5 +1,5 @@
-"""A solver in a process of its own: a Python module that reads a question from its standard input, and
-writes the answer to its standard output, both as JSON. It ends with the process that asks."""
+"""Runs a solver in a process of its own: a Python module that reads a question from its standard input and
+writes the answer to its standard output, both as JSON. The solver ends with the process that asks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ os.nice(int(sys.argv[3]))
 runpy.run_module(sys.argv[1], run_name="__main__")
 """
 _SHOWN = 500
-"""How many characters of what a solver wrote to its standard error an error repeats."""
+"""How many characters of a solver's standard error an error message repeats."""
 
 
 class SolverFailed(CerebroError):
@@ -38,7 +38,7 @@ class SolverFailed(CerebroError):
 
 
 class SolverProcess:
-    """``module`` at work on a question. It is killed where the context ends before it does.
+    """A solver, ``module``, that works on a question. Leaving the context kills it.
 
     Args:
         module: The solver, as ``python -m`` takes it.
@@ -75,11 +75,11 @@ class SolverProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether there is an answer, or will be none."""
+        """Whether the solver has ended, with an answer or without."""
         return self._process.poll() is not None
 
     def answer(self) -> Any:
-        """The answer, waited for. Raises ``SolverFailed``."""
+        """Wait for the answer and return it. Raises ``SolverFailed``."""
         status = self._process.wait()
         self._stdout.seek(0)
         self._stderr.seek(0)
@@ -103,6 +103,6 @@ class SolverProcess:
 
 
 def solve(module: str, question: Mapping[str, Any]) -> Any:
-    """What the solver ``module`` answers. Raises ``SolverFailed``."""
+    """The answer of the solver ``module``. Raises ``SolverFailed``."""
     with SolverProcess(module, question) as solver:
         return solver.answer()

@@ -1,4 +1,4 @@
-"""What is private to torch and used in more than one folder. Tried with torch 2.13.
+"""Private names of torch that more than one folder uses. Tried with torch 2.13.
 
 ``tests/test_torch_internals.py`` names what an upgrade of torch takes away. What a single folder uses is in
 that folder's ``_torch_internals.py``.

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import sys
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
 from torchx import specs
@@ -73,61 +74,25 @@ def mop(
         verbose: every epoch of every config, and the optimality gap
     """
     try:
-        given = {"nodes": nodes, "epochs": _whole("epochs", epochs), "checkpoints": checkpoints}
-        changed: Dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        checked = load_recipe(recipe, **changed)
-        run = checked.name if run_id is None else run_id
-        check_id(run)
-        hosts, nodes_each = _hosts(j, nodes, checked)
+        job = _checked_job(recipe, j, run_id, nodes, epochs, checkpoints)
         _check_env(env or {})
         _check_numbers(etcd_port, grace)
     except CerebroError as error:  # of which torchx makes one message, and no traceback
         raise ComponentValidationException(str(error)) from error
+    template = _RoleTemplate(image, python, env or {}, mounts or [], max_retries)
     common = [*_submitted(), *(["--home", home] if home else [])]
     roles = []
-    address = etcd or checked.etcd
+    address = etcd or job.recipe.etcd
     if address is None:
         # First, for torchx names the first role's host to all others.
         port = etcd_port or _free_port()
-        roles.append(
-            specs.Role(
-                name="etcd",
-                image=image,
-                entrypoint=_python(python, image),
-                args=_cerebro("etcd", run, "--port", str(port), "--listen", "0.0.0.0", *common),
-                env=dict(env or {}),
-                port_map={"etcd": port},
-                resource=specs.Resource(cpu=1, gpu=0, memMB=_ETCD_MB),
-                max_retries=max_retries,
-                retry_policy=specs.RetryPolicy.REPLICA,
-                mounts=specs.parse_mounts(mounts) if mounts else [],
-            )
-        )
+        roles.append(_etcd_role(template, job.run, port, common))
         address = f"@{specs.macros.rank0_env}:{port}"
-    options = ["--etcd", address, "--run-id", run, "--grace", f"{grace:g}", *common]
-    for key in ("epochs", "checkpoints"):
-        options += [f"--{key}", str(changed[key])] if key in changed else []
+    options = ["--etcd", address, "--run-id", job.run, "--grace", f"{grace:g}", *common, *job.options]
     options += ["--verbose"] if verbose else []
-    size = ["--hosts", str(hosts), "--nodes", str(nodes_each)]
-    cores = checked.node.threads * checked.node.ranks * nodes_each + 1
-    roles.append(
-        specs.Role(
-            name="hosts",
-            image=image,
-            entrypoint=_python(python, image),
-            args=_cerebro("host", recipe, *size, *options),
-            env=dict(env or {}),
-            min_replicas=hosts.min,
-            num_replicas=hosts.max,
-            resource=specs.resource(
-                cpu=cpu or cores, gpu=gpu, memMB=memMB or _NODE_MB * nodes_each + _LEAD_MB, h=h
-            ),
-            max_retries=max_retries,
-            retry_policy=specs.RetryPolicy.REPLICA,
-            mounts=specs.parse_mounts(mounts) if mounts else [],
-        )
-    )
-    return specs.AppDef(name=run, roles=roles)
+    resource = specs.resource(cpu=cpu or job.cores, gpu=gpu, memMB=memMB or job.memory_mb, h=h)
+    roles.append(_hosts_role(template, recipe, job, options, resource))
+    return specs.AppDef(name=job.run, roles=roles)
 
 
 def prepare(
@@ -177,19 +142,104 @@ def prepare(
     numbers = ["--partitions", str(partitions), "--seed", str(seed), "--workers", str(cpu)]
     splits = ["--valid", valid, "--test", test, "--bad", bad]
     share = ["--share", f"{specs.macros.replica_id}/{j}"]
-    role = specs.Role(
-        name="prepare",
-        image=image,
-        entrypoint=_python(python, image),
-        args=_cerebro("prepare", source, to, "--rows", rows, *numbers, *splits, *share, *_submitted()),
-        env=dict(env or {}),
-        num_replicas=j,
-        resource=specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h),
-        max_retries=max_retries,
-        retry_policy=specs.RetryPolicy.REPLICA,
-        mounts=specs.parse_mounts(mounts) if mounts else [],
-    )
-    return specs.AppDef(name="prepare", roles=[role])
+    command = _cerebro("prepare", source, to, "--rows", rows, *numbers, *splits, *share, *_submitted())
+    resource = specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h)
+    template = _RoleTemplate(image, python, env or {}, mounts or [], max_retries)
+    return specs.AppDef(name="prepare", roles=[template.role("prepare", command, resource, num_replicas=j)])
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What ``mop`` was asked for, checked."""
+
+    recipe: Recipe
+    """The recipe, with what replaces its values."""
+    run: str
+    """The run's id."""
+    hosts: NodeRange
+    """The number of hosts."""
+    nodes_each: int
+    """Nodes of a host."""
+    options: List[str]
+    """The options of ``cerebro host`` that replace values of the recipe."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that a host needs: those of its nodes, and one for the rest."""
+        node = self.recipe.node
+        return node.threads * node.ranks * self.nodes_each + 1
+
+    @property
+    def memory_mb(self) -> int:
+        """Memory that a host needs, in MB."""
+        return _NODE_MB * self.nodes_each + _LEAD_MB
+
+
+def _checked_job(
+    recipe: str,
+    j: Optional[str],
+    run_id: Optional[str],
+    nodes: Optional[str],
+    epochs: Optional[int],
+    checkpoints: Optional[str],
+) -> _Job:
+    given = {"nodes": nodes, "epochs": _whole("epochs", epochs), "checkpoints": checkpoints}
+    overrides: Dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    checked = load_recipe(recipe, **overrides)
+    run = checked.name if run_id is None else run_id
+    check_id(run)
+    hosts, nodes_each = _hosts(j, nodes, checked)
+    options = []
+    for key in ("epochs", "checkpoints"):
+        options += [f"--{key}", str(overrides[key])] if key in overrides else []
+    return _Job(checked, run, hosts, nodes_each, options)
+
+
+@dataclass(frozen=True)
+class _RoleTemplate:
+    """What all roles of a job have in common."""
+
+    image: str
+    """The container image, or "" without one."""
+    python: str
+    """The interpreter, or "" for the usual one."""
+    env: Dict[str, str]
+    """Environment variables."""
+    mounts: List[str]
+    """Mounts, as torchx parses them."""
+    max_retries: int
+    """How often the scheduler may start a lost machine again."""
+
+    def role(self, name: str, command: List[str], resource: specs.Resource, **settings: Any) -> specs.Role:
+        """A role whose machines run ``command``."""
+        return specs.Role(
+            name=name,
+            image=self.image,
+            entrypoint=self.python or ("python" if self.image else sys.executable),
+            args=command,
+            env=dict(self.env),
+            resource=resource,
+            max_retries=self.max_retries,
+            retry_policy=specs.RetryPolicy.REPLICA,
+            mounts=specs.parse_mounts(self.mounts) if self.mounts else [],
+            **settings,
+        )
+
+
+def _etcd_role(template: _RoleTemplate, run: str, port: int, common: List[str]) -> specs.Role:
+    """The role of the run's own etcd."""
+    command = _cerebro("etcd", run, "--port", str(port), "--listen", "0.0.0.0", *common)
+    resource = specs.Resource(cpu=1, gpu=0, memMB=_ETCD_MB)
+    return template.role("etcd", command, resource, port_map={"etcd": port})
+
+
+def _hosts_role(
+    template: _RoleTemplate, recipe: str, job: _Job, options: List[str], resource: specs.Resource
+) -> specs.Role:
+    """The role of the hosts, which train and lead."""
+    size = ["--hosts", str(job.hosts), "--nodes", str(job.nodes_each)]
+    command = _cerebro("host", recipe, *size, *options)
+    return template.role("hosts", command, resource, min_replicas=job.hosts.min, num_replicas=job.hosts.max)
 
 
 def _hosts(j: Optional[str], nodes: Optional[str], recipe: Recipe) -> tuple[NodeRange, int]:
@@ -234,10 +284,6 @@ def _check_numbers(port: int, grace: float) -> None:
 
 def _submitted() -> List[str]:
     return ["--submitted-by", f"{os.getpid()}@{socket.gethostname()}"]
-
-
-def _python(python: str, image: str) -> str:
-    return python or ("python" if image else sys.executable)
 
 
 def _cerebro(*words: str) -> List[str]:

@@ -67,7 +67,7 @@ class RunTracker(TrackerBase):  # type: ignore[misc]  # torchx has no types
         return [TrackerSource(run, artifact_name)] if config else []
 
     def lineage(self, run_id: str) -> Lineage:  # noqa: ARG002
-        """Nothing yet: torchx's class is empty."""
+        """An empty lineage: torchx's class has no fields yet."""
         return Lineage()
 
     def add_artifact(self, *_: object, **__: object) -> NoReturn:

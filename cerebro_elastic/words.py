@@ -1,4 +1,4 @@
-"""How do messages show numbers and foreign text?"""
+"""Numbers and foreign text in messages."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_an_endpoint_is_host_and_port(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "advice"),
     [
         ({"endpoints": ()}, "at least one HOST:PORT"),
         ({"ca": Path("/none.pem")}, "ca = /none.pem cannot be read"),
@@ -106,8 +106,8 @@ def test_an_endpoint_is_host_and_port(endpoint: str) -> None:
         ({"patience": float("nan")}, "more than 0"),
     ],
 )
-def test_wrong_settings_say_what_to_do(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(StoreError, match=told):
+def test_wrong_settings_say_what_to_do(wrong: dict[str, Any], advice: str) -> None:
+    with pytest.raises(StoreError, match=advice):
         StoreSettings(**{"endpoints": ONE, **wrong})
 
 
@@ -118,13 +118,13 @@ def test_a_certificate_needs_its_key(pem: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "advice"),
     [
         ({}, "CEREBRO_ETCD_ENDPOINTS is not set"),
         ({"CEREBRO_ETCD_ENDPOINTS": "a:1,"}, "'' is not HOST:PORT"),
         ({"CEREBRO_ETCD_ENDPOINTS": "a:1", "CEREBRO_ETCD_PATIENCE": "long"}, "PATIENCE is 'long'"),
     ],
 )
-def test_a_wrong_environment_says_what_to_do(env: dict[str, str], told: str) -> None:
-    with pytest.raises(StoreError, match=told):
+def test_a_wrong_environment_says_what_to_do(env: dict[str, str], advice: str) -> None:
+    with pytest.raises(StoreError, match=advice):
         StoreSettings.from_env(env)

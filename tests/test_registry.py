@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,19 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reference", ["nets", "nets/digits:Net", "a:b:c", ":Net", "nets:"])
 def test_malformed_references(reference: str, tmp_path: Path) -> None:
     assert "expected 'module:name'" in failure(reference, tmp_path)
+
+
+def test_plugins_name_the_packages_that_they_need() -> None:
+    """The package itself names none of them."""
+    assert {"deepspeed", "lightning"} <= set(registry.plugin_packages())
+
+
+def test_a_plugin_that_is_broken_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("broken", "no_such_module:Section", "cerebro.tasks.sections")
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [broken])
+    assert registry.plugin_packages() == []
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    assert ("search", "optuna", "optuna") in registry.extra_needs()
+    assert ("examples", "scikit-learn", "sklearn") in registry.extra_needs()

@@ -69,10 +69,10 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def test_a_signature_is_of_one_key_one_context_and_one_value() -> None:
     key = RunKey(bytes(32))
-    made = {
+    derived = {
         key.signature(*of) for of in (("a", b"bc"), ("ab", b"c"), ("", b"abc"), ("a", b"bC"), ("1:a", b""))
     }
-    assert len({*made, RunKey(b"x" * 32).signature("a", b"bc"), key.password.encode()}) == 7
+    assert len({*derived, RunKey(b"x" * 32).signature("a", b"bc"), key.password.encode()}) == 7
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,12 @@ def dry(scheduler: str, *args: str, **cfg: object) -> Any:
 
 def options(line: str) -> dict[str, str]:
     """``--name=value`` and ``--name value`` of a command."""
-    words, found = shlex.split(line), {}
+    words, by_name = shlex.split(line), {}
     for word, after in zip(words, [*words[1:], "--"], strict=True):
         if word.startswith("--"):
             name, _, value = word.partition("=")
-            found[name] = value if "=" in word else "" if after.startswith("--") else after
-    return found
+            by_name[name] = value if "=" in word else "" if after.startswith("--") else after
+    return by_name
 
 
 def test_torchx_finds_it_and_its_own() -> None:
@@ -110,9 +110,9 @@ def test_slurm() -> None:
     assert script.count(f"{sys.executable} -m cerebro_elastic.cli") == 3
     for command in commands:
         assert command.startswith("host job.yaml ")
-        told = options(command)
-        assert (told["--hosts"], told["--nodes"], told["--run-id"]) == ("1:2", "4", "job")
-        assert told["--etcd"] == f"@SLURM_JOB_NODELIST_HET_GROUP_0:{port}"
+        arguments = options(command)
+        assert (arguments["--hosts"], arguments["--nodes"], arguments["--run-id"]) == ("1:2", "4", "job")
+        assert arguments["--etcd"] == f"@SLURM_JOB_NODELIST_HET_GROUP_0:{port}"
 
 
 @pytest.mark.usefixtures("project")
@@ -160,9 +160,9 @@ def test_aws_batch() -> None:
         assert node["container"]["image"] == "me/job:1"
     needs = {need["type"]: need["value"] for need in hosts["container"]["resourceRequirements"]}
     assert needs == {"VCPU": "3", "MEMORY": "3072"}
-    told = options(shlex.join(hosts["container"]["command"]))
-    assert told["--etcd"].startswith("@AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:")
-    assert told["--hosts"] == "2:3"
+    arguments = options(shlex.join(hosts["container"]["command"]))
+    assert arguments["--etcd"].startswith("@AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:")
+    assert arguments["--hosts"] == "2:3"
 
 
 @pytest.mark.usefixtures("project")
@@ -184,9 +184,13 @@ def test_what_cerebro_run_overrides(project: Path) -> None:
             "cerebro.mop", ["--recipe", "job.yaml", *words], "local_cwd", cfg={}, workspace=None
         )
     *_, host = [replica for params in app.request.role_params.values() for replica in params]
-    told = options(shlex.join(host.args))
-    assert (told["--hosts"], told["--nodes"]) == ("3:4", "1")
-    assert (told["--epochs"], told["--checkpoints"], told["--verbose"]) == ("7", "s3://b/c", "")
+    arguments = options(shlex.join(host.args))
+    assert (arguments["--hosts"], arguments["--nodes"]) == ("3:4", "1")
+    assert (arguments["--epochs"], arguments["--checkpoints"], arguments["--verbose"]) == (
+        "7",
+        "s3://b/c",
+        "",
+    )
     (_, hosts) = torchx_component.mop("job.yaml", epochs=7, checkpoints="there").roles
     cli = typer.main.get_command(cerebro)
     known = {name: {param.name for param in cli.commands[name].params} for name in ("run", "host")}
@@ -276,20 +280,20 @@ class Job:
     def others(self) -> dict[int, str]:
         """Everybody but torchx that lives: command lines by process id. Programs are known by their
         environment, forks as descendants."""
-        found = {}
+        commands = {}
         with suppress(psutil.NoSuchProcess):
             self._descendants.update(psutil.Process(self.torchx.pid).children(recursive=True))
         for process in self._descendants:
             with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                found[process.pid] = " ".join([*process.cmdline(), ""])
+                commands[process.pid] = " ".join([*process.cmdline(), ""])
         for entry in Path("/proc").iterdir():
             try:
                 if f"{MARK}={self.mark}" in (entry / "environ").read_text():
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+                    commands[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
             except (OSError, ValueError):
                 continue
-        found.pop(self.torchx.pid, None)
-        return found
+        commands.pop(self.torchx.pid, None)
+        return commands
 
     def complete(self) -> bool:
         """Whether all parts of a job run: etcd and who serves it, hosts, agents and ranks."""
@@ -325,13 +329,13 @@ def test_a_job_runs_to_its_end_on_two_hosts(project: Path) -> None:
         job.wait_for(lambda job: job.torchx.poll() is not None, "the job to end")
         assert job.torchx.returncode == 0, job.log.read_text()
         job.wait_for(Job.over, "everybody to end")
-    told = job.log.read_text()
-    assert "ob finished: SUCCEEDED" in told
-    checkpoint = re.search(r"best checkpoint: (\S+)", told)
+    log = job.log.read_text()
+    assert "ob finished: SUCCEEDED" in log
+    checkpoint = re.search(r"best checkpoint: (\S+)", log)
     assert checkpoint is not None
     assert (Path(checkpoint[1]) / "manifest.json").exists() or Path(checkpoint[1]).exists()
-    assert f"report: {project / 'runs' / 'job' / 'report.html'}" in told
-    assert "Traceback" not in told
+    assert f"report: {project / 'runs' / 'job' / 'report.html'}" in log
+    assert "Traceback" not in log
     result = cerebro_elastic.open_run("job", home=project / "runs")
     assert [row.status for row in result.leaderboard] == ["finished"] * 2
     assert result.spec.plan.min_nodes == 1

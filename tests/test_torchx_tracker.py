@@ -56,7 +56,7 @@ def test_runs_configs_and_what_they_left(home: Path) -> None:
     assert (run["configs"], run["best config"], run["best val_loss"]) == (2, "c0001", 0.25)
     config = tracker.metadata("small/c0000")
     assert (config["lr"], config["val_loss"]) == (0.1, 0.5)
-    assert {name: found.path for name, found in tracker.artifacts("small").items()} == {
+    assert {name: artifact.path for name, artifact in tracker.artifacts("small").items()} == {
         "history": str(home / "small" / "history.jsonl"),
         "curves": str(home / "small" / "metrics.csv"),
         "best checkpoint": "/c0001",

@@ -93,7 +93,7 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
             say(line)
     if forecasts.ways:
         say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {forecasts.best.candidate}:")
-        console.print(_ways_table(forecasts))
+        console.print(_communication_table(forecasts))
     else:
         say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")
     if forecasts.stopped:
@@ -140,11 +140,11 @@ def _left_out(forecasts: RunForecast) -> Iterator[str]:
         yield f"  {candidates[0]}{more}: {brief(why, 300)}"
 
 
-def _ways_table(forecasts: RunForecast) -> Table:
+def _communication_table(forecasts: RunForecast) -> Table:
     table = _table("  trained by", "formula", "bytes", "ratio")
     own = forecasts.ways[0].bytes
-    for way in forecasts.ways:
-        table.add_row(f"  {way.name}", way.formula, bytes_text(way.bytes), f"{way.bytes / own:.3g}")
+    for cost in forecasts.ways:
+        table.add_row(f"  {cost.name}", cost.formula, bytes_text(cost.bytes), f"{cost.bytes / own:.3g}")
     return table
 
 
@@ -178,7 +178,7 @@ def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
         "profiles": profiles,
         "trials": profiles,  # the key's former name
         "evenness": forecasts.evenness,
-        "traffic": {way.name: way.bytes for way in forecasts.ways},
+        "traffic": {cost.name: cost.bytes for cost in forecasts.ways},
     }
 
 

@@ -1,5 +1,5 @@
-"""What authors of plugins import. Nothing else of the package is meant for them, and plugins of ours import
-nothing else.
+"""The interface for authors of plugins. Nothing else of the package is meant for them; our own plugins import
+nothing else either.
 
 - ``tasks``: an adapter of a training library (entry-point group ``cerebro.tasks``)
 - ``parallelism``: a way of spreading a unit over ranks (``cerebro.parallel``)

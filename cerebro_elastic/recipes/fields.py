@@ -14,23 +14,25 @@ from cerebro_elastic.errors import StoreError, did_you_mean
 
 
 class Section(BaseModel):
-    """Frozen, no unknown keys, no silent conversion between types."""
+    """A frozen value without unknown keys and without silent conversions between types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-"""Pattern of the name of a run: of a folder, and of keys in etcd."""
+"""The pattern of a run's name, which names a folder and keys in etcd."""
 
 MOST_NODES = 1000
-"""A decision looks at all nodes; more of them have not been tried."""
+"""The most nodes of a run. A decision looks at all of them; more have not been tried."""
 
 
 class NodeRange(NamedTuple):
-    """How many nodes a run starts with at least and has at most."""
+    """How many nodes a run may have."""
 
     min: int
+    """The number of nodes with which it starts."""
     max: int
+    """The most nodes that it uses."""
 
     def __str__(self) -> str:
         return str(self.min) if self.min == self.max else f"{self.min}:{self.max}"
@@ -38,10 +40,10 @@ class NodeRange(NamedTuple):
 
 def node_range(value: object) -> NodeRange:
     """``2`` or ``"1:8"``; raises ``ValueError`` for anything else."""
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
-    if found is not None and max(map(len, found.groups(""))) <= len(str(MOST_NODES)):
-        low = int(found[1])
-        high = int(found[2] or low)
+    match = re.fullmatch(r"(\d+)(?::(\d+))?", str(value))
+    if match is not None and max(map(len, match.groups(""))) <= len(str(MOST_NODES)):
+        low = int(match[1])
+        high = int(match[2] or low)
         if 1 <= low <= high <= MOST_NODES:
             return NodeRange(low, high)
     raise ValueError(f"nodes is a number from 1 to {MOST_NODES}, or a range 'min:max' such as '1:8'")
@@ -55,7 +57,7 @@ def _object_reference(value: object) -> str:
 
 
 def _callback(value: object) -> object:
-    """A callback's name, or ``{class: name, args: {...}}``; whether there is such a one, its adapter says."""
+    """A callback's name, or ``{class: name, args: {...}}``. The task's adapter checks that it exists."""
     if isinstance(value, Mapping):
         well_formed = isinstance(value.get("class"), str) and set(value) <= {"class", "args"}
         well_formed &= isinstance(value.get("args", {}), Mapping)
@@ -67,7 +69,7 @@ def _callback(value: object) -> object:
 
 
 def registered(group: str) -> BeforeValidator:
-    """The name of something that the registry can load from ``group``; nothing is imported."""
+    """A validator: the value is a name in ``group`` of the registry. It imports nothing."""
 
     def check(value: object) -> object:
         known = registry.names(group)
@@ -79,7 +81,7 @@ def registered(group: str) -> BeforeValidator:
 
 
 def _installed(value: object) -> object:
-    """A scheduler whose needs are there: a run would find out when it is too late."""
+    """A scheduler whose packages are installed. A run would notice too late."""
     remedy = registry.missing("cerebro.schedulers", str(value))
     if remedy is not None:
         raise ValueError(f"{value} is not installed: {remedy}, or take auto")
@@ -91,7 +93,7 @@ Scheduler: TypeAlias = Annotated[str, BeforeValidator(_installed), registered("c
 
 
 def _names(value: object) -> object:
-    """A list of different names, or one alone."""
+    """A list of different names, or one name."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list | tuple) and len(set(map(str, names))) < len(names):
         raise ValueError("a name stands there twice")
@@ -100,8 +102,8 @@ def _names(value: object) -> object:
 
 def percentage(text: str) -> float | None:
     """``20%`` as 0.2; ``None`` for what is no percentage."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    return None if found is None else float(found[1]) / 100
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    return None if match is None else float(match[1]) / 100
 
 
 def _validation_data(value: object) -> float | str:
@@ -117,7 +119,7 @@ def _validation_data(value: object) -> float | str:
 
 
 def _url(value: object) -> object:
-    """A path or URL that holds no password: recipes are written down and shown."""
+    """A path or URL without a password: recipes are stored and shown."""
     if isinstance(value, str) and re.search(r"://[^/\s@]*:[^/\s]*@", value):
         raise ValueError(
             "a recipe is written down and shown, so it may hold no password: give it in the environment, or "

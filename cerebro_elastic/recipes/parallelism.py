@@ -1,4 +1,4 @@
-"""The recipe's ``parallelism``: by what, and on how many ranks, units may be trained."""
+"""The recipe's ``parallelism``: the ways to train a unit on several ranks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ AUTO: Literal["auto"] = "auto"
 class ParallelismSection(Section):
     """A parallelism and its options, which its factory checks.
 
-    A plugin may derive its own from this class, and register it under the parallelism's name in the
+    A plugin may derive its own section from this class, and register it under the parallelism's name in the
     entry-point group ``cerebro.parallel.sections``.
     """
 
     NEEDS: ClassVar[tuple[str, ...]] = ()
-    """Importable packages without which the parallelism is of no use."""
+    """The packages that the parallelism needs, by the names under which they are imported."""
     AUTO_OPTIONS: ClassVar[Mapping[str, Any]] = {}
-    """The options with which ``parallelism: auto`` takes it."""
+    """The options that it gets with ``parallelism: auto``."""
 
     model_config = ConfigDict(extra="allow")
     use: str
     """Its name in the entry-point group ``cerebro.parallel``."""
     ranks: Positive | None = None
-    """How many ranks it takes; by default all that the nodes of a unit have."""
+    """The number of ranks that it uses; by default all that the nodes of a unit have."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -41,8 +41,8 @@ class ParallelismSection(Section):
         return dict(self.model_extra or {})
 
     def options_in(self, root: Path) -> dict[str, Any]:  # noqa: ARG002
-        """What the parallelism's factory gets, where ``root`` is the recipe's folder: a parallelism with an
-        option that is a path resolves it here."""
+        """The options for the parallelism's factory. Options that are paths are resolved here, relative to
+        ``root``, the recipe's folder."""
         return self.options
 
 
@@ -53,7 +53,7 @@ def section_type(name: str) -> type[ParallelismSection]:
 
 
 def installed() -> list[str]:
-    """The parallelisms that can be used here: the built-in ones in their order, then plugins', by name."""
+    """The parallelisms whose packages are installed: first the built-in ones, then those of plugins."""
     built_in = registry.BUILT_IN[GROUP]
     plugins = [name for name in registry.names(GROUP) if name not in built_in]
     return [name for name in (*built_in, *plugins) if not registry.missing(GROUP, name)]
@@ -84,7 +84,7 @@ def _parallelism(value: object) -> ParallelismSection:
 
 
 def _choices(name: str) -> str:
-    """The names that there are, and what to install for those that cannot be used yet."""
+    """The known names, and what to install for those that lack a package."""
     known = [*registry.names(GROUP), AUTO]
     remedies = {n: registry.missing(GROUP, n) for n in known}
     missing = "".join(f"; for {n}: {remedy}" for n, remedy in remedies.items() if remedy)
@@ -97,8 +97,8 @@ Parallelisms: TypeAlias = Annotated[
 
 
 def check_ranks(value: Parallelisms, info: ValidationInfo) -> Parallelisms:
-    """That the nodes of a unit have the ranks that are asked for, that all of a gang's nodes are used, and
-    that something can be trained on as many nodes as the run may begin with."""
+    """Check that a unit's nodes have enough ranks, that all nodes of a gang are used, and that the run can
+    train on the nodes that it begins with."""
     if not {"gang", "node"} <= info.data.keys():  # they are wrong themselves
         return value
     gang, ranks = info.data["gang"], info.data["node"].ranks
@@ -150,10 +150,10 @@ def _same(one: ParallelismSection, other: ParallelismSection, gang: int, ranks: 
 
 
 def ranks_of(section: ParallelismSection, gang: int, ranks: int) -> int:
-    """How many ranks it takes, where a unit has ``gang`` nodes of so many ``ranks``."""
+    """How many ranks it uses, if a unit has ``gang`` nodes with ``ranks`` ranks each."""
     return section.ranks or (1 if section.use == "single" else gang * ranks)
 
 
 def nodes_of(section: ParallelismSection, gang: int, ranks: int) -> int:
-    """Over how many nodes these are."""
+    """How many nodes it uses, if a unit has ``gang`` nodes with ``ranks`` ranks each."""
     return -(-ranks_of(section, gang, ranks) // ranks)

@@ -54,16 +54,11 @@ from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.words import counted
 
 OF_SOURCE = frozenset({"partitions", "valid", "labels", "columns", "features", "label", "encode"})
-"""Keys of ``data`` that are settled once a dataset is prepared."""
+"""Keys of ``data`` that cannot change once a dataset is prepared."""
 
 
 class Data(Section):
-    """Where the data are and how batches are made of them.
-
-    ``url`` names a dataset that ``cerebro prepare`` wrote; ``source`` (a file, a URL, or a function
-    ``module:name``) is prepared by the run itself: the keys up to ``encode`` belong to it.
-    ``license`` is what the data are under, for the cards of models that are trained on them.
-    """
+    """The data, and how batches are made of them."""
 
     url: Url | None = None
     """A dataset that `cerebro prepare` wrote: a folder or an fsspec URL."""
@@ -112,10 +107,7 @@ class Data(Section):
 
 
 class Limits(Section):
-    """``tries`` attempts at a unit before its config fails; at most ``configs`` configs. A config with a
-    loss or parameter that is NaN or infinite fails at once (another try would give the same), or goes on.
-    A unit in which nothing happens for ``hang_factor`` times its expected seconds, and at least
-    ``hang_seconds``, hangs."""
+    """Bounds on attempts, on configs, and on the time that a unit may go without progress."""
 
     tries: Positive = 3
     """Attempts at a unit before its config fails. They run on different nodes where possible."""
@@ -132,7 +124,7 @@ class Limits(Section):
 
 
 class NodeSection(Section):
-    """What one node is: its worker ranks, and the CPU threads of each."""
+    """The worker ranks of a node, and their CPU threads."""
 
     threads: PerHost = 1
     """CPU threads of a rank. More ranks times threads than cores slow everything down."""
@@ -141,11 +133,11 @@ class NodeSection(Section):
 
 
 _EVEN = ("auto", "exact", "longest-remaining")
-"""Schedulers that know of evenness."""
+"""Schedulers that can keep progress even."""
 
 
 class Recipe(Section):
-    """A checked recipe: all that a run is made from. ``load_recipe`` makes it.
+    """A checked recipe. ``load_recipe`` makes it.
 
     Example:
         >>> recipe = load_recipe("sweep.yaml")
@@ -232,7 +224,7 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _epochs_of_the_search(cls, value: Any) -> Any:
-        """``search.max_epochs`` is another name for ``epochs``, as searches have it."""
+        """Accept ``search.max_epochs``, which searches call so, as another name for ``epochs``."""
         search = value.get("search") if isinstance(value, Mapping) else None
         most = search.get("max_epochs") if isinstance(search, Mapping) else None
         if most is None or value.get("epochs", most) == most:
@@ -248,7 +240,7 @@ class Recipe(Section):
         return self._root
 
     def rooted(self, url: str) -> str:
-        """A URL as it is; a path from the recipe's folder on."""
+        """A URL as it is; a path relative to the recipe's folder."""
         return (url if "://" in url else str(self.root / url)).rstrip("/")
 
     def placed(self, root: Path, source: Source) -> Self:
@@ -279,7 +271,7 @@ class Recipe(Section):
 
 
 def section_type(path: tuple[str | int, ...], kind: object, method: object) -> type[Section]:
-    """The schema that holds at ``path``, for a recipe whose task is of ``kind`` and whose search of
+    """The schema of the section at ``path`` of a recipe, whose task has this ``kind`` and whose search this
     ``method``."""
     match path:
         case ():

@@ -1,4 +1,4 @@
-"""The schema of a recipe's ``search``: what every method knows, and what belongs to one."""
+"""The schema of a recipe's ``search``: the keys of all methods, and those of each."""
 
 from __future__ import annotations
 
@@ -33,9 +33,13 @@ class Domain(Section):
     """The values that a hyper-parameter may take: one of four kinds. Bounds are inclusive."""
 
     choice: Annotated[tuple[JsonValue, ...], Field(strict=False)] | None = None
+    """One of these values."""
     integers: Annotated[tuple[int, int], Field(strict=False)] | None = Field(default=None, alias="int")
+    """A whole number between two bounds."""
     uniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """A number between two bounds, all equally likely."""
     loguniform: Annotated[tuple[float, float], Field(strict=False)] | None = None
+    """A number between two bounds above 0, all orders of magnitude equally likely."""
 
     @model_validator(mode="before")
     @classmethod
@@ -76,7 +80,7 @@ class Domain(Section):
 
 
 class Objective(Section):
-    """What the leaderboard is sorted by, and what searches look at."""
+    """The metric that sorts the leaderboard and guides searches."""
 
     metric: str = "val_loss"
     """The name of a metric that the task logs."""
@@ -85,8 +89,7 @@ class Objective(Section):
 
 
 class Budget(Section):
-    """Where a search ends, whatever comes first: ``epochs`` and ``units`` of all configs together, seconds of
-    wall time (``timeout``), seconds of all nodes together, or a config whose objective reaches ``target``."""
+    """Where a search ends: at the bound that is reached first."""
 
     epochs: Positive | None = None
     """Epochs of all configs together."""
@@ -101,14 +104,12 @@ class Budget(Section):
 
     @property
     def ends(self) -> bool:
-        """Whether it is reached some time, however the configs do."""
+        """Whether the search ends in any case, however good its configs are."""
         return any(v is not None for v in (self.epochs, self.units, self.timeout, self.node_seconds))
 
 
 class Start(Section):
-    """The checkpoint with which every config begins: that of another ``run``'s ``config`` (its ``best`` one,
-    or one by its id) at the end of its best epoch; or the one at the URL ``checkpoint``, with its digest, of
-    a config with these ``hparams`` at the end of so many epochs."""
+    """The checkpoint with which every config begins: one of another run, or one at a URL."""
 
     run: str | None = None
     """Another run's folder or id. Give either `run`, or `checkpoint` with `digest`, `epoch` and `hparams`."""
@@ -143,14 +144,16 @@ class Start(Section):
 
 
 class KnownConfig(Section):
-    """A config of another run, as samplers see it: its hyper-parameters, what it had logged at the end of
-    each epoch, and whether it came to its end. ``space`` has optuna's distributions, if the space is a
-    function."""
+    """A config of another run, as samplers see it."""
 
     hparams: Mapping[str, JsonValue]
+    """Its hyper-parameters by name."""
     curve: Annotated[tuple[Mapping[str, float], ...], Field(strict=False)]
+    """The metrics at the end of each epoch."""
     finished: bool = True
+    """Whether it trained to its end."""
     space: Mapping[str, str] = Field(default={})
+    """Optuna's distribution of each hyper-parameter as JSON, if the space is a function."""
 
 
 def _known(value: object) -> object:
@@ -159,13 +162,10 @@ def _known(value: object) -> object:
 
 
 class SearchSection(Section):
-    """Which configs are trained, and how far. ``constraints`` are expressions over the hyper-parameters, or
-    ``module:function`` references, that must hold; ``space_fn``, a function of an optuna trial, takes the
-    place of ``space``. ``enqueue`` has points to begin with. Configs begin with the checkpoint ``start``;
-    ``known`` has runs, or configs with their curves, that samplers learn from as well."""
+    """The configs of a run, and how far they are trained."""
 
     has_rungs: ClassVar[bool] = False
-    """Whether who does well is to run ahead of the others."""
+    """Whether good configs should run ahead of the others."""
 
     method: Annotated[str, registered("cerebro.search")] = "grid"
     """`grid` (every point), `random` (points drawn), or another [search](../how-to/search.md)."""
@@ -230,7 +230,7 @@ class SearchSection(Section):
 
 
 class EndlessSearch(SearchSection):
-    """A method that goes on until it is told to end."""
+    """A method that needs ``num`` or a budget, as it would never end by itself."""
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -243,8 +243,7 @@ class EndlessSearch(SearchSection):
 
 
 class SampledSearch(EndlessSearch):
-    """Every config is trained to its end; where the next one lies, optuna's sampler of the method's name says
-    (``options`` are the arguments of its constructor). With ``objectives`` it has several to weigh."""
+    """Every config is trained to its end. The optuna sampler of the method's name proposes the next one."""
 
     options: Arguments = Field(default={})
     """Arguments of optuna's sampler, such as `n_startup_trials`."""
@@ -253,8 +252,8 @@ class SampledSearch(EndlessSearch):
 
 
 class MedianSearch(EndlessSearch):
-    """Configs are stopped that are worse than the median of the others at the same epoch; the names are
-    those of optuna's ``MedianPruner``."""
+    """Stops configs that are worse than the median of the others at the same epoch. The keys have the names
+    of optuna's ``MedianPruner``."""
 
     sampler: Sampler = "random"
     """Where new configs come from: `random`, `tpe`, `cmaes`, `gp`, `qmc`, `nsga2`."""
@@ -269,9 +268,8 @@ class MedianSearch(EndlessSearch):
 
 
 class AshaSearch(EndlessSearch):
-    """Configs rest at rungs, and the best share of each goes on; the names are those of optuna's
-    ``SuccessiveHalvingPruner``. Rungs lie in epochs or in units; ``metric`` is compared there instead of the
-    objective's."""
+    """Configs pause at rungs, and the best of each rung continue. The keys have the names of optuna's
+    ``SuccessiveHalvingPruner``."""
 
     has_rungs: ClassVar[bool] = True
 
@@ -293,8 +291,8 @@ class AshaSearch(EndlessSearch):
 
 
 class HyperbandSearch(AshaSearch):
-    """Brackets of successive halving, which begin at different rungs. A rung waits for all of its configs, or
-    (``asynchronous``) promotes as they come. Without ``num`` or a budget: each bracket once."""
+    """Brackets of successive halving that begin at different rungs. Without ``num`` or a budget, each bracket
+    runs once."""
 
     asynchronous: bool = False
     """A rung promotes configs as they arrive, without waiting for all of them."""
@@ -305,10 +303,8 @@ class HyperbandSearch(AshaSearch):
 
 
 class PbtSearch(SearchSection):
-    """A population of ``num`` configs: at every ``perturbation_interval`` one of the worst
-    ``quantile_fraction`` ends, and a clone of one of the best goes on in its place, with each of the
-    hyper-parameters ``perturb`` (all, if none are named) drawn afresh with ``resample_probability``, else
-    times one of the ``perturbation_factors``."""
+    """A population of ``num`` configs. At every interval a clone of one of the best configs, with changed
+    hyper-parameters, replaces one of the worst."""
 
     perturbation_interval: Positive = 1
     """How far configs train between comparisons."""
@@ -337,14 +333,16 @@ class PbtSearch(SearchSection):
 
 
 class Stage(Section):
-    """From ``units`` whole training units on, a config has these hyper-parameters."""
+    """The hyper-parameters that a config has from one unit on."""
 
     units: Count
+    """The number of whole training units before this stage."""
     hparams: Mapping[str, JsonValue]
+    """The hyper-parameters by name."""
 
 
 class ReplaySearch(SearchSection):
-    """One config, whose hyper-parameters change as they did in a run of ``pbt``."""
+    """One config whose hyper-parameters change as those of a config of a ``pbt`` run did."""
 
     schedule: Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
     """Stages: after this many `units`, these `hparams` hold."""
@@ -360,7 +358,7 @@ class ReplaySearch(SearchSection):
 
 
 class OtherSearch(SearchSection):
-    """A method of another package: it checks the other keys."""
+    """A method of a plugin, which checks the other keys itself."""
 
     model_config = ConfigDict(extra="allow")
 

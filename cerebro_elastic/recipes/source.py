@@ -27,11 +27,14 @@ _MOST_LEVELS = 100
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe as it was written: its values, and the place of each (``file:line``, or ``override``)."""
+    """A recipe as it was written, with the places of its values for messages."""
 
     label: str
+    """The place of values without one of their own, such as the file's name."""
     values: Mapping[str, Any]
+    """The values by top-level key."""
     places: Mapping[Path, str] = field(default_factory=dict)
+    """By path in ``values``: ``file:line``, or ``override``."""
 
     def where(self, path: Path) -> str:
         """The place of ``path``, or of the nearest enclosing value that was written down."""

@@ -15,25 +15,28 @@ GROUP = "cerebro.tasks"
 
 
 class TaskSection(Section):
-    """The section of any kind of task. A plugin derives its own from this class, and registers it under the
-    task's kind in the entry-point group ``cerebro.tasks.sections``."""
+    """The section of any kind of task.
+
+    A plugin derives its own section from this class, and registers it under the task's kind in the
+    entry-point group ``cerebro.tasks.sections``.
+    """
 
     NEEDS: ClassVar[tuple[str, ...]] = ()
-    """Importable packages without which the task is of no use."""
+    """The packages that the task needs, by the names under which they are imported."""
 
     kind: str
     """The task's name in the entry-point group ``cerebro.tasks``."""
 
 
 class OpenTaskSection(TaskSection):
-    """The section of a task that brings no schema: its adapter checks the other keys."""
+    """The section of a task without a schema of its own. The task checks the other keys itself."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class TorchSection(TaskSection):
-    """Plain PyTorch by three functions (paper, section 4.1); see ``training/functions.py`` for what each
-    gets and returns. Without ``train_fn`` the ready-made step minimises ``loss``."""
+    """Plain PyTorch by three functions (paper, section 4.1). ``training/functions.py`` describes their
+    arguments and results."""
 
     kind: Literal["torch"] = "torch"
     """Plain PyTorch functions; see [models](../how-to/models.md#plain-pytorch)."""

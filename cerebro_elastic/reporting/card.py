@@ -10,9 +10,10 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import CheckpointRef, RecordHead
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.markup import code, fence, markdown, yaml_value
 from cerebro_elastic.reporting.page.scale import number
-from cerebro_elastic.reporting.results import ConfigResult, Objective
+from cerebro_elastic.reporting.results import ConfigResult
 
 _MEANINGS = {
     "model.safetensors": "the weights by name ([safetensors](https://huggingface.co/docs/safetensors))",
@@ -20,7 +21,7 @@ _MEANINGS = {
     "record.json": "this card for machines: the recipe, the metrics of all epochs, the whole visit log",
 }
 _SHOWN = 20
-"""So many columns and categories are listed; all are in the record."""
+"""How many columns and categories the card lists; the record has all."""
 
 
 def card(
@@ -41,10 +42,25 @@ def card(
     features: Sequence[str],
     vocabulary: Mapping[str, Sequence[str | int | bool]],
 ) -> str:
-    """Markdown. ``at`` is the config at the end of the exported epoch, ``ref`` its state, to which the
-    ``visits`` led; ``load`` is Python code that uses the ``files``; ``lost`` is what these do not carry.
-    ``record`` is where the run's record ended. ``features`` are the columns of the matrix of that name, and
-    ``vocabulary`` has the categories of encoded columns by code."""
+    """Write the card in Markdown.
+
+    Args:
+        spec: The run's spec.
+        objective: The metric by which configs are ranked.
+        licence: The licence of the data, if the recipe names it.
+        configs: How many configs the run has.
+        row: The results of the exported config.
+        at: The config at the end of the exported epoch.
+        ref: Its checkpoint.
+        visits: The visits that led to it.
+        parameters: The number of the model's parameters.
+        load: Python code that loads the model from the files.
+        files: The names of the exported files.
+        lost: The parts of the config's state that the files do not contain.
+        record: Where the run's record ended.
+        features: The columns of the matrix ``features``, if there is one.
+        vocabulary: By encoded column: its categories, in the order of their codes.
+    """
     environment = Environment(
         loader=PackageLoader("cerebro_elastic.reporting", "."),
         autoescape=False,

@@ -1,4 +1,4 @@
-"""Learning curves as a table that any tool reads."""
+"""Leaderboard and learning curves as tables, also as CSV."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cerebro_elastic.reporting.results import ConfigResult
 
 
 def records(rows: Sequence[ConfigResult]) -> list[dict[str, Any]]:
-    """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric that
-    bears the name of a hyper-parameter comes as ``metric.<name>``; what was not logged is ``None``."""
+    """A row for each config and full epoch (from 1): hyper-parameters, then metrics, by name. A metric with
+    the name of a hyper-parameter is called ``metric.<name>``. A metric that was not logged is ``None``."""
     hparams = sorted({name for row in rows for name in row.hparams})
     metrics = sorted({name for row in rows for epoch in row.curve for name in epoch})
     titles = {name: f"metric.{name}" if name in {*hparams, "config", "epoch"} else name for name in metrics}
@@ -38,7 +38,7 @@ def write_curves(rows: Sequence[ConfigResult], path: Path) -> None:
 
 
 def curves_text(rows: Sequence[ConfigResult]) -> str:
-    """What that file holds."""
+    """The text of that file."""
     table = records(rows)
     names = (
         list(table[0]) if table else ["config", "epoch", *sorted({n for row in rows for n in row.hparams})]
@@ -48,7 +48,7 @@ def curves_text(rows: Sequence[ConfigResult]) -> str:
 
 def leaderboard_records(rows: Sequence[ConfigResult], metric: str) -> list[dict[str, Any]]:
     """The leaderboard: a row for each config, in this order; ``best`` is the best value of ``metric``. A
-    hyper-parameter that bears the name of another column comes as ``hparam.<name>``."""
+    hyper-parameter with the name of another column is called ``hparam.<name>``."""
     table: list[dict[str, Any]] = [
         {
             "place": place,

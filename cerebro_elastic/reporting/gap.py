@@ -16,8 +16,8 @@ visited all partitions.
 So the gap is the share of time that waits, hops, profiles and lost attempts have cost. At the end the
 forecast is the makespan, and all seconds are measured.
 
-Neither foresees nodes that join or are lost: the present nodes do what is left. What a loss costs (the lost
-attempt, the wait for the lease) is in the gap. Neither foresees what the search will create or stop. Where
+Both assume that the present nodes do the rest: no node joins or is lost, and the search creates and stops no
+config. The cost of a loss (the lost attempt, the wait for the lease) is in the gap. Where
 partitions have replicas, or are fetched on demand, the units that are left are spread over all nodes by their
 speeds, which makes the bound weaker. Units of a gang count for the node that leads; evaluations that are left
 do not count."""
@@ -39,32 +39,36 @@ from cerebro_elastic.openshop.instances import instance
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """When the run ends by the ``forecast``, and when it could at the earliest (``bound``): seconds from the
-    begin of its first visit."""
+    """The optimality gap of a run. Times are seconds from the begin of its first visit."""
 
     forecast: float
+    """When the run will end."""
     bound: float
+    """The earliest time at which it could end."""
 
     @property
     def share(self) -> float:
-        """By which part of the bound the run ends later than that."""
+        """The gap as a share of the bound: 0.1 if the run takes 10 % longer."""
         return self.forecast / self.bound - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left to do, in seconds: of each config on the node of each name; ``spread`` if it may as well
-    be done on any other."""
+    """The training that is left."""
 
     nodes: Sequence[str]
+    """The names of the nodes that train."""
     speed_factors: Mapping[str, float]
+    """By node: how many times longer than usual a unit takes on it."""
     configs: Mapping[str, Sequence[float]]
+    """By config: the seconds that are left for each of the ``nodes``."""
     spread: bool
+    """Whether another node may do the work of a node."""
 
 
 def gap(state: State) -> Gap | None:
-    """The gap of a run in this state; ``None`` before its first visit, or while it has no nodes to go on with
-    that have all partitions."""
+    """The gap of a run in this state; ``None`` before its first visit, and while its nodes do not have all
+    partitions."""
     plan, usage = state.plan, state.usage
     if plan is None or usage.began is None or not usage.nodes:
         return None
@@ -115,15 +119,16 @@ def _spent(busy: Mapping[str, NodeUsage]) -> dict[str, float]:
 
 
 def _free(state: State, names: Iterable[str], attempts: Mapping[str, Attempt]) -> dict[str, float]:
-    """From when on each has what it has left to do: from now, or from the begin of its attempt (the end of
-    the last visit before that, or the run's begin)."""
+    """When each node or config begins the work that it has left: now, or when its present attempt began (at
+    the end of the visit before it, or at the run's begin)."""
     began, now = state.usage.began or 0.0, state.usage.elapsed
     since = {name: (attempt.since or began) - began for name, attempt in attempts.items()}
     return {name: since.get(name, now) for name in names}
 
 
 def _end(left: _Left, nodes: Mapping[str, float], configs: Mapping[str, float], scale: float) -> float:
-    """The lower bound for ``scale`` times what is left, if nodes and configs are free from then on."""
+    """The lower bound on the end of ``scale`` times the work that is left, if ``nodes`` and ``configs`` are
+    free from these times on."""
     if not left.configs:
         return 0.0
     ready = [nodes.get(name, 0.0) for name in left.nodes]

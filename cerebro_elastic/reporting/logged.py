@@ -1,4 +1,4 @@
-"""What loggers get: a visit's rows, in the order in which the config logged them."""
+"""The interface of loggers, which get the rows that visits logged."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from cerebro_elastic.core.model.configs import HParams
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A visit's ``rows``: metrics by name, with ``step`` (the config's own, which goes on from node to node)
-    and ``epoch``; logged between ``start`` and ``end``, seconds of wall-clock time."""
+    """The rows that one visit logged."""
 
     config: str
+    """The config's id."""
     hparams: HParams
+    """Its hyper-parameters by name."""
     rows: Sequence[Mapping[str, float]]
+    """Metrics by name, in the order in which they were logged. ``step`` counts the config's steps over all
+    nodes, and ``epoch`` its epochs."""
     start: float
+    """When the visit began, in seconds of wall-clock time."""
     end: float
+    """When it ended, in seconds of wall-clock time."""
 
 
 class Logger(Protocol):
-    """Where rows go: a program in which people look at curves. It sees each config's visits in their
-    order."""
+    """Writes rows for a program that shows curves. It gets the visits of each config in their order."""
 
     def write(self, logged: Logged) -> None:
-        """Take in a visit's rows. Whatever it raises, the run goes on without it."""
+        """Write a visit's rows. If it raises, the run goes on without this logger."""
 
     def close(self) -> None:
-        """No more rows will come."""
+        """Finish: no more rows will come."""

@@ -1,4 +1,4 @@
-"""Somebody's text within Markdown, YAML and CSV, where it must stay text."""
+"""Escapes foreign text for Markdown, YAML and CSV, so that it stays text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from cerebro_elastic.words import one_line
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""With what formulas begin; the last four are full-width."""
+"""The characters with which formulas begin; the last four are full-width."""
 
 
 def markdown(value: Any) -> str:
@@ -30,7 +30,7 @@ def code(value: Any) -> str:
 
 
 def fence(text: str) -> str:
-    """What a block of code with this text begins and ends with."""
+    """The fence of a block of code with this text."""
     return "`" * max(3, _longest(text) + 1)
 
 
@@ -41,7 +41,7 @@ def yaml_value(value: str) -> str:
 
 
 def csv_value(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is quoted for it; numbers are numbers."""
+    """The value for a spreadsheet: a text that looks like a formula gets a quote in front."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 

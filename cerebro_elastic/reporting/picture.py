@@ -1,4 +1,4 @@
-"""A run's Gantt chart as a picture: what the report page draws (``page/gantt.py``), for slides and papers."""
+"""A run's Gantt chart as a picture for slides and papers. ``page/gantt.py`` draws the same on a page."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SCALE = 100
-"""The page's pixels an inch."""
+"""Pixels of the page that make an inch of the picture."""
 _DOTS = 200
-"""The picture's."""
+"""Dots per inch of the picture."""
 _FONT = 6
 _SEVERAL, _FAULT, _EVENT, _GRID = "#b8b8b8", "#d62728", "#555555", "#dddddd"
 _HUES = 20
@@ -25,9 +25,15 @@ _A_ROW, _LEGEND = 10, 22
 
 
 def picture(line: Timeline) -> bytes:
-    """A PNG: a row for each node, a bar for each attempt in its config's colour (hatched: lost), dots
-    where a node was in quarantine, marks for faults and other events. Raises ``RunError`` if no unit was done
-    yet, and ``MissingExtra``."""
+    """Draw the chart as a PNG.
+
+    Each node has a row, and each attempt a bar in its config's colour, hatched if its work was lost. Dots
+    show quarantines, and marks show faults and other events.
+
+    Raises:
+        RunError: The run has no visit yet.
+        MissingExtra: matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -86,7 +92,7 @@ def _draw_flag(axes: Axes, flag: Flag, y: float) -> None:
 
 
 def _colours(chart: Gantt) -> dict[str, str]:
-    """Each config's, in the order of their ids; after twenty they come again."""
+    """The colour of each config, in the order of their ids. After twenty the colours repeat."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

@@ -17,8 +17,8 @@ from cerebro_elastic.core.model.configs import Config
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import Estimate, State
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.explanations import shortened
 from cerebro_elastic.reporting.tables import brief
-from cerebro_elastic.stories import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,15 @@ class ProfileRow:
     """A strategy for a config on one kind of node."""
 
     config: str
+    """The config's id."""
     hardware: str
     """The kind of node."""
     strategy: Strategy
+    """The strategy."""
     seconds: float | None = None
-    """What a unit takes; ``None`` if the strategy is not profiled yet, or refused."""
+    """The seconds of a unit; ``None`` if the strategy is not profiled yet, or refused."""
     bytes: int = 0
-    """Memory of a rank."""
+    """The memory of a rank in bytes."""
     units: int = 0
     """How many visits have refined the profile's estimate."""
     refusal: str | None = None
@@ -103,7 +105,7 @@ def _strategies_table(rows: Iterable[ProfileRow], width: int) -> Table:
 
 def _verdict(row: ProfileRow) -> Text:
     if row.refusal is not None:
-        return Text(f"refused: {brief(short(row.refusal))}", "red")
+        return Text(f"refused: {brief(shortened(row.refusal))}", "red")
     if row.used:
         return Text("fastest", "green")
     return Text("" if row.seconds is not None else "not profiled", "dim")

@@ -1,4 +1,4 @@
-"""What people see in the terminal while a run goes on."""
+"""The view of a live run in the terminal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.explanations import shortened
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.gap import gap
-from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import (
     STYLES,
     brief,
@@ -30,7 +31,6 @@ from cerebro_elastic.reporting.tables import (
     time_text,
     unit_text,
 )
-from cerebro_elastic.stories import short
 
 
 def progress_view(
@@ -42,9 +42,16 @@ def progress_view(
     *,
     verbose: bool = False,
 ) -> RenderableType:
-    """Nodes with their units, configs with their progress, and how long it will take; in at most ``lines``
-    lines, if given, by leaving out what does not move. ``whence`` says on which node each config's last unit
-    was, as far as it is known. ``verbose`` adds the optimality gap."""
+    """Nodes with their units, configs with their progress, and the time that is left.
+
+    Args:
+        state: The run's state.
+        objective: The metric that the configs are compared by.
+        elapsed: Seconds since the run's begin, if known.
+        lines: The most lines of the view. Idle nodes and configs are left out first.
+        whence: By config: the node of its last unit, as far as it is known.
+        verbose: Whether to show the optimality gap.
+    """
     if state.plan is None:
         return Text("waiting for the run to be opened")
     waiting = waits(state, state.plan)
@@ -67,7 +74,7 @@ def progress_view(
 
 
 def lacking(waiting: Mapping[str, Wait]) -> list[str]:
-    """What configs lack that cannot be trained on the nodes that there are."""
+    """What configs lack that cannot be trained on the present nodes."""
     lacks = Counter(wait.lacks for wait in waiting.values() if wait.lacks is not None)
     return [
         f"{count} config{'s wait' if count > 1 else ' waits'} for nodes: {what}"
@@ -76,7 +83,7 @@ def lacking(waiting: Mapping[str, Wait]) -> list[str]:
 
 
 def _calm(state: State, config: Config) -> tuple[int, str]:
-    """Those that move first: in training, then waiting, then ended."""
+    """The sort key of configs: those in training first, then those that wait, then those that have ended."""
     phases = ("in training", "waiting")
     phase = _phase(state, config)
     return phases.index(phase) if phase in phases else len(phases), config.id
@@ -84,22 +91,22 @@ def _calm(state: State, config: Config) -> tuple[int, str]:
 
 def _left_out(what: str, doing: Iterable[str]) -> list[str]:
     counts = Counter(doing)
-    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    return [f"and {counts.total()} more {what}: {told}"] if counts else []
+    counted_words = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return [f"and {counts.total()} more {what}: {counted_words}"] if counts else []
 
 
 def _nodes_table(state: State, names: Sequence[str], whence: Mapping[str, str]) -> Table:
     table = _plain_table("node", "unit", "state from")
-    table.add_column("home of partitions")  # gives way
+    table.add_column("home of partitions")  # shrinks
     for name in names:
         attempt = state.attempts.get(name)
         homes = " ".join(str(j) for j, names in state.homes.items() if name in names)
         note = node_note(state, name)
-        told = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
-        told.stylize("yellow", len(homes))
+        partitions = Text(f"{homes} {note}" if note else homes, no_wrap=True, overflow="ellipsis")
+        partitions.stylize("yellow", len(homes))
         idle = "starting" if state.nodes[name].starting else "idle"
         doing, state_from = (_attempt(attempt), _hop(attempt, whence)) if attempt else (idle, "")
-        table.add_row(name, doing, state_from, told)
+        table.add_row(name, doing, state_from, partitions)
     return table
 
 
@@ -109,7 +116,7 @@ def _attempt(attempt: Attempt) -> str:
 
 
 def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
-    """From where the attempt's state has come, and how large it is."""
+    """Where the attempt's state came from, and how large it is."""
     if attempt.input is None:
         return "new"
     before = whence.get(attempt.unit.config)
@@ -120,13 +127,13 @@ def _hop(attempt: Attempt, whence: Mapping[str, str]) -> str:
 
 
 def node_note(state: State, name: str) -> str:
-    """What is out of the ordinary about a node, if anything is."""
+    """A note on a node that is stalled, leaving or quarantined."""
     node = state.nodes[name]
     if node.stalled is not None:
-        return f"stalled since {time_text(node.stalled.since)}: {brief(short(node.stalled.why))}"
+        return f"stalled since {time_text(node.stalled.since)}: {brief(shortened(node.stalled.why))}"
     if node.drain is not None:
         return "leaving"
-    return f"quarantined: {brief(short(state.quarantined[name]))}" if name in state.quarantined else ""
+    return f"quarantined: {brief(shortened(state.quarantined[name]))}" if name in state.quarantined else ""
 
 
 def _configs_table(
@@ -138,7 +145,7 @@ def _configs_table(
 ) -> Table:
     """The metric is that of the last full epoch, the gap how far the config's best lies behind the run's."""
     table = _plain_table("config", "progress", "epoch", objective.metric, "gap", "status")
-    table.add_column("hyper-parameters")  # the only one that gives way
+    table.add_column("hyper-parameters")  # the only column that shrinks
     total = plan.epochs * (plan.partitions + plan.evaluations)
     best = best_so_far(state, objective)
     lead = _leader(best, objective) if best else None
@@ -169,12 +176,12 @@ def _plain_table(*columns: str) -> Table:
 def best_so_far(state: State, objective: Objective) -> dict[str, float]:
     """Each config's best value of the objective at the end of an epoch; without those that have none."""
     pick = max if objective.mode == "max" else min
-    found = {}
+    best_values = {}
     for config, points in state.curves.items():
         values = [point.metrics.get(objective.metric, math.nan) for point in points if point.ends]
-        if known := [value for value in values if not math.isnan(value)]:
-            found[config] = pick(known)
-    return found
+        if finite := [value for value in values if not math.isnan(value)]:
+            best_values[config] = pick(finite)
+    return best_values
 
 
 def leading(state: State, objective: Objective) -> tuple[str, float] | None:
@@ -195,26 +202,26 @@ def _leader(best: Mapping[str, float], objective: Objective) -> str:
 def summary_line(
     state: State, objective: Objective | None, elapsed: float | None, *, verbose: bool = False
 ) -> str:
-    """Units done, the time that the rest will take, if ``verbose`` by how much the run is behind the best
-    schedule, and, if there is an ``objective``, the best so far."""
+    """A line with the units done and the time that the rest will take. ``verbose`` adds the optimality gap,
+    and an ``objective`` adds the best config so far."""
     assert state.plan is not None
     plan = state.plan
     total = len(state.configs) * plan.epochs * (plan.partitions + plan.evaluations)
     left = sum(units_left(config, plan) for config in state.configs.values())
     nodes = f"{len(state.nodes)} node{'' if len(state.nodes) == 1 else 's'}"
-    told = [f"{total - left}/{total} units", nodes]
+    parts = [f"{total - left}/{total} units", nodes]
     if elapsed is not None:
-        told.append(f"{clock_text(elapsed)} gone")
+        parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
-        told.append(f"{', '.join(stalled)} stalled")
+        parts.append(f"{', '.join(stalled)} stalled")
     eta = _eta(state, plan)
     if eta is not None and left:
-        told.append(f"about {clock_text(eta)} to go")
+        parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
-        told.append(f"optimality gap {behind.share:.1%}")
+        parts.append(f"optimality gap {behind.share:.1%}")
     if objective is not None and (best := leading(state, objective)):
-        told.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
-    return ", ".join(told)
+        parts.append(f"best so far {best[0]}: {objective.metric} {best[1]:.4g}")
+    return ", ".join(parts)
 
 
 def _doing(state: State, config: Config, waiting: Mapping[str, Wait]) -> str:
@@ -239,8 +246,8 @@ def _phase(state: State, config: Config) -> str:
 
 
 def _eta(state: State, plan: Plan) -> float | None:
-    """Seconds, once a unit has been timed: no less than the configs' work over the nodes, nor than the
-    longest config. Nobody knows while a unit stands still."""
+    """Seconds to the end: the configs' work divided by the nodes, or the longest config, if that is more.
+    ``None`` before the first timed unit, and while a unit stands still."""
     if not state.nodes or not state.timings or any(stands_still(state, a) for a in state.underway()):
         return None
     work = [units_left(c, plan) * unit_seconds(state, c.id) for c in state.configs.values()]

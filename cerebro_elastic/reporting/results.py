@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.history.machine import fold
@@ -61,16 +60,6 @@ class ConfigResult:
         return f"<ConfigResult {self.config} {hparams}: {self.status}{best}>"
 
 
-class Objective(Protocol):
-    """What the best is judged by."""
-
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def mode(self) -> str: ...
-
-
 def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
     """The state after ``events``, and each config's visits."""
     state = State()
@@ -78,9 +67,9 @@ def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
     for event in events:
         state = fold(state, event)
         match event:
-            case StateRead(visits=known):
+            case StateRead(visits=visits_so_far):
                 visits = {}
-                for visit in known:
+                for visit in visits_so_far:
                     visits.setdefault(visit.unit.config, []).append(visit)
             case UnitCommitted(visit=visit):
                 visits.setdefault(visit.unit.config, []).append(visit)
@@ -89,14 +78,14 @@ def gather(events: Sequence[Event]) -> tuple[State, dict[str, list[Visit]]]:
 
 def nodes_of(events: Sequence[Event]) -> dict[str, Node]:
     """Every node that ever took part, as it registered last."""
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     for event in events:
         match event:
             case NodeJoined(node=node):
-                found[node.name] = node
+                nodes[node.name] = node
             case StateRead(state=state):
-                found |= state.nodes
-    return dict(sorted(found.items()))
+                nodes |= state.nodes
+    return dict(sorted(nodes.items()))
 
 
 def epoch_ends(config: Config, visits: Sequence[Visit], plan: Plan) -> list[tuple[Config, CheckpointRef]]:
@@ -117,7 +106,7 @@ def leaderboard(events: Sequence[Event], metric: str, mode: str) -> list[ConfigR
     if state.plan is None:
         return []
     configs = state.configs.values()
-    rows = [config_result(each, visits.get(each.id, ()), state.plan, metric, mode) for each in configs]
+    rows = [config_result(config, visits.get(config.id, ()), state.plan, metric, mode) for config in configs]
     sign = -1.0 if mode == "max" else 1.0
     return sorted(rows, key=lambda row: (row.best is None, sign * (row.best or 0.0), row.config))
 

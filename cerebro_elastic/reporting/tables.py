@@ -1,4 +1,4 @@
-"""What people see in the terminal at a run's end: the leaderboard; and how values are told."""
+"""The leaderboard in the terminal, and values as people read them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def hparams_text(hparams: Mapping[str, Any]) -> str:
 
 
 def brief(text: str, most: int = 200) -> str:
-    """Somebody else's message on one line of at most ``most`` characters."""
+    """A message on one line of at most ``most`` characters."""
     return shorten(text, most, placeholder=" ...")
 
 
 def sparkline(values: Sequence[float], width: int = 12) -> str:
-    """A curve in at most ``width`` characters; a longer one has means of neighbouring values. What is
-    not finite leaves a gap."""
+    """A curve in at most ``width`` characters. A longer curve is shown by the means of neighbouring values,
+    and a value that is not finite as a gap."""
     means = [_mean(part) for part in _slices(values, width)]
     finite = [mean for mean in means if mean is not None]
     if not finite:
@@ -106,7 +106,7 @@ def clock_text(seconds: float) -> str:
 
 
 def time_text(wall: float) -> str:
-    """A moment of wall-clock time as people here read it: ``14:03:59``."""
+    """A moment of wall-clock time in this time zone: ``14:03:59``."""
     return datetime.fromtimestamp(wall).astimezone().strftime("%H:%M:%S")
 
 

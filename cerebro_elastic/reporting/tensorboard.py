@@ -14,7 +14,7 @@ from cerebro_elastic.reporting.logged import Logged
 
 
 class TensorBoard:
-    """Writes below ``folder``: look at it with ``tensorboard --logdir FOLDER``."""
+    """Writes TensorBoard's files below ``folder``; ``tensorboard --logdir FOLDER`` shows them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

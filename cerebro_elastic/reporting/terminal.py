@@ -1,4 +1,4 @@
-"""The terminal, or whatever a command writes to."""
+"""The console that commands write to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cerebro_elastic.words import visible
 
 
 def terminal(**options: Any) -> Console:
-    """A console that shows texts as they are. What users' code says has brackets and colons, which rich would
-    otherwise take for markup: it would leave ``[batch, time]`` out, and raise at ``[/data]``. What a terminal
-    would obey is shown as a sign."""
+    """A console that shows texts as they are. Messages of users' code contain brackets and colons. Rich would
+    read them as markup: it would drop ``[batch, time]``, and raise at ``[/data]``. Control characters are
+    shown as signs."""
     return _Console(markup=False, emoji=False, highlight=False, **options)
 
 

@@ -1,9 +1,10 @@
-"""What each node did when, and what went wrong: read from the history, for people.
+"""Reads from the history what each node did when, and what went wrong.
 
-Visits know when they began and how long they took, by their node's clock. Other events have only their place
-in the history: their time lies evenly between those of the visits before and after, as far as that agrees
-with what else is known: what came before an assignment came before its visit began, and a quarantine lasted
-as long as it was to.
+A visit says when it began and how long it took, by its node's clock. Other events have only their place in
+the history. Their times are spread evenly between those of the visits before and after, within these limits:
+
+- An event before an assignment happened before the visit of that assignment began.
+- A quarantine lasted for the seconds that it was ordered for.
 """
 
 from __future__ import annotations
@@ -43,85 +44,115 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A node in an attempt: one that became a ``visit``, a profile, or one whose work was ``lost``; ``why``
-    tells what came of the latter two. Seconds of wall-clock time."""
+    """The time that a node spent on an attempt."""
 
     node: str
+    """The node's name."""
     start: float
+    """When it began, in seconds of wall-clock time."""
     end: float
+    """When it ended, in seconds of wall-clock time."""
     unit: Unit
+    """The unit that was tried."""
     visit: Visit | None = None
+    """The visit, if the attempt was committed."""
     why: str = ""
+    """The result of a profile, or why the attempt's work was lost; empty for a visit."""
     lost: bool = False
+    """Whether the attempt's work was lost."""
 
     @property
     def seconds(self) -> float:
+        """How long it took."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something out of the ordinary, about when it was, and on which node, if it was on one."""
+    """An event out of the ordinary."""
 
     at: float
+    """About when it happened, in seconds of wall-clock time."""
     text: str
+    """What happened, as a sentence."""
     node: str | None = None
+    """The node on which it happened, if it was on one."""
     fault: bool = True
+    """Whether it is a fault, not a request or a recovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSpan:
-    """A time in which a node got no units, after failures on it. Seconds of wall-clock time."""
+    """A time in which a node got no units, after failures on it."""
 
     node: str
+    """The node's name."""
     start: float
+    """When it began, in seconds of wall-clock time."""
     end: float
+    """When it ended, in seconds of wall-clock time."""
     why: str
+    """The failures."""
 
     @property
     def seconds(self) -> float:
+        """How long it took."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Into what a node's seconds went while it was there: training, loading and saving states (and
-    waiting for partitions: ``hopping``), profiles, attempts that were lost, quarantine; the rest it was
-    idle."""
+    """What a node did with its time, in seconds."""
 
     node: str
+    """The node's name."""
     present: float
+    """While it was registered."""
     training: float
+    """While it trained the units of visits."""
     hopping: float
+    """While it loaded states, handed them over to be saved, and waited for partitions."""
     profiling: float
+    """While it profiled strategies."""
     lost: float
+    """In attempts that were not committed."""
     quarantined: float
+    """In quarantine."""
     visits: int
+    """How many visits it took part in."""
 
     @property
     def idle(self) -> float:
+        """While it did none of these."""
         busy = self.training + self.hopping + self.profiling + self.lost
         return max(0.0, self.present - busy - self.quarantined)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run from its first visit's begin to its last visit's end; nothing if there was no visit yet."""
+    """A run from the begin of its first visit to the end of its last."""
 
     begin: float
+    """When the first visit began, in seconds of wall-clock time; 0 without visits."""
     end: float
+    """When the last visit ended, in seconds of wall-clock time; 0 without visits."""
     spans: Sequence[Span]
+    """The attempts of all nodes, by node and time."""
     marks: Sequence[Mark]
+    """Events out of the ordinary, in their order."""
     shares: Sequence[Share]
+    """What each node did with its time, by node."""
     quarantines: Sequence[QuarantineSpan] = field(default=())
+    """The quarantines of all nodes, in the order of their ends."""
 
     @property
     def seconds(self) -> float:
+        """How long the run took."""
         return self.end - self.begin
 
 
 def timeline(events: Sequence[Event]) -> Timeline:
-    """What the history of a run says about its nodes' time."""
+    """The timeline of a run with this history."""
     visits = _visits(events)
     clock = _Clock(events)
     attempts = {
@@ -129,25 +160,25 @@ def timeline(events: Sequence[Event]) -> Timeline:
         for index, event in enumerate(events)
         if isinstance(event, UnitAssigned)
     }
-    done = [
+    visit_spans = [
         Span(node, visit.started, visit.freed, visit.unit, visit) for visit in visits for node in visit.nodes
     ]
-    there = _present(events, clock)
+    presence = _present(events, clock)
     spans = sorted(
-        [*done, *_without_visit(events, attempts, clock, done, there)],
+        [*visit_spans, *_without_visit(events, attempts, clock, visit_spans, presence)],
         key=lambda span: (span.node, span.start),
     )
-    by_node: dict[str, list[Span]] = {node: [] for node in there}
+    by_node: dict[str, list[Span]] = {node: [] for node in presence}
     for span in spans:
         by_node.setdefault(span.node, []).append(span)
-    quarantines = list(_quarantines(events, clock, there))
+    quarantines = list(_quarantines(events, clock, presence))
     return Timeline(
         begin=clock.begin,
         end=clock.end,
         spans=spans,
         marks=list(_marks(events, clock)),
         shares=[
-            _share(node, there.get(node, []), by_node[node], [q for q in quarantines if q.node == node])
+            _share(node, presence.get(node, []), by_node[node], [q for q in quarantines if q.node == node])
             for node in sorted(by_node)
         ],
         quarantines=quarantines,
@@ -155,19 +186,19 @@ def timeline(events: Sequence[Event]) -> Timeline:
 
 
 def _visits(events: Sequence[Event]) -> list[Visit]:
-    """Those that count: what a restored snapshot does not know was undone."""
+    """The visits that count. A restored snapshot undoes those that it does not contain."""
     visits: list[Visit] = []
     for event in events:
         match event:
-            case StateRead(visits=known):
-                visits = list(known)
+            case StateRead(visits=visits_so_far):
+                visits = list(visits_so_far)
             case UnitCommitted(visit=visit):
                 visits.append(visit)
     return visits
 
 
 class _Clock:
-    """About when the event with an index was."""
+    """Estimates when each event happened."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         visits = _visits(events)
@@ -190,7 +221,7 @@ class _Clock:
         return self._times[index]
 
     def _between(self, index: int) -> float:
-        """By its place between those whose time is known."""
+        """By its place between the events whose time is known."""
         place = bisect_left(self._knots, index)
         if place == 0:
             return self.begin
@@ -204,7 +235,8 @@ class _Clock:
 
 
 def _knots(events: Sequence[Event], begin: float) -> Iterator[tuple[int, float]]:
-    """Events of which the time is known: the first assignment, and commits, by the latest end so far."""
+    """The events whose time is known, and that time: the first assignment, and commits, by the latest end
+    so far."""
     latest, begun = begin, False
     for index, event in enumerate(events):
         match event:
@@ -221,7 +253,8 @@ def _knots(events: Sequence[Event], begin: float) -> Iterator[tuple[int, float]]
 
 
 def _latest(events: Sequence[Event], knots: Mapping[int, float], started: Mapping[int, float]) -> list[float]:
-    """When each event was at the latest. ``started`` are the begins of visits, by their attempts' tokens."""
+    """The latest time at which each event can have happened. ``started`` has the begins of visits by their
+    attempts' tokens."""
     limit, released = math.inf, dict[str, float]()
     limits = []
     for index, event in reversed(list(enumerate(events))):
@@ -241,14 +274,14 @@ def _without_visit(
     events: Sequence[Event],
     attempts: Mapping[int, tuple[int, Attempt]],
     clock: _Clock,
-    done: Sequence[Span],
-    there: Mapping[str, Sequence[Interval]],
+    visit_spans: Sequence[Span],
+    presence: Mapping[str, Sequence[Interval]],
 ) -> Iterator[Span]:
-    """Attempts that did not commit, and profiles. A node does one thing at a time, so each begins behind what
-    the node has done before; and it ends with the node, if that left."""
+    """Attempts that did not commit, and profiles. A node does one thing at a time, so an attempt begins after
+    the node's last visit; and it ends when the node leaves."""
     trained = {event.token: index for index, event in enumerate(events) if isinstance(event, UnitTrained)}
     ends: dict[str, list[float]] = {}
-    for span in sorted(done, key=lambda span: span.end):
+    for span in sorted(visit_spans, key=lambda span: span.end):
         ends.setdefault(span.node, []).append(span.end)
     for index, event in enumerate(events):
         match event:
@@ -257,8 +290,8 @@ def _without_visit(
             case UnitWithdrawn(token=token):
                 why, lost = "withdrawn: what it did was lost", True
             case ProfileDone(profile=profile):
-                told = profile.refusal or f"a unit takes {profile.seconds:.3g} s"
-                token, why, lost = profile.attempt, f"{profile.strategy}: {told}", False
+                result = profile.refusal or f"a unit takes {profile.seconds:.3g} s"
+                token, why, lost = profile.attempt, f"{profile.strategy}: {result}", False
             case _:
                 continue
         if token not in attempts:
@@ -266,21 +299,22 @@ def _without_visit(
         began, attempt = attempts[token]
         until = clock.at(trained.get(token, index))  # its node was free from then on
         for node in attempt.nodes:
-            known = ends.get(node, [])
-            before = known[bisect_left(known, until) - 1] if known and known[0] < until else clock.begin
+            ends_of_node = ends.get(node, [])
+            earlier = ends_of_node[: bisect_left(ends_of_node, until)]
+            before = earlier[-1] if earlier else clock.begin
             start = max(clock.at(began), before)
-            left = next((end for _, end in there.get(node, ()) if end > start), until)
-            end = min(until, left)
+            departure = next((end for _, end in presence.get(node, ()) if end > start), until)
+            end = min(until, departure)
             yield Span(node, min(start, end), end, attempt.unit, why=why, lost=lost)
 
 
 def _present(events: Sequence[Event], clock: _Clock) -> dict[str, list[Interval]]:
-    """When each node was there."""
+    """The times in which each node was registered."""
     since: dict[str, float] = {}
-    there: dict[str, list[Interval]] = {}
+    presence: dict[str, list[Interval]] = {}
 
     def left(node: str, at: float) -> None:
-        there.setdefault(node, []).append((since.pop(node, at), at))
+        presence.setdefault(node, []).append((since.pop(node, at), at))
 
     for index, event in enumerate(events):
         at = clock.at(index)
@@ -296,18 +330,18 @@ def _present(events: Sequence[Event], clock: _Clock) -> dict[str, list[Interval]
                     since[name] = at
     for name in list(since):
         left(name, clock.end)
-    return there
+    return presence
 
 
 def _quarantines(
-    events: Sequence[Event], clock: _Clock, there: Mapping[str, Sequence[Interval]]
+    events: Sequence[Event], clock: _Clock, presence: Mapping[str, Sequence[Interval]]
 ) -> Iterator[QuarantineSpan]:
-    """The quarantines of nodes, while they were there."""
+    """The quarantines of nodes, as far as the nodes were registered."""
     since: dict[str, tuple[float, str]] = {}
 
     def over(node: str, at: float) -> Iterator[QuarantineSpan]:
         begin, why = since.pop(node, (at, ""))
-        for joined, left in there.get(node, ()):
+        for joined, left in presence.get(node, ()):
             start, end = max(begin, joined), min(at, left)
             if start < end:
                 yield QuarantineSpan(node, start, end, why)
@@ -329,23 +363,23 @@ def _quarantines(
 
 
 def _share(
-    node: str, there: Sequence[Interval], spans: Sequence[Span], quarantines: Sequence[QuarantineSpan]
+    node: str, presence: Sequence[Interval], spans: Sequence[Span], quarantines: Sequence[QuarantineSpan]
 ) -> Share:
     visits = [span.visit for span in spans if span.visit is not None]
-    present = sum(left - joined for joined, left in there)
+    present = sum(left - joined for joined, left in presence)
     training = sum(v.seconds for v in visits)
     hopping = sum(v.hop_seconds + v.fetch_seconds for v in visits)
     lost = sum(span.seconds for span in spans if span.lost)
     profiling = sum(span.seconds for span in spans if span.visit is None and not span.lost)
-    quarantined = sum(each.seconds for each in quarantines)
-    # A node that joined before others knew of it, or whose clock differs, was there at least as long as this.
+    quarantined = sum(quarantine.seconds for quarantine in quarantines)
+    # A node may work before its registration is seen, or have another clock: it was present at least so long.
     present = max(present, training + hopping + profiling + lost + quarantined)
     return Share(node, present, training, hopping, profiling, lost, quarantined, len(visits))
 
 
 def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
-    """What is worth a mark from the first assignment to the run's end: before and after, nodes just come and
-    go."""
+    """Events that deserve a mark. Nodes that come and go before the first assignment, or after the run's end,
+    do not."""
     leaving: set[str] = set()
     configs: dict[int, str] = {}
     for index, event in enumerate(events):
@@ -375,8 +409,8 @@ def _marks(events: Sequence[Event], clock: _Clock) -> Iterator[Mark]:
                 )
                 yield Mark(at, text, failure.node)
             case UnitWithdrawn(node=name, token=token):
-                what = configs.get(token, "a config")
-                yield Mark(at, f"{what}'s unit on {name} was withdrawn", name, fault=False)
+                config = configs.get(token, "a config")
+                yield Mark(at, f"{config}'s unit on {name} was withdrawn", name, fault=False)
             case ConfigEnded(config=config, status=status, reason=reason):
                 yield Mark(at, f"{config} {status.value}: {reason}", fault=status is Status.FAILED)
             case ConfigResumed(config=config, reason=reason):

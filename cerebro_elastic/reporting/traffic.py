@@ -1,4 +1,4 @@
-"""Bytes that a run moved, against what other ways to train the same configs would move.
+"""Bytes that a run moved, against what other methods of training the same configs would move.
 
 The formulas are those of the Cerebro paper (Nakandala et al., VLDB 2020), section 3.2 and Table 2, for ``k``
 epochs of ``|S|`` configs of ``m`` bytes on ``p`` workers, over a dataset ``D`` in batches of ``b`` rows:
@@ -29,67 +29,85 @@ from cerebro_elastic.data.manifest import Manifest, PartitionFiles
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way to train the configs, its formula in Table 2, and the bytes that it moves."""
+class CommunicationCost:
+    """What one method of training the configs costs: a row of Table 2."""
 
     name: str
+    """The method."""
     formula: str
+    """Its formula in Table 2."""
     bytes: float
+    """The bytes that it moves over the network."""
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """What was measured: hops (states that another node trained on), how many visits went on where the one
-    before had ended, bytes of states hopped and written, bytes of partitions read from their source, and of
-    the whole dataset (``None`` if it is out of reach); then Table 2 for all ways, the run's own first."""
+class TrafficSummary:
+    """The bytes that a run moved, and those that other methods would have moved."""
 
     hops: int
+    """How many visits trained a state that another node had written."""
     stays: int
+    """How many visits trained a state on the node that had written it."""
     hopped: int
+    """Bytes of the states that hopped."""
     written: int
+    """Bytes of all states that were written."""
     read: int | None
+    """Bytes of the partitions that were read from their source; ``None`` without the dataset's manifest."""
     dataset: int | None
-    ways: Sequence[Way]
+    """Bytes of the training data; ``None`` without the dataset's manifest."""
+    communication: Sequence[CommunicationCost]
+    """Table 2 for this run: Model Hopper Parallelism first."""
 
 
-def traffic(
+def summarize_traffic(
     visits: Mapping[str, Sequence[Visit]], manifest: Manifest | None, hosts: Mapping[str, str]
-) -> Traffic:
-    """The traffic of a run with these visits by config. ``hosts`` has each node's host: its nodes share one
-    cache of partitions."""
+) -> TrafficSummary:
+    """Sum up what a run moved.
+
+    Args:
+        visits: The run's visits by config.
+        manifest: The manifest of its dataset, if it can be read.
+        hosts: The host of each node; the nodes of a host share one cache of partitions.
+    """
     trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
     steps = [pair for row in visits.values() for pair in pairwise(row)]
     hops = [after for before, after in steps if before.node != after.node]
     dataset = None if manifest is None else sum(map(_bytes, manifest.train))
-    return Traffic(
+    return TrafficSummary(
         hops=len(hops),
         stays=len(steps) - len(hops),
         hopped=sum(v.input.bytes for v in hops if v.input is not None),
         written=sum(v.output.bytes for v in trained),
         read=None if manifest is None else _read(trained, manifest, hosts),
         dataset=dataset,
-        ways=ways(visits, dataset, len({v.node for v in trained})),
+        communication=communication_costs(visits, dataset, len({v.node for v in trained})),
     )
 
 
-def ways(visits: Mapping[str, Sequence[Visit]], dataset: int | None, workers: int) -> list[Way]:
-    """Table 2 for these visits. What copies data is left out if the dataset's size is not known."""
+def communication_costs(
+    visits: Mapping[str, Sequence[Visit]], dataset: int | None, workers: int
+) -> list[CommunicationCost]:
+    """Table 2 for these visits, on ``workers`` nodes. Methods that copy data are left out if the size of the
+    ``dataset`` in bytes is not known."""
     trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
     states = sum(v.output.bytes for v in trained)
     final = sum(row[-1].output.bytes for row in visits.values() if row)
     exchanges = sum(v.output.bytes * v.batches for v in trained)
     epochs = sum(len({v.unit.epoch for v in row}) for row in visits.values())
-    found = [Way("Model Hopper Parallelism", "k·m·p·|S| + m·|S|", states + final)]
+    costs = [CommunicationCost("Model Hopper Parallelism", "k·m·p·|S| + m·|S|", states + final)]
     if dataset is not None:
-        found += [
-            Way("Task parallelism, full copies", "p·⟨D⟩ + m·|S|", workers * dataset + final),
-            Way("Task parallelism, remote reads", "k·|S|·⟨D⟩ + m·|S|", epochs * dataset + final),
+        costs += [
+            CommunicationCost("Task parallelism, full copies", "p·⟨D⟩ + m·|S|", workers * dataset + final),
+            CommunicationCost(
+                "Task parallelism, remote reads", "k·|S|·⟨D⟩ + m·|S|", epochs * dataset + final
+            ),
         ]
     return [
-        *found,
-        Way("Bulk synchronous", "2·k·m·p·|S|", 2 * states),
-        Way("Centralized fine-grained", "2·k·m·p·|S|·⌈|D|/bp⌉", 2 * exchanges),
-        Way("Decentralized fine-grained", "k·m·p·|S|·⌈|D|/bp⌉", exchanges),
+        *costs,
+        CommunicationCost("Bulk synchronous", "2·k·m·p·|S|", 2 * states),
+        CommunicationCost("Centralized fine-grained", "2·k·m·p·|S|·⌈|D|/bp⌉", 2 * exchanges),
+        CommunicationCost("Decentralized fine-grained", "k·m·p·|S|·⌈|D|/bp⌉", exchanges),
     ]
 
 
@@ -98,7 +116,7 @@ def _bytes(partition: PartitionFiles) -> int:
 
 
 def _read(trained: Sequence[Visit], manifest: Manifest, hosts: Mapping[str, str]) -> int:
-    """Each host reads a partition once, also one that it has not trained on yet."""
+    """Bytes read from the source: each host reads a partition once, also one that it only prefetched."""
     read = {(hosts.get(node, node), v.unit.partition) for v in trained for node in v.nodes}
     read |= {(hosts.get(v.node, v.node), j) for v in trained for j in v.replicas}
     return sum(_bytes(manifest.train[partition]) for _, partition in read)

@@ -32,12 +32,12 @@ from cerebro_elastic.core.model.events import (
     UnitFailed,
 )
 from cerebro_elastic.core.model.state import State
+from cerebro_elastic.explanations import shortened
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.progress import lacking, leading, progress_view, summary_line
-from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.tables import brief, hparams_text, time_text, unit_text
 from cerebro_elastic.reporting.terminal import terminal
 from cerebro_elastic.runs.control.drain import A_DAY
-from cerebro_elastic.stories import short
 from cerebro_elastic.words import counted, one_line
 
 
@@ -122,7 +122,7 @@ class LiveView:
             line = line and line.replace(story, f"the same as {unit}")
         if isinstance(event, UnitFailed) and event.failure.story:
             self._known_failures.setdefault(event.failure.story, unit_text(event.failure.unit))
-        return line and brief(short(line), _LINE)
+        return line and brief(shortened(line), _LINE)
 
     def _first(self, state: State) -> str | None:
         """The first unit of a node that is ready, once: from then on the run trains."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
 from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.registry import BUILT_IN
+from cerebro_elastic.registry import BUILT_IN, plugin_packages
 
 DECIDING = ("cerebro-elastic", "numpy", "scipy", "optuna", "cmaes", "ortools")
 """Packages whose other versions may decide otherwise."""
-TRAINING = ("cerebro-elastic", "torch", "lightning", "deepspeed", "numpy")
-"""Packages whose other versions may train otherwise."""
+TRAINING = ("cerebro-elastic", "torch", "numpy")
+"""Packages whose other versions may train otherwise, besides those that plugins need."""
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
@@ -24,6 +24,11 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
+
+
+def training() -> dict[str, str]:
+    """The versions of all installed packages that may decide what a unit's result is."""
+    return installed([*TRAINING, *plugin_packages()])
 
 
 def deciding(recipe: Recipe) -> dict[str, str]:

@@ -148,7 +148,7 @@ class Halving(Procedure):
 
 
 def _gone(view: ConfigView) -> bool:
-    """Failed, which says nothing of a point, or stopped by a person."""
+    """Whether the config has failed, which does not judge its point, or was stopped by a person."""
     return view.status is Status.FAILED or (view.by_hand and view.status is Status.STOPPED)
 
 

@@ -79,7 +79,7 @@ class OptunaSampler:
         return None
 
     def _notes(self, trial: FrozenTrial) -> dict[str, Any]:
-        """What the sampler, or a space that is a function, needs to find again for this point."""
+        """The values that the sampler, or a space that is a function, needs again for this point."""
         notes: dict[str, Any] = {"optuna": trial.system_attrs} if trial.system_attrs else {}
         if not self._space.distributions:
             notes["space"] = {n: distribution_to_json(d) for n, d in trial.distributions.items()}

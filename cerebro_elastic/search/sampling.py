@@ -22,6 +22,7 @@ class Sample:
     """A point of the space."""
 
     hparams: HParams
+    """Its hyper-parameters by name."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """JSON values that the sampler finds again in the ``origin`` of the point's config."""
 

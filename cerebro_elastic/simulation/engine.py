@@ -45,14 +45,14 @@ from cerebro_elastic.simulation.simulated_solver import SOLVING_SECONDS, Simulat
 from cerebro_elastic.simulation.times import Times, UnitSizes, ends_epoch, noise
 
 LEASE_SECONDS = 5.0
-"""After so many seconds it is noticed that a node or a controller has died: that long are their leases."""
+"""The seconds of the leases of nodes and controllers: so long a death stays unnoticed."""
 
 Callback: TypeAlias = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class RunningUnit:
-    """What the nodes of an attempt do."""
+    """An attempt under way."""
 
     attempt: Attempt
     """The attempt."""
@@ -84,18 +84,18 @@ class RunningUnit:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a simulation takes for granted."""
+    """The conditions of a simulation."""
 
     times: Times
-    """What units take."""
+    """The seconds of units."""
     metrics: MetricSource
-    """What units log."""
+    """The metrics of units."""
     sizes: UnitSizes
     """How large checkpoints and units are."""
     spread: float
     """The standard deviation of the logarithm of the units' seconds."""
     lease: float
-    """After so many seconds a death is noticed."""
+    """The seconds after which a death is noticed."""
     start: float
     """What the wall clocks show at the beginning: seconds since the epoch."""
 
@@ -142,11 +142,11 @@ class Engine:
 
     @property
     def revision(self) -> int:
-        """The next event's."""
+        """The revision of the next event."""
         return self.state.revision + 1
 
     def record(self, event: Event) -> None:
-        """The event happens now."""
+        """Record the event: it happens now."""
         self.state = fold(self.state, event)
         self.events.append(event)
 
@@ -228,7 +228,7 @@ class Engine:
         )
 
     def go_on(self, unit: RunningUnit) -> None:
-        """This is what the attempt's nodes do from now on."""
+        """Let the attempt's nodes go on with this unit from now."""
         self.units[unit.attempt.token] = unit
         self.at(unit.training_ends, partial(self.trained, unit))
 
@@ -289,7 +289,7 @@ class Engine:
             self.trained(waiting)
 
     def reports(self, attempt: Attempt) -> bool:
-        """Whether the attempt's nodes live, and the store would take what they report."""
+        """Whether the attempt's nodes live, and the store would accept their report."""
         current = self.state.attempt(attempt.node, attempt.token)
         alive = not self.dead & {member.registration for member in attempt.members}
         return current is not None and self.state.stands(current) and alive
@@ -314,13 +314,13 @@ class Engine:
         )
 
     def _replicas(self, attempt: Attempt) -> tuple[int, ...]:
-        """Those of the attempt's hint that its node has by now."""
+        """The replicas of the attempt's hint that its node has by now."""
         hinted = attempt.prefetch.replicas if attempt.prefetch else ()
         host = self.state.nodes[attempt.node].host
         return tuple(j for j in hinted if self._fetched.get((host, j), math.inf) <= self.now)
 
     def _logged(self, unit: RunningUnit) -> Logged:
-        """What the unit logs; a part of a unit logs nothing yet."""
+        """The metrics that the unit logs; a part of a unit logs none."""
         if not unit.whole:
             return Logged({})
         config = self.state.configs[unit.attempt.unit.config]

@@ -1,4 +1,4 @@
-"""Faults that happen to a simulated run while it is under way."""
+"""Injects faults into a simulated run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to nodes, and when: one sentence a line.
+"""The faults of a simulation as text: one sentence a line.
 
 =======================================  ==========================================================
 ``kill NODE at S [for S]``               it is gone at once, which is noticed when its lease ends;
@@ -40,7 +40,7 @@ WHAT = ("crash", "drain", "join", "kill", "slow")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to a node, and when. Raises ``ScheduleError`` for values that cannot be."""
+    """A fault of a node, and its time. Raises ``ScheduleError`` for values that cannot be."""
 
     what: str
     """One of ``WHAT``."""

@@ -39,7 +39,7 @@ def visits_of(events: Sequence[Event]) -> list[Visit]:
 
 
 def measured(events: Sequence[Event], plan: Plan) -> Times:
-    """What each unit of a recorded run took.
+    """The seconds of each unit of a recorded run.
 
     Units that were not trained take the mean seconds of their config on their node; where the config was
     never trained there, the config's seconds times the node's factor.

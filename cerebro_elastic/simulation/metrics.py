@@ -1,4 +1,4 @@
-"""What configs log in a simulation: made-up curves, or what was recorded."""
+"""The metrics of configs in a simulation: made-up curves, or those of a recorded run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_elastic.simulation.measured import visits_of
 
 
 class Logged(NamedTuple):
-    """What a visit logs."""
+    """The metrics of a visit."""
 
     metrics: Mapping[str, float]
     """The values by name."""
@@ -28,7 +28,7 @@ class Logged(NamedTuple):
 
 
 class MetricSource(Protocol):
-    """What configs log."""
+    """A source of metrics."""
 
     def after(self, config: Config, units: int) -> Logged:
         """What a config logs after so many whole training ``units``, those of its ancestors included."""
@@ -54,7 +54,8 @@ class SyntheticMetrics:
 
 
 class RecordedMetrics:
-    """What configs of the same hyper-parameters logged in a recorded run; ``fallback`` is for all others."""
+    """The metrics of configs of a recorded run with the same hyper-parameters. Others get those of
+    ``fallback``."""
 
     def __init__(self, events: Sequence[Event], plan: Plan, fallback: MetricSource) -> None:
         self._fallback = fallback

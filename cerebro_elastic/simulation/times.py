@@ -40,7 +40,7 @@ class UnitCosts:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUnit:
-    """What a unit took in a recorded run."""
+    """The seconds of a unit of a recorded run."""
 
     node: str
     """Where it was trained."""
@@ -52,7 +52,7 @@ class MeasuredUnit:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What units take, in seconds, on one rank; ranks share training evenly.
+    """The seconds of units on one rank. Several ranks share the training evenly.
 
     A unit in ``units`` takes what it took there, on another node in proportion to the nodes' factors. Any
     other unit takes the seconds of its pair, else those of its config times its node's factor. Raises
@@ -91,7 +91,7 @@ class Times:
                 number(value, f"{name}[{key!r}]")
 
     def costs(self, attempt: Attempt, *, ends_epoch: bool) -> UnitCosts:
-        """What the attempt is expected to take, but for fetching its partition."""
+        """The expected seconds of the attempt, without the fetch of its partition."""
         known = self.units.get(attempt.unit)
         if known is None or known.strategy != attempt.strategy:
             training = self.training(attempt, ends_epoch=ends_epoch)

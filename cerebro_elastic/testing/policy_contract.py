@@ -1,13 +1,15 @@
-"""The contract test of scheduling policies: hypothesis tries a policy on any moment. Example::
+"""The contract of scheduling policies. Hypothesis tries a policy on random moments of runs.
 
-from hypothesis import given
+Example::
 
-from cerebro_elastic.core.model.interfaces import SchedulingContext
-from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
+    from hypothesis import given
 
-@given(scheduling_contexts())
-def test_my_policy(context: SchedulingContext) -> None:
-    check_policy(MyPolicy, context)
+    from cerebro_elastic.extending.scheduling import SchedulingContext
+    from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
+
+    @given(scheduling_contexts())
+    def test_my_policy(context: SchedulingContext) -> None:
+        check_policy(MyPolicy, context)
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _ORDERED = st.tuples(st.sampled_from(_NODES), st.sampled_from(_CONFIGS), st.inte
 def _remaining_work(
     draw: st.DrawFn, idle: Collection[str], speed_factors: Mapping[str, float]
 ) -> RemainingWork:
-    """The work that is left. It need not fit the eligible units, as it may not after failures."""
+    """Any remaining work. It need not match the eligible units: after failures it may not either."""
     live = draw(st.lists(st.sampled_from(_CONFIGS), unique=True))
     usual = {config: draw(_SECONDS) for config in live}
     return RemainingWork(
@@ -48,12 +50,15 @@ def _remaining_work(
 
 @st.composite
 def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
-    """Any moment: any idle nodes, each with any eligible units, and perhaps others that it would fetch for,
-    with or without remaining work."""
+    """A hypothesis strategy for any moment of a run.
+
+    It draws idle nodes and the eligible units of each. Some moments have remaining work, and some have units
+    whose partition a node would fetch first.
+    """
     idle = draw(st.lists(st.sampled_from(_NODES), unique=True))
     speed_factors = {node: draw(st.floats(0.1, 10)) for node in _NODES}
     units = st.builds(Unit, st.sampled_from(_CONFIGS), st.just(0), st.integers(0, 3))
-    left = draw(st.none() | _remaining_work(idle, speed_factors))
+    work = draw(st.none() | _remaining_work(idle, speed_factors))
     far = {node: draw(st.sets(units)) for node in idle} if draw(st.booleans()) else None
 
     def elsewhere(node: str, config: str, partition: int) -> Unit | None:
@@ -66,17 +71,25 @@ def scheduling_contexts(draw: st.DrawFn) -> SchedulingContext:
         load={node: draw(_SECONDS) for node in _NODES},
         seconds=lambda _unit, node: speed_factors[node],
         seed=(draw(st.integers(0, 3)), draw(st.integers(0, 99))),
-        remaining_work=lambda: left,
+        remaining_work=lambda: work,
         elsewhere=None if far is None else elsewhere,
     )
 
 
 def check_policy(make: Callable[[], Policy], context: SchedulingContext) -> None:
-    """Assert every promise of ``Policy.choose``.
+    """Check that a policy keeps the promises of ``Policy.choose`` at one moment.
+
+    - It gives each idle node at most one unit, one that the node may train.
+    - It gives no two nodes units of one config.
+    - It leaves no node idle that could train. A ``Planner`` may, while other units run.
+    - It chooses the same at the same moment, also as another instance.
 
     Args:
-        make: Makes the policy, as its class does.
+        make: Makes a new policy, usually its class.
         context: The moment to choose at.
+
+    Raises:
+        AssertionError: The policy breaks a promise; the message names it.
     """
     policy = make()
     chosen = list(policy.choose(context))
@@ -86,21 +99,22 @@ def check_policy(make: Callable[[], Policy], context: SchedulingContext) -> None
     assert len(set(nodes)) == len(nodes), "a node gets at most one unit"
     assert len(set(configs)) == len(configs), "no config runs twice at once"
     for node in set(context.eligible) - set(nodes):
-        left = [unit for unit in context.eligible[node] if unit.config not in configs]
+        trainable = [unit for unit in context.eligible[node] if unit.config not in configs]
         # A planner may have a node wait, but only while a unit runs or begins.
         waits = isinstance(policy, Planner) and (chosen or _goes_on(context))
-        assert not left or waits, f"{node} idles while it could do {left}"
+        assert not trainable or waits, f"{node} idles while it could do {trainable}"
     assert list(policy.choose(context)) == chosen, "the same moment, the same answer"
     assert list(make().choose(context)) == chosen, "the same moment, the same answer by every controller"
 
 
 def _goes_on(context: SchedulingContext) -> bool:
-    left = context.remaining_work()
-    return left is not None and any(left.configs.values())
+    """Whether a unit is running."""
+    work = context.remaining_work()
+    return work is not None and any(work.configs.values())
 
 
 def _allowed(context: SchedulingContext, node: str, unit: Unit) -> bool:
-    """Whether the idle node may take the unit: it is eligible there, or found ``elsewhere``."""
+    """Whether the idle node may train the unit: it is eligible there, or its partition can be fetched."""
     if unit in context.eligible[node] or context.elsewhere is None:
         return unit in context.eligible[node]
     return context.elsewhere(node, unit.config, unit.partition) == unit

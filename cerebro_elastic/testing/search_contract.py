@@ -1,8 +1,10 @@
-"""The contract of every search procedure. A plugin's test tries it on random courses of events::
+"""The contract of search procedures. ``check_search`` tries a search on a random course of events.
 
-@pytest.mark.parametrize("seed", range(5))
-def test_my_search_keeps_the_contract(seed: int) -> None:
-    check_search(lambda: MySearch(recipe), seed, most=20)
+Example::
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_my_search_keeps_the_contract(seed: int) -> None:
+        check_search(lambda: MySearch(recipe), seed, most=20)
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def check_search(
 
 
 def _check_takeover(tryout: Tryout, make: Callable[[], Search]) -> None:
-    """A new leader, which knows the record alone, must decide as the old one would."""
+    """A new leader has only the record. It must decide as the old one would."""
     search, context = make(), tryout.context
     decisions = tryout.search.decide(context)
     assert list(search.decide(context)) == list(decisions), "other decisions after a takeover"
@@ -115,10 +117,10 @@ def _check_takeover(tryout: Tryout, make: Callable[[], Search]) -> None:
         proposals = list(tryout.search.propose(context))
         assert list(search.propose(context)) == proposals, "other proposals after a takeover"
         if len(proposals) > 1 and not any(p.parent for p in proposals):
-            one = tryout.copy(search)
-            one._create(proposals[0])
-            rest = list(search.propose(one.context))
-            assert rest == proposals[1:], "a takeover in the middle of proposals changes the others"
+            successor = tryout.copy(search)
+            successor._create(proposals[0])
+            later = list(search.propose(successor.context))
+            assert later == proposals[1:], "a takeover in the middle of proposals changes the others"
 
 
 def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
@@ -126,8 +128,8 @@ def _check_end(tryout: Tryout, most: int, finishes: bool) -> None:
     points = [key(hparams) for hparams in hparams_of(configs)]
     assert len(set(points)) == len(points), f"a point was proposed twice: {points}"
     assert len(points) <= most, f"{len(points)} configs were proposed, the budget is {most}"
-    done = [config for config in configs if config.status is Status.FINISHED]
-    assert done or not finishes, f"no config came to its end: {tryout.reasons}"
+    finished = [config for config in configs if config.status is Status.FINISHED]
+    assert finished or not finishes, f"no config came to its end: {tryout.reasons}"
     stops = [decision for decision in tryout.log if isinstance(decision, Stop)]
     assert all(stop.reason for stop in stops), "a config was stopped without a reason"
 
@@ -150,7 +152,7 @@ def unexplained(events: Sequence[Event], search: Search) -> list[str]:
 
 
 def _decision(event: Event) -> object | None:
-    """What the search has decided by this event, if it has."""
+    """The search's decision that the event records, if it records one."""
     match event:
         case ConfigCreated(config=config) if not config.by_hand:
             return Proposal(

@@ -1,7 +1,14 @@
-"""What every ``Store`` must do: derive from ``StoreContract``, give it a store, and pytest does the rest.
+"""The contract of every ``Store``, as a class of tests.
 
-``class TestMine(StoreContract)`` needs the fixture ``store`` and the method ``compact``; a store that
-takes an injected clock may also override ``elapse`` to be faster than real time.
+Example::
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store(self) -> Iterator[Store]:
+            yield MyStore()
+
+        def compact(self, store: Store, revision: int) -> None:
+            store.forget(revision)
 """
 
 from __future__ import annotations
@@ -33,29 +40,34 @@ from cerebro_elastic.store.client.base import (
 )
 
 SOON = 10.0
-"""Seconds within which whatever must happen has happened, on the slowest machine."""
+"""Seconds that a test waits for an event that must happen, even on a slow machine."""
 TTL = 1.0
+"""Time to live of the leases in these tests, in seconds."""
 
 
 def put(store: Store, key: str, value: bytes = b"", lease: int = 0) -> int:
-    """Write ``key`` unconditionally; the revision of the change."""
+    """Write ``key`` unconditionally, and return the revision of the change."""
     return store.txn([], [Put(key, value, lease)]).revision
 
 
 def delete(store: Store, key: str) -> int:
-    """Remove ``key`` unconditionally; the revision of the change."""
+    """Remove ``key`` unconditionally, and return the revision of the change."""
     return store.txn([], [Delete(key)]).revision
 
 
 def expect(watch: Watch) -> ChangeBatch:
-    """The next batch, which must come soon."""
+    """Wait for the next batch, which must come soon."""
     batch = watch.next(timeout=SOON)
     assert batch is not None, f"{watch} delivered nothing for {SOON} s"
     return batch
 
 
 class StoreContract:
-    """The contract; each test works under a ``prefix`` of its own."""
+    """Tests of a store. Each works under a ``prefix`` of its own.
+
+    A subclass overrides the fixture ``store`` and the method ``compact``. A store with an injected clock may
+    override ``elapse``, to be faster than real time.
+    """
 
     @pytest.fixture
     def store(self) -> Iterator[Store]:
@@ -64,7 +76,7 @@ class StoreContract:
 
     @pytest.fixture
     def prefix(self) -> str:
-        """Keys of this test alone."""
+        """The prefix of all keys of one test."""
         return f"/contract/{uuid.uuid4().hex}/"
 
     def compact(self, store: Store, revision: int) -> None:
@@ -72,7 +84,7 @@ class StoreContract:
         raise NotImplementedError("override `compact` with what makes this store forget its history")
 
     def elapse(self, watch: Watch, seconds: float) -> ChangeBatch | None:
-        """Let ``seconds`` pass on the store's clock; what ``watch`` delivers in that time."""
+        """Let ``seconds`` pass on the store's clock, and return what ``watch`` delivers in that time."""
         return watch.next(timeout=seconds)
 
     # -- keys and values
@@ -230,7 +242,7 @@ class StoreContract:
         assert self.names(store, prefix) == ["x"]
 
     def test_concurrent_counters_lose_nothing(self, store: Store, prefix: str) -> None:
-        """Each writer counts up by compare and write: atomicity means that no count is lost."""
+        """Each writer increments a counter by compare and write. Atomicity: no increment is lost."""
         key, writers, each = prefix + "count", 4, 25
         put(store, key, b"0")
 
@@ -268,7 +280,7 @@ class StoreContract:
             assert watch.next(timeout=0) is None
 
     def test_a_store_that_is_behind_the_start_is_told(self, store: Store, prefix: str) -> None:
-        """A watch from a later revision than the store's has seen another history."""
+        """A watch from a later revision than the store's belongs to another history, and is refused."""
         now = put(store, prefix + "x", b"1")
         with store.watch(prefix, now + 2) as watch:
             for _ in range(2):
@@ -329,7 +341,7 @@ class StoreContract:
         assert all(len(batch.changes) == 2 for batch in seen[0])
 
     def test_range_then_watch_misses_nothing(self, store: Store, prefix: str) -> None:
-        """The way everybody reads: a snapshot, then the changes from its revision + 1 on."""
+        """A reader takes a snapshot, and then the changes from its revision + 1 on."""
         total = 60
 
         def write() -> None:
@@ -439,7 +451,7 @@ class StoreContract:
         assert not store.txn([at_revision(prefix, 1)], [Put(prefix + "x", b"", lease)]).succeeded
 
     def test_a_key_belongs_to_the_lease_of_its_last_write(self, store: Store, prefix: str) -> None:
-        """A node that comes back takes over its own key: the end of its old lease takes nothing away."""
+        """A node that comes back takes over its own key. The end of its old lease does not remove it."""
         old, new = store.grant(60), store.grant(60)
         created = put(store, prefix + "node", b"1", old)
         changed = put(store, prefix + "node", b"2", new)
@@ -454,7 +466,7 @@ class StoreContract:
     # -- helpers
 
     def names(self, store: Store, prefix: str, under: str = "") -> list[str]:
-        """The keys under ``prefix + under``, without ``prefix``."""
+        """The keys that begin with ``prefix + under``, without ``prefix``."""
         return [item.key.removeprefix(prefix) for item in store.range(prefix + under).items]
 
     def under(self, prefix: str, compare: Compare) -> Compare:

@@ -31,14 +31,14 @@ _MOST_ANSWERS = 10_000
 
 
 class Tryout:
-    """A run of ``search`` in memory. The caller says which units begin and end, and what time it is.
+    """A run of ``search`` in memory. The caller decides which units begin and end, and what time it is.
 
     Args:
         search: The search to try.
         learn: The metrics of each config after each unit.
         partitions: Units in an epoch.
         epochs: Epochs until a config is finished.
-        nodes: The number of nodes that the search is told.
+        nodes: The number of nodes that the search sees.
 
     Attributes:
         configs: The configs by id.
@@ -63,6 +63,7 @@ class Tryout:
 
     @property
     def context(self) -> SearchContext:
+        """What the search sees now."""
         usage = replace(self.usage, until=self.now)
         return SearchContext(list(self.configs.values()), self.partitions, self.epochs, self.nodes, usage)
 

@@ -11,7 +11,7 @@ import torch
 
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind
 from cerebro_elastic.errors import CerebroError, DamagedData, DataError, DiskFull, GroupBroken, StorageError
-from cerebro_elastic.stories import whole
+from cerebro_elastic.explanations import explain_error_with_frames
 
 
 class NotFinite(CerebroError):
@@ -38,7 +38,7 @@ def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = P
         node,
         attempt.token,
         _kind(error),
-        whole(error, root),
+        explain_error_with_frames(error, root),
         strategy=attempt.strategy,
         hardware=attempt.hardware,
         place=_place(error),

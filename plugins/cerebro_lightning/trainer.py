@@ -90,7 +90,8 @@ class CerebroTrainer:
             "partitions": partitions,
             **{key: names for key, names in used.items() if names},
         }
-        self._study: Any = search if studies.is_study(search) else None
+        # The run makes trials of the study.
+        self._study: dict[str, Any] = {"search": search} if studies.is_study(search) else {}
         more = {"constraints": list(constraints), "num": num}
         self._search = {
             **_section(search, monitor, mode),
@@ -123,9 +124,9 @@ class CerebroTrainer:
         recipe = self.recipe(module, search_space, train_data, val_data, **args)
         with LiveView(recipe.objective) if self._shows else nullcontext() as view:
             watcher = view.watcher if view else None
-            self._result = cerebro_elastic.run(recipe, home=self._home, fresh=self._fresh, watcher=watcher)
-        if self._study is not None:
-            studies.tell(self._study, self._result.study())
+            self._result = cerebro_elastic.run(
+                recipe, home=self._home, fresh=self._fresh, watcher=watcher, **self._study
+            )
         return self._result
 
     def recipe(

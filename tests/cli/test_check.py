@@ -43,17 +43,17 @@ def test_what_hops_exactly_and_what_does_not_for_people_and_machines(
     """One check for both: what is printed are two views of it."""
     (project / "a_checked_net.py").write_text(MODEL)
     (project / "check.yaml").write_text(RECIPE)
-    found: list[Any] = []
+    rows_and_answers: list[Any] = []
     begin = command.begin
 
     @contextmanager
     def once(*given: Any) -> Iterator[Any]:
-        if found:
-            yield found[0], iter(found[1])
+        if rows_and_answers:
+            yield rows_and_answers[0], iter(rows_and_answers[1])
             return
         with begin(*given) as (points, answers):
-            found.extend([points, list(answers)])
-            yield found[0], iter(found[1])
+            rows_and_answers.extend([points, list(answers)])
+            yield rows_and_answers[0], iter(rows_and_answers[1])
 
     monkeypatch.setattr(command, "begin", once)
     said = cerebro("check", "check.yaml")
@@ -62,10 +62,10 @@ def test_what_hops_exactly_and_what_does_not_for_people_and_machines(
     assert "kind=wrong lr=0.01: cannot be trained: RuntimeError" in said.out
     assert "3 of 6 configs checked" in said.out
     assert not (project / "runs").exists()
-    told = json.loads(cerebro("check", "check.yaml", "--json").out)
-    outcomes = {each["hparams"]["kind"]: each["exactness"]["outcome"] for each in told["checked"]}
+    answer = json.loads(cerebro("check", "check.yaml", "--json").out)
+    outcomes = {checked["hparams"]["kind"]: checked["exactness"]["outcome"] for checked in answer["checked"]}
     assert outcomes == {"plain": "equal", "counting": "differs", "wrong": "failed"}
-    assert told["configs"] == 6
-    assert told["wrong"] is None, "some can be trained"
-    found[1] = found[1][:1]
+    assert answer["configs"] == 6
+    assert answer["wrong"] is None, "some can be trained"
+    rows_and_answers[1] = rows_and_answers[1][:1]
     assert cerebro("check", "check.yaml").code == 0

@@ -41,8 +41,8 @@ from cerebro_elastic.cli import run
 run.echo = echo
 main()
 """
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert told.stdout.startswith("reading nothing.yaml []"), told
-    assert (told.returncode, "nothing.yaml: cannot read" in told.stderr) == (2, True)
+    assert ended.stdout.startswith("reading nothing.yaml []"), ended
+    assert (ended.returncode, "nothing.yaml: cannot read" in ended.stderr) == (2, True)

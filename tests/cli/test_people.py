@@ -96,7 +96,7 @@ def test_stop_and_resume(run: Ledger, at_etcd: list[str], cerebro: Cerebro) -> N
 
 
 @pytest.mark.parametrize(
-    ("start", "told", "epoch", "checkpoint"),
+    ("start", "words", "epoch", "checkpoint"),
     [
         ("here", "in epoch 4 with the state of c0000", 3, "/states/2"),
         ("best", "in epoch 3 with the state of c0000", 2, "/states/1"),
@@ -108,13 +108,13 @@ def test_clones_begin_where_they_are_told_to(
     at_etcd: list[str],
     cerebro: Cerebro,
     start: str,
-    told: str,
+    words: str,
     epoch: int,
     checkpoint: str | None,
 ) -> None:
     said = cerebro("clone", run.keys.run, "c0000", "lr=1e-2", "act=tanh", "--from", start, *at_etcd)
     assert (said.code, said.err) == (0, "")
-    assert said.out == f"c0002 begins {told}: act=tanh lr=0.01\n"
+    assert said.out == f"c0002 begins {words}: act=tanh lr=0.01\n"
     new = run.state().configs["c0002"]
     assert dict(new.hparams) == {"lr": 0.01, "act": "tanh"}
     assert (new.epoch, new.head and new.head.url, new.by_hand) == (epoch, checkpoint, True)

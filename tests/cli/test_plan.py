@@ -38,9 +38,11 @@ def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.Monke
     """The text and the JSON are two views of one forecast."""
     from cerebro_elastic.cli import plan as command
 
-    found: list[Any] = []
+    forecasts: list[Any] = []
     forecast = command.forecast
-    monkeypatch.setattr(command, "forecast", lambda *a, **k: found.append(forecast(*a, **k)) or found[0])
+    monkeypatch.setattr(
+        command, "forecast", lambda *a, **k: forecasts.append(forecast(*a, **k)) or forecasts[0]
+    )
     said = planned("--nodes", "1,2,8", "--price", "2")
     assert said.code == 0, said.err
     assert "trying 4 of 4 configs on this machine" in said.err
@@ -51,7 +53,7 @@ def test_for_people_and_for_machines(planned: Cerebro, monkeypatch: pytest.Monke
     assert "Best in time times cost: nodes: " in said.out
     table = said.out.split("\n\n")[1]
     assert all(len(line) <= 80 for line in table.splitlines()), "it fits a narrow terminal"
-    monkeypatch.setattr(command, "forecast", lambda *_a, **_k: found[0])
+    monkeypatch.setattr(command, "forecast", lambda *_a, **_k: forecasts[0])
     answer = json.loads(planned("--price", "2", "--json").out)
     assert (answer["configs"], answer["rows"]) == (4, 16)
     assert answer["best"] in answer["options"]

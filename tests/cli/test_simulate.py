@@ -19,16 +19,16 @@ def simulate(cerebro: Cerebro, project: Path) -> Cerebro:
     return lambda *words: cerebro("simulate", "recipe.yaml", *words)
 
 
-def told(said: Any) -> dict[str, Any]:
+def parsed(said: Any) -> dict[str, Any]:
     assert said.code == 0, said.err
     return dict(json.loads(said.out))
 
 
 def test_for_machines(simulate: Cerebro) -> None:
-    found = told(simulate("--nodes", "4", "--seconds", "10", "--json"))
-    assert (found["seconds"], found["idle"], found["visits"]) == (120.0, 0.0, 48)
-    assert found["configs"]["finished"] == 4
-    assert {name: node["training"] for name, node in found["nodes"].items()} == {
+    answer = parsed(simulate("--nodes", "4", "--seconds", "10", "--json"))
+    assert (answer["seconds"], answer["idle"], answer["visits"]) == (120.0, 0.0, 48)
+    assert answer["configs"]["finished"] == 4
+    assert {name: node["training"] for name, node in answer["nodes"].items()} == {
         f"node-{i}": 120.0 for i in range(4)
     }
 
@@ -43,14 +43,14 @@ def test_for_people(simulate: Cerebro) -> None:
 def test_a_seed_is_a_forecast(simulate: Cerebro, project: Path) -> None:
     (project / "faults").write_text("# a bad day\nkill node-1 at 35 for 20\n\nslow node-0 at 10 by 2\n")
     words = ("--nodes", "2", "--noise", "0.3", "--faults", "faults", "--json")
-    assert told(simulate(*words)) == told(simulate(*words))
-    assert told(simulate(*words, "--seed", "1")) != told(simulate(*words))
+    assert parsed(simulate(*words)) == parsed(simulate(*words))
+    assert parsed(simulate(*words, "--seed", "1")) != parsed(simulate(*words))
 
 
 def test_seconds_from_a_table(simulate: Cerebro, project: Path) -> None:
     (project / "times.json").write_text('{"c0000": {"node-0": 5, "*": 5}, "*": 1}')
-    found = told(simulate("--nodes", "2", "--seconds", "times.json", "--json"))
-    assert found["seconds"] == pytest.approx(60.0)  # of the longest config
+    answer = parsed(simulate("--nodes", "2", "--seconds", "times.json", "--json"))
+    assert answer["seconds"] == pytest.approx(60.0)  # of the longest config
 
 
 def test_a_report(simulate: Cerebro, project: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cerebro_elastic.controller import follower
 from cerebro_elastic.core.decisions import assignment, decide, gangs, membership, next_steps, placements
-from cerebro_elastic.core.history import lineage, machine
+from cerebro_elastic.core.history import config_events, lineage, machine, node_events, unit_events
 from cerebro_elastic.core.invariants import Violation
 from cerebro_elastic.core.model.actions import Withdraw
 from cerebro_elastic.core.model.attempts import FailureKind, Visit
@@ -112,7 +112,8 @@ def ask(world: World, rng: random.Random) -> list[Violation]:
 
 def permissive(patch: Patch) -> None:
     """A machine that allows every event, so that only the seeded mistake decides."""
-    patch.setattr(machine, "_require", lambda *_: None)
+    for module in (machine, config_events, node_events, unit_events):
+        patch.setattr(module, "require", lambda *_: None)
 
 
 def visits_anything_again(patch: Patch) -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.parallel import group
 from cerebro_elastic.parallel.rank_pool import RankFailed, Ranks
-from support.ranks import end_in_a_collective, held, left_alone, see_forever, seen, split_up
+from support.ranks import end_in_a_collective, left_alone, open_resources, see_forever, seen, split_up
 
 CPU = torch.device("cpu")
 
@@ -30,10 +30,10 @@ def test_groups_of_any_members_one_after_the_other(ranks: Ranks) -> None:
 @pytest.mark.cluster
 def test_units_leave_no_thread_and_no_socket(ranks: Ranks) -> None:
     ranks.together(seen, members=[0, 1])
-    before = ranks.alone(0, held)
+    before = ranks.alone(0, open_resources)
     for _ in range(5):
         ranks.together(seen, members=[0, 1])
-    assert ranks.alone(0, held) == before
+    assert ranks.alone(0, open_resources) == before
 
 
 @pytest.mark.cluster
@@ -47,8 +47,8 @@ def test_a_process_that_does_not_answer_is_ended() -> None:
         with pytest.raises(RankFailed, match=r"process 1: no answer within 10\.0 s"):
             ranks.alone(1, time.sleep, 60.0)
         with pytest.raises(RankFailed, match="process 1 died"):
-            ranks.alone(1, held)
-        assert ranks.alone(0, held)
+            ranks.alone(1, open_resources)
+        assert ranks.alone(0, open_resources)
 
 
 @pytest.mark.cluster

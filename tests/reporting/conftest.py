@@ -75,22 +75,20 @@ class Past:
         self.tell(HomesAssigned, homes={j: (nodes[j % len(nodes)],) for j in range(self.plan.partitions)})
 
     def assign(self, config: str, node: str) -> Attempt:
-        held = self.state.configs[config]
-        unit = next_units(held, self.plan)[0]
+        row = self.state.configs[config]
+        unit = next_units(row, self.plan)[0]
         registration = self.state.nodes[node].registration
         token = self.tell(
-            UnitAssigned, attempt=Attempt(unit, node, registration, held.revision, input=held.head)
+            UnitAssigned, attempt=Attempt(unit, node, registration, row.revision, input=row.head)
         )
-        return Attempt(unit, node, registration, held.revision, input=held.head, token=token)
+        return Attempt(unit, node, registration, row.revision, input=row.head, token=token)
 
     def try_on(self, config: str, *nodes: str, refusal: str | None = None) -> None:
         """A trial on a gang."""
-        held = self.state.configs[config]
-        unit = replace(next_units(held, self.plan)[0], phase=Phase.PROFILE)
+        row = self.state.configs[config]
+        unit = replace(next_units(row, self.plan)[0], phase=Phase.PROFILE)
         lead, *gang = (Member(name, self.state.nodes[name].registration) for name in nodes)
-        attempt = Attempt(
-            unit, lead.node, lead.registration, held.revision, held.head, GANG, gang=tuple(gang)
-        )
+        attempt = Attempt(unit, lead.node, lead.registration, row.revision, row.head, GANG, gang=tuple(gang))
         token = self.tell(UnitAssigned, attempt=attempt)
         result = ProfileResult(unit, GANG, "cpu", lead.node, token, 0.25, 5_000_000, refusal)
         self.tell(ProfileDone, profile=result)
@@ -99,14 +97,14 @@ class Past:
         self, attempt: Attempt, start: float, metrics: Mapping[str, float], saving: float = 0.0
     ) -> None:
         """A unit of one second, a fifth of which is the hop, and perhaps ``saving`` behind it."""
-        held, unit = self.state.configs[attempt.unit.config], attempt.unit
+        row, unit = self.state.configs[attempt.unit.config], attempt.unit
         name = f"{unit.config}/{unit.epoch}-{unit.partition}"
         visit = Visit(
             unit=unit,
-            k=position(held),
+            k=position(row),
             node=attempt.node,
             attempt=attempt.token,
-            input=held.head,
+            input=row.head,
             output=CheckpointRef(f"/states/{name}", "d" * 64, 1000),
             samples=100,
             batches=10,

@@ -56,8 +56,8 @@ def test_the_leaderboard_as_a_table() -> None:
 def test_the_file_is_the_same_table(tmp_path: Path) -> None:
     write_curves(ROWS, tmp_path / "a.csv")
     with (tmp_path / "a.csv").open() as file:
-        found = list(csv.DictReader(file))
-    assert [(line["config"], line["epoch"], line["loss"]) for line in found] == [
+        lines = list(csv.DictReader(file))
+    assert [(line["config"], line["epoch"], line["loss"]) for line in lines] == [
         ("c0000", "3", "1.0"),
         ("c0001", "1", "0.5"),
         ("c0001", "2", "0.25"),

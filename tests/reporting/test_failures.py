@@ -33,8 +33,8 @@ def test_each_reason_is_told_once(tmp_path: Path) -> None:
     events = [failed(name, node, i) for i, name in enumerate(names) for node in ("node-0", "node-1")]
     rows = [row(name, f"epoch 0 failed alike on node-0, node-1: exception: {STORY}") for name in names]
     rows.append(row("c0007", "no strategy is feasible"))
-    told = list(failure_texts(rows, events, tmp_path))
-    assert told == [
+    texts = list(failure_texts(rows, events, tmp_path))
+    assert texts == [
         "c0000, c0001, c0002, c0003, c0004 and 2 others failed: TypeError: no such layer\n"
         f"  my_net.py:7 in step: self.layer(x)\n  all of it: {tmp_path}/node-1.log",
         "c0007 failed: no strategy is feasible",

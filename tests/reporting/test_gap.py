@@ -26,25 +26,25 @@ UNEVEN = Times(configs={f"c{i:04d}": 5.0 + i for i in range(7)})
 
 def played(times: Times = UNEVEN, faults: str = "", plan: Plan = PLAN, configs: int = 7) -> Simulation:
     nodes = [Node(f"node-{i}", "host") for i in range(plan.min_nodes)]
-    told = read_faults(faults, [node.name for node in nodes])
+    read = read_faults(faults, [node.name for node in nodes])
     search = FixedSearch([{"lr": float(i)} for i in range(configs)])
-    return simulate(plan, nodes, LongestRemaining(), search, times, SyntheticMetrics({}, 8), faults=told)
+    return simulate(plan, nodes, LongestRemaining(), search, times, SyntheticMetrics({}, 8), faults=read)
 
 
 def gaps(events: Sequence[Event]) -> list[Gap]:
     """After each visit."""
-    state, found = State(), []
+    state, gaps_so_far = State(), []
     for event in events:
         state = fold(state, event)
-        if isinstance(event, UnitCommitted) and (known := gap(state)):
-            found.append(known)
-    return found
+        if isinstance(event, UnitCommitted) and (now := gap(state)):
+            gaps_so_far.append(now)
+    return gaps_so_far
 
 
 def test_equal_units_without_costs_reach_the_bound() -> None:
     done = played(Times(usual=10.0), configs=8)
     assert gap(done.state) == Gap(160.0, 160.0)
-    assert {round(known.share, 9) for known in gaps(done.events)} == {0.0}
+    assert {round(after_visit.share, 9) for after_visit in gaps(done.events)} == {0.0}
 
 
 def test_before_the_first_visit_there_is_none() -> None:
@@ -56,25 +56,25 @@ def test_before_the_first_visit_there_is_none() -> None:
 
 def test_hops_and_decisions_are_in_the_gap() -> None:
     """Seven configs of 5 to 11 s on 4 nodes with one partition each: a node has 2 x 56 s to train."""
-    found = gap(played(replace(UNEVEN, hop=0.5, dispatch=0.25)).state)
-    assert found is not None
-    assert found.bound == pytest.approx(112.0)
-    assert found.forecast >= 112.0 + 14 * 0.75 - 0.25
+    with_hops = gap(played(replace(UNEVEN, hop=0.5, dispatch=0.25)).state)
+    assert with_hops is not None
+    assert with_hops.bound == pytest.approx(112.0)
+    assert with_hops.forecast >= 112.0 + 14 * 0.75 - 0.25
 
 
 def test_a_node_that_is_idle_goes_on_from_now() -> None:
     """Four units of 10 s, each with a hop of 1, on one node: after each visit it is idle for a moment."""
     plan = replace(PLAN, partitions=2, epochs=1, min_nodes=1, max_nodes=1)
-    told = gaps(played(Times(usual=10.0, hop=1.0), plan=plan, configs=2).events)
-    assert [(known.forecast, round(known.bound, 9)) for known in told] == [(44.0, 40.0)] * 4
+    after_visits = gaps(played(Times(usual=10.0, hop=1.0), plan=plan, configs=2).events)
+    assert [(now.forecast, round(now.bound, 9)) for now in after_visits] == [(44.0, 40.0)] * 4
 
 
 def test_the_forecast_is_what_comes_once_units_are_known() -> None:
     """Once each node and config has done one. It does not foresee the pauses between units to come."""
     done = played(replace(UNEVEN, hop=0.5, dispatch=0.25))
-    told = gaps(done.events)
-    assert all(known.forecast == pytest.approx(done.seconds, rel=0.06) for known in told[8:])
-    assert told[-1].forecast == pytest.approx(done.seconds)
+    after_visits = gaps(done.events)
+    assert all(now.forecast == pytest.approx(done.seconds, rel=0.06) for now in after_visits[8:])
+    assert after_visits[-1].forecast == pytest.approx(done.seconds)
 
 
 def test_who_is_lost_leaves_its_work_to_the_others_and_is_no_gap() -> None:
@@ -115,9 +115,9 @@ def test_replicas_spread_what_is_left() -> None:
 
 def test_a_run_in_which_much_went_wrong(past: Any) -> None:
     """Nine seconds; node-0 has trained in seven units for 0.8 s each."""
-    found = gap(past.state)
-    assert found is not None
-    assert (found.forecast, round(found.bound, 6)) == (9.0, 5.6)
+    at_end = gap(past.state)
+    assert at_end is not None
+    assert (at_end.forecast, round(at_end.bound, 6)) == (9.0, 5.6)
 
 
 def test_it_is_told_while_the_run_goes_on(past: Any) -> None:

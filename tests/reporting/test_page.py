@@ -19,8 +19,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.page import curves, gantt, parallel
-from cerebro_elastic.reporting.page.page import Colophon, Subject, render
+from cerebro_elastic.reporting.page.page import Report, ReportMetadata, read_metadata, render
 from cerebro_elastic.reporting.page.scale import Scale
 from cerebro_elastic.reporting.results import ConfigResult, leaderboard
 from cerebro_elastic.reporting.tables import bytes_text
@@ -62,9 +63,8 @@ def page(
 
 
 def report(past: Any, manifest: Manifest | None) -> str:
-    return render(
-        Subject(past.spec, past.events, "val_acc", "max", manifest, Colophon("today", "0", {"Python": "3"}))
-    )
+    metadata = ReportMetadata("today", "0", {"Python": "3"})
+    return render(Report(past.spec, past.events, Objective(metric="val_acc", mode="max"), manifest, metadata))
 
 
 def column(page: Page, place: int) -> list[str]:
@@ -93,17 +93,17 @@ def test_every_unit_is_a_bar_that_says_what_it_was(page: Page) -> None:
     assert bars.count() == 12
     assert page.locator("#gantt rect.lost").count() == 2
     bars.first.hover()
-    told = page.locator("#tip")
-    assert told.is_visible()
-    assert told.inner_text().startswith("c0000 epoch 1 partition 0 on node-0, 0.00 s to 1.00 s")
+    tip = page.locator("#tip")
+    assert tip.is_visible()
+    assert tip.inner_text().startswith("c0000 epoch 1 partition 0 on node-0, 0.00 s to 1.00 s")
     page.locator('#gantt path.fault[data-tip*="lost"]').focus()
-    assert told.inner_text() == "about 2.5 s: node-1 was lost"
+    assert tip.inner_text() == "about 2.5 s: node-1 was lost"
 
 
 def test_the_optimality_gap_is_told(page: Page) -> None:
-    told = " ".join(page.locator("#gap").inner_text().split())
-    assert told.startswith("The run took 9.0 s; with the seconds that its units took")
-    assert "before 5.6 s. Without hops, waits and lost work it would be 1.61 times as fast" in told
+    text = " ".join(page.locator("#gap").inner_text().split())
+    assert text.startswith("The run took 9.0 s; with the seconds that its units took")
+    assert "before 5.6 s. Without hops, waits and lost work it would be 1.61 times as fast" in text
 
 
 def test_a_config_is_shown_alone_while_its_row_has_the_focus(page: Page) -> None:
@@ -217,11 +217,11 @@ def test_any_values_can_be_drawn(metrics: list[list[float]], settings: list[Any]
         for line in panel.lines
         for part in line.parts
     ]
-    found = parallel.coordinates(rows, "m", {"a": True, "b": False})
-    drawn += [path.points for path in found.paths] if found else []
+    chart = parallel.coordinates(rows, "m", {"a": True, "b": False})
+    drawn += [path.points for path in chart.paths] if chart else []
     places = [float(place) for points in drawn for point in points.split() for place in point.split(",")]
     assert all(0 <= place <= 1000 for place in places)
-    for axis in found.axes if found else ():
+    for axis in chart.axes if chart else ():
         heights = [tick.at for tick in axis.ticks]
         assert heights == sorted(heights)
         assert all(parallel.TOP <= at <= parallel.BOTTOM for at in heights)
@@ -234,12 +234,12 @@ def placed(values: Sequence[Any], bests: Sequence[float] = (), log: Mapping[str,
         ConfigResult(f"c{i}", {"a": value}, Status.LIVE, "", (), (), best=best)
         for i, (value, best) in enumerate(zip(values, bests or range(len(values)), strict=True))
     ]
-    found = parallel.coordinates(rows, "m", log or {})
-    assert found is not None
-    points = [[float(point.split(",")[1]) for point in path.points.split()] for path in found.paths]
+    chart = parallel.coordinates(rows, "m", log or {})
+    assert chart is not None
+    points = [[float(point.split(",")[1]) for point in path.points.split()] for path in chart.paths]
     height = parallel.BOTTOM - parallel.TOP
-    return found.axes, [
-        [(parallel.BOTTOM - at) / height for at in ways] for ways in zip(*points, strict=True)
+    return chart.axes, [
+        [(parallel.BOTTOM - at) / height for at in heights] for heights in zip(*points, strict=True)
     ]
 
 
@@ -411,18 +411,18 @@ def test_gantt_and_table_agree_on_a_quarantine(browser: Browser, past: Any, tmp_
     page = opened(browser, tmp_path, report(past, None))
     band = page.locator("#gantt rect.quarantined")
     share = next(share for share in timeline(past.events).shares if share.node == "node-2")
-    told = f"{share.quarantined:.1f} s"
+    seconds = f"{share.quarantined:.1f} s"
     assert (band.get_attribute("data-tip") or "").startswith(
-        f"node-2 in quarantine for about {told}: its disk"
+        f"node-2 in quarantine for about {seconds}: its disk"
     )
     cells = page.locator("#nodes tbody tr", has_text="node-2").first.locator("td").all_inner_texts()
     heads = page.locator("#nodes thead").first.locator("th").all_inner_texts()
-    assert dict(zip(heads, cells, strict=True))["quarantine"] == told
+    assert dict(zip(heads, cells, strict=True))["quarantine"] == seconds
     page.close()
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "log", "told"),
+    ("low", "high", "log", "texts"),
     [
         (0.0, 1.0, False, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
         (0.91, 0.987, False, ["0.92", "0.94", "0.96", "0.98"]),
@@ -435,16 +435,23 @@ def test_gantt_and_table_agree_on_a_quarantine(browser: Browser, past: Any, tmp_
         (0.0, math.inf, False, ["0"]),
     ],
 )
-def test_marks_are_round(low: float, high: float, log: bool, told: list[str]) -> None:
+def test_marks_are_round(low: float, high: float, log: bool, texts: list[str]) -> None:
     scale = Scale(low, high, 100, 0, log=log)
     ticks = scale.ticks()
-    assert [tick.text for tick in ticks] == told
+    assert [tick.text for tick in ticks] == texts
     assert all(0 <= tick.at <= 100 for tick in ticks)
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1 KB"), (81_499, "81.5 KB"), (4.02e12, "4.02 TB"), (8e16, "80 PB")],
 )
-def test_bytes_for_people(count: float, told: str) -> None:
-    assert bytes_text(count) == told
+def test_bytes_for_people(count: float, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+def test_the_metadata_of_a_page_keep_the_names_of_version_0_1(past: Any) -> None:
+    page = report(past, None)
+    assert '<meta name="cerebro-colophon"' in page
+    assert "&#34;kind&#34;:&#34;Colophon&#34;" in page
+    assert read_metadata(page) == ReportMetadata("today", "0", {"Python": "3"})

@@ -37,13 +37,13 @@ PLAN = Plan(run="r", partitions=4, epochs=10)
 
 def state(configs: int, nodes: int) -> State:
     """``configs`` configs, of which the last are in training on ``nodes`` nodes."""
-    made = {
+    rows = {
         f"c{i:04d}": Config(f"c{i:04d}", {"lr": 0.1, "a_long_name_of_a_parameter": 123456, "another": i})
         for i in range(configs)
     }
     return State(
         plan=PLAN,
-        configs=made,
+        configs=rows,
         nodes={f"node-{i}": Node(f"node-{i}", "here") for i in range(nodes)},
         homes={j: (f"node-{j % nodes}",) for j in range(4)},
         attempts={
@@ -134,8 +134,8 @@ def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> 
     assert any(
         "3 configs wait for nodes: ddp x2 over 2 nodes takes 2 nodes of one kind" in li for li in shown
     )
-    told = state_json("r", alone, True)["waits"]["c0001"]
-    assert told["lacks"].endswith("there are: 1 cpu of 1 rank")
+    wait = state_json("r", alone, True)["waits"]["c0001"]
+    assert wait["lacks"].endswith("there are: 1 cpu of 1 rank")
 
     file = io.StringIO()
     with LiveView(ACCURACY, Console(file=file, width=100)) as view:
@@ -146,20 +146,20 @@ def test_who_waits_for_a_gang_and_who_for_nodes_that_are_not_there_is_told() -> 
 
 def test_what_users_code_says_is_shown_as_it_is() -> None:
     file = io.StringIO()
-    told = "c0001 failed: [batch, time] in [/data] is :smile:"
+    message = "c0001 failed: [batch, time] in [/data] is :smile:"
     with LiveView(ACCURACY, Console(file=file)) as view:
-        view.watcher.say(told)
-    terminal(file=file).print(told)
-    assert file.getvalue() == f"{told}\n{told}\n"
+        view.watcher.say(message)
+    terminal(file=file).print(message)
+    assert file.getvalue() == f"{message}\n{message}\n"
 
 
 def played(past: Any, *, terminal: bool, verbose: bool = False) -> str:
-    """What a view writes while the history is told to it."""
+    """What a view writes while it sees the history."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, width=100, height=30, color_system=None)
-    told, so_far = list(past.events), State()
+    so_far = State()
     with LiveView(Objective(metric="val_acc", mode="max"), console, verbose=verbose) as view:
-        for event in told:
+        for event in list(past.events):
             so_far = past.after(so_far, event)
             view.watcher.show([event], so_far)
     return file.getvalue()

@@ -13,7 +13,7 @@ from cerebro_elastic.reporting.tables import leaderboard_table, sparkline
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "characters"),
     [
         ([], ""),
         ([math.nan], ""),
@@ -27,8 +27,8 @@ from cerebro_elastic.reporting.tables import leaderboard_table, sparkline
         ([0.0] * 500 + [1.0] * 500, "▁▁▁▁▁▁██████"),
     ],
 )
-def test_a_curve_in_few_characters(values: list[float], told: str) -> None:
-    assert sparkline(values) == told
+def test_a_curve_in_few_characters(values: list[float], characters: str) -> None:
+    assert sparkline(values) == characters
 
 
 def drawn(view: object, width: int = 80) -> list[str]:

@@ -92,8 +92,8 @@ def test_a_quarantine_is_neither_lost_nor_idle(past: Any) -> None:
     assert share.lost == pytest.approx(sum(span.seconds for span in line.spans if span.lost))
     assert share.idle < 5.1
     assert (other.quarantined, other.idle) == (0, pytest.approx(other.present))
-    told = [mark.text for mark in line.marks]
-    assert told[-2:] == ["node-0 was quarantined for 60 s: 3 failures", "node-0 got units again"]
+    texts = [mark.text for mark in line.marks]
+    assert texts[-2:] == ["node-0 was quarantined for 60 s: 3 failures", "node-0 got units again"]
 
 
 def test_a_quarantine_ends_with_its_node_and_with_the_run(past: Any) -> None:
@@ -120,15 +120,15 @@ def test_what_a_lost_node_had_begun_ends_with_it(past: Any) -> None:
 
 
 def test_marks_tell_faults_from_the_rest(past: Any) -> None:
-    told = {mark.text: mark for mark in timeline(past.events).marks}
-    faults = [text for text, mark in told.items() if mark.fault]
+    texts = {mark.text: mark for mark in timeline(past.events).marks}
+    faults = [text for text, mark in texts.items() if mark.fault]
     assert faults == [
         "node-1 was lost",
         "c0003 failed on node-2, disk-full: no space left",
         "node-2 was quarantined for 60 s: its disk is full",
         "c0003 failed: the loss is NaN",
     ]
-    assert [text for text, mark in told.items() if not mark.fault] == [
+    assert [text for text, mark in texts.items() if not mark.fault] == [
         "c0001's unit on node-1 was withdrawn",
         "node-1 joined",
         "node-1 was asked to leave within 30 s",

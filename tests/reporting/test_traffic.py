@@ -11,7 +11,7 @@ from cerebro_elastic.core.model.attempts import Visit
 from cerebro_elastic.core.model.units import CheckpointRef, Unit
 from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.reporting.results import gather
-from cerebro_elastic.reporting.traffic import traffic, ways
+from cerebro_elastic.reporting.traffic import communication_costs, summarize_traffic
 
 GB, TB, PB = 10**9, 10**12, 10**15
 
@@ -27,7 +27,7 @@ def test_the_papers_example() -> None:
         f"c{i}": [visit(f"c{i}", epoch, j, GB, 10_000) for epoch in range(20) for j in range(10)]
         for i in range(20)
     }
-    assert [way.bytes for way in ways(visits, TB, workers=10)] == [
+    assert [cost.bytes for cost in communication_costs(visits, TB, workers=10)] == [
         4 * TB + 20 * GB,
         10 * TB + 20 * GB,
         400 * TB + 20 * GB,
@@ -42,7 +42,7 @@ def test_configs_that_differ_count_each_by_its_own() -> None:
         "small": [visit("small", 0, 0, 10, 1)],
         "large": [visit("large", 0, j, 1000, 2) for j in (0, 1)],
     }
-    model, *_, central, _ = ways(visits, 5, workers=1)
+    model, *_, central, _ = communication_costs(visits, 5, workers=1)
     assert model.bytes == 10 + 2000 + 10 + 1000
     assert central.bytes == 2 * (10 * 1 + 1000 * 2 + 1000 * 2)
 
@@ -50,30 +50,30 @@ def test_configs_that_differ_count_each_by_its_own() -> None:
 def test_what_a_history_tells(past: Any, manifest: Manifest) -> None:
     _, visits = gather(past.events)
     hosts = {"node-0": "one", "node-1": "two", "node-2": "one"}
-    told = traffic(visits, manifest, hosts)
-    assert (told.hops, told.stays) == (5, 2)
-    assert (told.hopped, told.written) == (5 * 1000, 10 * 1000)
-    assert (told.dataset, told.read) == (200_000, 300_000), "nodes of one host share what they read"
+    summary = summarize_traffic(visits, manifest, hosts)
+    assert (summary.hops, summary.stays) == (5, 2)
+    assert (summary.hopped, summary.written) == (5 * 1000, 10 * 1000)
+    assert (summary.dataset, summary.read) == (200_000, 300_000), "nodes of one host share what they read"
 
 
 def test_replicas_that_nothing_was_trained_on_were_read_too(manifest: Manifest) -> None:
     one = replace(visit("c", 0, 0, 1, 1), replicas=(1,))
-    assert traffic({"c": [one]}, manifest, {}).read == 200_000
+    assert summarize_traffic({"c": [one]}, manifest, {}).read == 200_000
 
 
 def test_what_was_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
     home = visit("c", 0, 0, 1, 1)
     away = [replace(home, node="m", unit=Unit("c", epoch, 0), fetch_seconds=2.0 - epoch) for epoch in (1, 2)]
-    assert traffic({"c": [home, *away]}, manifest, {}).read == 200_000
-    assert traffic({"c": [home, *away]}, manifest, {"n": "one", "m": "one"}).read == 100_000
+    assert summarize_traffic({"c": [home, *away]}, manifest, {}).read == 200_000
+    assert summarize_traffic({"c": [home, *away]}, manifest, {"n": "one", "m": "one"}).read == 100_000
 
 
 def test_without_its_dataset(past: Any) -> None:
     _, visits = gather(past.events)
-    told = traffic(visits, None, {})
-    assert (told.dataset, told.read) == (None, None)
-    assert [way.name for way in told.ways if "Task parallelism" in way.name] == []
+    summary = summarize_traffic(visits, None, {})
+    assert (summary.dataset, summary.read) == (None, None)
+    assert [cost.name for cost in summary.communication if "Task parallelism" in cost.name] == []
 
 
 def test_of_a_run_without_visits(manifest: Manifest) -> None:
-    assert traffic({}, manifest, {}).ways[0].bytes == pytest.approx(0)
+    assert summarize_traffic({}, manifest, {}).communication[0].bytes == pytest.approx(0)

@@ -64,15 +64,15 @@ def checked(
     trouble: bool = True,
     **more: Any,
 ) -> Tryout:
-    made = recipe(case, **more)
+    resolved = recipe(case, **more)
     return check_search(
-        lambda: registry.load("cerebro.search", made.search.method)(made),
+        lambda: registry.load("cerebro.search", resolved.search.method)(resolved),
         seed,
-        most=made.search.num or 100,
-        epochs=made.epochs,
+        most=resolved.search.num or 100,
+        epochs=resolved.epochs,
         finishes=finishes,
         trouble=trouble and case != "pbt-replay",  # which has but one config
-        concurrency=made.search.concurrency,
+        concurrency=resolved.search.concurrency,
         **({"learn": learn} if learn else {}),
     )
 
@@ -160,9 +160,9 @@ def test_an_objective_that_is_never_logged_is_named(case: str) -> None:
     def elsewhere(_standing: ConfigView, _units: int, ends: bool) -> dict[str, float]:
         return {"val_los": 1.0} if ends else {"loss": 1.0}
 
-    with pytest.raises(SearchError, match=r"which was not logged where it does; (did you|choices)") as told:
+    with pytest.raises(SearchError, match=r"which was not logged where it does; (did you|choices)") as error:
         checked(case, learn=elsewhere)
-    assert ("did you mean 'val_los'" in str(told.value)) == (case != "asha in units")
+    assert ("did you mean 'val_los'" in str(error.value)) == (case != "asha in units")
 
 
 def test_a_rung_inside_an_epoch_needs_what_is_known_there() -> None:

@@ -88,7 +88,7 @@ def test_random_search_finds_all_points_of_a_finite_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("search", "made", "words"),
+    ("search", "wrong", "words"),
     [
         (grid, recipe({"lr": {"uniform": [0, 1]}}), "'lr' is continuous, a grid needs a list or int"),
         (grid, recipe({"a": {"int": [1, 10**9]}}), "more than 1,000,000 points, too many to go through"),
@@ -104,9 +104,9 @@ def test_random_search_finds_all_points_of_a_finite_space() -> None:
         ),
     ],
 )
-def test_a_space_that_cannot_be_searched(search: Make, made: Recipe, words: str) -> None:
+def test_a_space_that_cannot_be_searched(search: Make, wrong: Recipe, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
-        search(made)
+        search(wrong)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from optuna.trial import TrialState
 
 from cerebro_elastic.core.history.machine import fold
-from cerebro_elastic.core.model import events as told
+from cerebro_elastic.core.model import events as kinds
 from cerebro_elastic.core.model.attempts import Attempt, Visit
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.events import Event, RunEnded, StateRead
@@ -52,23 +52,23 @@ def recipe(**search: Any) -> Recipe:
 def history(losses: dict[str, Sequence[float]]) -> list[Event]:
     """Epochs of one unit each, config after config; the last config is stopped."""
     events: list[Event] = [
-        told.RunOpened(1, Plan("r", 1, 2)),
-        told.NodeJoined(2, Node("n", "h", registration=2)),
-        told.HomesAssigned(3, {0: ("n",)}),
+        kinds.RunOpened(1, Plan("r", 1, 2)),
+        kinds.NodeJoined(2, Node("n", "h", registration=2)),
+        kinds.HomesAssigned(3, {0: ("n",)}),
     ]
     for name, values in losses.items():
         created = len(events) + 1
-        events.append(told.ConfigCreated(created, Config(name, {"lr": 0.1, "act": "a"})))
+        events.append(kinds.ConfigCreated(created, Config(name, {"lr": 0.1, "act": "a"})))
         head, revision = None, created
         for epoch, value in enumerate(values):
             unit, at = Unit(name, epoch, 0), len(events) + 1
             output = CheckpointRef(f"{name}{epoch}", f"{name}{epoch}", 1)
-            events.append(told.UnitAssigned(at, Attempt(unit, "n", 2, revision, head)))
+            events.append(kinds.UnitAssigned(at, Attempt(unit, "n", 2, revision, head)))
             visit = Visit(unit, 0, "n", at, head, output, 1, 1, 1.0, 0.0, 100.0, {"loss": value})
-            events.append(told.UnitCommitted(at + 1, visit))
+            events.append(kinds.UnitCommitted(at + 1, visit))
             head, revision = output, at + 1
         if len(values) < 2:
-            events.append(told.ConfigEnded(len(events) + 1, name, Status.STOPPED, "rests"))
+            events.append(kinds.ConfigEnded(len(events) + 1, name, Status.STOPPED, "rests"))
     return [*events, RunEnded(len(events) + 1, "finished")]
 
 
@@ -144,8 +144,8 @@ def test_a_study_that_cannot_be_a_search(study: Any, words: str) -> None:
 def test_a_space_may_be_a_function_of_a_trial(tmp_path: Any) -> None:
     (tmp_path / "users_space.py").write_text(FUNCTION)
     section = {"space_fn": "users_space:space", "method": "tpe", "num": 12, "concurrency": 12}
-    made = load_recipe({**recipe().resolved(), "search": section}, root=tmp_path)
-    search = load("cerebro.search", "tpe")(made)
+    resolved = load_recipe({**recipe().resolved(), "search": section}, root=tmp_path)
+    search = load("cerebro.search", "tpe")(resolved)
     proposals = search.propose(SearchContext())
     assert len({p.hparams.get("slope") for p in proposals}) > 2
     assert all(("slope" in p.hparams) == (p.hparams["act"] == "gelu") for p in proposals)
@@ -193,10 +193,10 @@ def test_bad_input_is_one_clear_message(section: dict[str, Any], words: str) -> 
 
 
 def test_the_issues_own_words() -> None:
-    made = load_recipe({**recipe().resolved(), "search": {}} | _issue())
-    assert made.epochs == 9
-    assert made.search.reduction_factor == 3  # type: ignore[attr-defined]
-    assert load_recipe(made.resolved()) == made
+    resolved = load_recipe({**recipe().resolved(), "search": {}} | _issue())
+    assert resolved.epochs == 9
+    assert resolved.search.reduction_factor == 3  # type: ignore[attr-defined]
+    assert load_recipe(resolved.resolved()) == resolved
 
 
 def _issue() -> dict[str, Any]:

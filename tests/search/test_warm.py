@@ -58,9 +58,9 @@ def test_tpe_learns_from_what_is_known() -> None:
 @pytest.mark.parametrize("method", ["tpe", "random", "qmc"])
 def test_a_search_with_knowledge_keeps_the_contract(method: str) -> None:
     known = [trial(0.5, 0.3, 0.2), trial(0.25, 0.9, finished=False)]
-    made = recipe(epochs=9, method=method, num=6, known=known)
-    check_search(lambda: make_search(made), seed=1, most=6)
-    assert not {0.5, 0.25} & set(first(make_search(made)))
+    warm = recipe(epochs=9, method=method, num=6, known=known)
+    check_search(lambda: make_search(warm), seed=1, most=6)
+    assert not {0.5, 0.25} & set(first(make_search(warm)))
 
 
 def test_a_grid_leaves_out_what_is_known() -> None:
@@ -71,10 +71,10 @@ def test_a_grid_leaves_out_what_is_known() -> None:
 
 
 def test_what_is_written_out_reads_back_the_same() -> None:
-    made = recipe(epochs=4, method="tpe", num=3, start=START, known=[trial(0.5, 0.3), trial(0.1, 0.2)])
-    again = load_recipe(made.resolved())
-    assert again == made
-    assert first(make_search(again)) == first(make_search(made))
+    warm = recipe(epochs=4, method="tpe", num=3, start=START, known=[trial(0.5, 0.3), trial(0.1, 0.2)])
+    again = load_recipe(warm.resolved())
+    assert again == warm
+    assert first(make_search(again)) == first(make_search(warm))
 
 
 def test_rungs_count_from_where_configs_begin() -> None:
@@ -96,12 +96,12 @@ def test_rungs_count_from_where_configs_begin() -> None:
 
 
 def test_all_proposals_begin_with_the_checkpoint() -> None:
-    made = recipe(epochs=12, method="random", num=2, start=START)
-    start = start_of(made)
+    warm = recipe(epochs=12, method="random", num=2, start=START)
+    start = start_of(warm)
     assert start == Parent("", CheckpointRef("/a/state", DIGEST, 0), 3, "", hparams={"lr": 0.5})
     plan = Plan("r", partitions=2, epochs=12, start=start)
     state = fold(State(), RunOpened(1, plan))
-    for revision, action in enumerate(decide(state, LongestRemaining(), make_search(made)), start=2):
+    for revision, action in enumerate(decide(state, LongestRemaining(), make_search(warm)), start=2):
         assert isinstance(action, CreateConfig)
         state = fold(state, ConfigCreated(revision, action.config))
     configs = state.configs.values()

@@ -34,8 +34,8 @@ SLOW = Times(usual=10.0, nodes={"n0": 2.0}, fetch=4.0)
 def run(plan: Plan, times: Times = SLOW, faults: str = "", hosts: Sequence[str] = NAMES) -> Simulation:
     """It keeps all invariants, every unit is done once, and all decisions are found again."""
     nodes = [Node(name, host) for name, host in zip(NAMES, hosts, strict=True)]
-    toy, told = SyntheticMetrics({}, plan.epochs * plan.partitions), read_faults(faults, NAMES)
-    done = simulate(plan, nodes, Auto(), SEARCH, times, toy, faults=told, lease=0.5)
+    toy, outages = SyntheticMetrics({}, plan.epochs * plan.partitions), read_faults(faults, NAMES)
+    done = simulate(plan, nodes, Auto(), SEARCH, times, toy, faults=outages, lease=0.5)
     assert check(done.events) == []
     assert done.state.outcome == "finished"
     assert len(visits(done)) == 6 * plan.epochs * plan.partitions
@@ -79,6 +79,6 @@ def test_nodes_of_one_host_share_what_one_of_them_fetched() -> None:
 
 
 def test_a_recorded_fetch_is_simulated() -> None:
-    found = measured(run(PLAN).events, PLAN)
-    assert (found.fetch, found.hop) == (4.0, 0.0)
-    assert run(PLAN, found).seconds == pytest.approx(run(PLAN).seconds)
+    times = measured(run(PLAN).events, PLAN)
+    assert (times.fetch, times.hop) == (4.0, 0.0)
+    assert run(PLAN, times).seconds == pytest.approx(run(PLAN).seconds)

@@ -92,8 +92,8 @@ def _report(cluster: Cluster, raging: Storm, lasted: float, out: Console) -> Non
         fates.setdefault(strike.fault.kind, Counter())[fate(strike, events)] += 1
     table = Table("fault", "times", "what became of it")
     for kind in sorted(fates, key=lambda kind: (kind.whom, kind.what, kind.point or "")):
-        told = ", ".join(f"{count} {what}" for what, count in fates[kind].most_common())
-        table.add_row(str(kind), str(fates[kind].total()), told)
+        fates_text = ", ".join(f"{count} {what}" for what, count in fates[kind].most_common())
+        table.add_row(str(kind), str(fates[kind].total()), fates_text)
     out.print(table)
     struck = sum(strike.revision > 0 for strike in raging.strikes)
     out.print(

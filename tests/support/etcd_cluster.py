@@ -37,8 +37,8 @@ def check_etcd() -> None:
 
 def etcd_version() -> str:
     """That of the etcd at hand."""
-    told = subprocess.run([find_etcd(), "--version"], capture_output=True, text=True, check=True).stdout
-    return told.split()[2]
+    printed = subprocess.run([find_etcd(), "--version"], capture_output=True, text=True, check=True).stdout
+    return printed.split()[2]
 
 
 @dataclass
@@ -158,8 +158,8 @@ def _wait_healthy(member: Member) -> None:
 
 def _revision(member: Member) -> int:
     """How far the member itself is."""
-    told = _ask(member.endpoint, "kv/range", {"key": "AA==", "serializable": True})
-    return int(told["header"]["revision"])
+    answer = _ask(member.endpoint, "kv/range", {"key": "AA==", "serializable": True})
+    return int(answer["header"]["revision"])
 
 
 def _free_ports(count: int) -> list[int]:

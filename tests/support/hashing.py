@@ -21,8 +21,8 @@ def digest(source: CheckpointRef | None, unit: Unit, hparams: HParams, batches: 
     if unit.phase is Phase.EVALUATE:
         return state
     for batch in batches:
-        told = [state, dict(hparams), unit.config, unit.epoch, unit.partition, batch]
-        state = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        inputs = [state, dict(hparams), unit.config, unit.epoch, unit.partition, batch]
+        state = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     return state
 
 

@@ -61,8 +61,8 @@ def make(optimizer: str) -> Parts:
     model = Net()
     biases = [parameter for name, parameter in model.named_parameters() if "bias" in name]
     weights = [parameter for name, parameter in model.named_parameters() if "bias" not in name]
-    made = OPTIMIZERS[optimizer]([{"params": weights}, {"params": biases, "weight_decay": 0.0, "lr": 0.02}])
-    return Parts(model, made, torch.optim.lr_scheduler.LambdaLR(made, lambda step: 0.9**step))
+    built = OPTIMIZERS[optimizer]([{"params": weights}, {"params": biases, "weight_decay": 0.0, "lr": 0.02}])
+    return Parts(model, built, torch.optim.lr_scheduler.LambdaLR(built, lambda step: 0.9**step))
 
 
 def unit(
@@ -135,9 +135,9 @@ def evaluated(name: str) -> list[float]:
     parts = parallelism.build(lambda: make("sgd"), torch.device("cpu"))
     parts.model.eval()
     with torch.no_grad():
-        made = torch.cat([parts.model(torch.randn(rows, 5)) for rows in (4, 3)]).flatten().tolist()
+        outputs = torch.cat([parts.model(torch.randn(rows, 5)) for rows in (4, 3)]).flatten().tolist()
     parallelism.close()
-    return list(made)
+    return list(outputs)
 
 
 def failing(name: str) -> None:

@@ -28,8 +28,8 @@ class Assigned(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
-        made: Tensor = self.outward(torch.tanh(self.inward(x + self.mean)))
-        return made
+        output: Tensor = self.outward(torch.tanh(self.inward(x + self.mean)))
+        return output
 
 
 class Idle(nn.Module):
@@ -40,8 +40,8 @@ class Idle(nn.Module):
         self.used, self.idle = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.used(x)
-        return made
+        output: Tensor = self.used(x)
+        return output
 
 
 class Normed(nn.Module):
@@ -53,8 +53,8 @@ class Normed(nn.Module):
         self.outward = nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.outward(self.norm(self.inward(x)))
-        return made
+        output: Tensor = self.outward(self.norm(self.inward(x)))
+        return output
 
 
 class Failing(nn.Module):
@@ -69,8 +69,8 @@ class Failing(nn.Module):
         self.calls += 1
         if self.calls == 2 and ranks()[0] == 1:
             raise ValueError("not to the liking of rank 1")
-        made: Tensor = self.outward(self.inward(x))
-        return made
+        output: Tensor = self.outward(self.inward(x))
+        return output
 
 
 KINDS: Mapping[str, type[nn.Module]] = {
@@ -102,8 +102,8 @@ def trained(kind: str, name: str, options: Mapping[str, Any], steps: int) -> byt
             parallelism.step(parts, own, own, nn.functional.mse_loss, share=part.share)
         parts.model.eval()
         with torch.no_grad():
-            made = parts.model(torch.ones(2, 4))
-        return packed({"state": parallelism.export(parts)[0], "made": made})
+            output = parts.model(torch.ones(2, 4))
+        return packed({"state": parallelism.export(parts)[0], "made": output})
     finally:
         parallelism.close()
 

@@ -70,7 +70,7 @@ def end_in_a_collective(file: str) -> None:
     dist.all_reduce(tensor)
 
 
-def held() -> list[int]:
+def open_resources() -> list[int]:
     """How many threads and open files the process has."""
     return [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
 
@@ -82,4 +82,4 @@ def loops() -> int:
 
 def tensors() -> int:
     """How many tensors there are that only units can have made."""
-    return sum(issubclass(type(found), Tensor) for found in gc.get_objects())
+    return sum(issubclass(type(value), Tensor) for value in gc.get_objects())

@@ -14,13 +14,13 @@ from cerebro_elastic.openshop.joint_problem.schedule import JointSchedule
 from cerebro_elastic.openshop.planner import Schedule
 
 
-def judge(problem: Instance, found: Schedule, actual: Array | None = None) -> None:
+def judge(problem: Instance, schedule: Schedule, actual: Array | None = None) -> None:
     """Fails unless each unit is done once, on a node that may do it, for as long as it takes, nobody in two
     places at a time, and epochs follow one another."""
     durations = problem.durations if actual is None else actual
-    visits = found.visits
+    visits = schedule.visits
     # Seconds of great problems are no more exact than this.
-    slack = 1e-6 * max(1.0, found.makespan)
+    slack = 1e-6 * max(1.0, schedule.makespan)
     done = sorted(zip(visits.config.tolist(), visits.epoch.tolist(), visits.partition.tolist(), strict=True))
     assert done == [
         (i, e, j)
@@ -46,27 +46,27 @@ def judge(problem: Instance, found: Schedule, actual: Array | None = None) -> No
     for (i, e), spans in epochs.items():
         if e:
             assert min(spans)[0] >= max(end for _, end in epochs[i, e - 1]) - slack, "epoch after epoch"
-    assert found.makespan == (visits.end.max() if len(visits) else 0.0)
-    assert found.makespan >= found.bound * (1 - 1e-9), "a lower bound"
+    assert schedule.makespan == (visits.end.max() if len(visits) else 0.0)
+    assert schedule.makespan >= schedule.bound * (1 - 1e-9), "a lower bound"
 
 
-def judge_joint(seconds: Array, devices: Sequence[int], found: JointSchedule) -> None:
+def judge_joint(seconds: Array, devices: Sequence[int], schedule: JointSchedule) -> None:
     """Fails unless equations 4.1 to 4.14 of the thesis hold."""
     configs, nodes, _ = seconds.shape
     for i in range(configs):
         for n in range(nodes):
-            assert 1 <= found.width[i, n] <= devices[n], "4.2 to 4.4"
-            took = seconds[i, n, found.width[i, n] - 1]
-            assert found.start[i, n] >= 0, "4.13"
-            assert abs(found.end[i, n] - found.start[i, n] - took) <= 1e-6, "4.1"
-        spans = [(found.start[i, n], found.end[i, n]) for n in range(nodes)]
+            assert 1 <= schedule.width[i, n] <= devices[n], "4.2 to 4.4"
+            took = seconds[i, n, schedule.width[i, n] - 1]
+            assert schedule.start[i, n] >= 0, "4.13"
+            assert abs(schedule.end[i, n] - schedule.start[i, n] - took) <= 1e-6, "4.1"
+        spans = [(schedule.start[i, n], schedule.end[i, n]) for n in range(nodes)]
         assert_apart(span for span in spans if span[1] > span[0])
     for n in range(nodes):
-        for now in found.start[:, n]:
-            on = (found.start[:, n] <= now + 1e-9) & (now < found.end[:, n] - 1e-9)
-            assert found.width[on, n].sum() <= devices[n], "4.5 to 4.9: no device has two units"
-    assert found.makespan == found.end.max()
-    assert found.makespan >= found.bound * (1 - 1e-9), "a lower bound"
+        for now in schedule.start[:, n]:
+            on = (schedule.start[:, n] <= now + 1e-9) & (now < schedule.end[:, n] - 1e-9)
+            assert schedule.width[on, n].sum() <= devices[n], "4.5 to 4.9: no device has two units"
+    assert schedule.makespan == schedule.end.max()
+    assert schedule.makespan >= schedule.bound * (1 - 1e-9), "a lower bound"
 
 
 def assert_apart(spans: Iterable[tuple[float, float]], slack: float = 1e-6) -> None:

@@ -161,9 +161,9 @@ class Storm:
         store_is_there = not any(busy.startswith("etcd") for busy in self._busy)
         if fault.whom is Whom.ETCD:
             return store_is_there
-        there = self.seen.attempts if fault.point is None else self.seen.nodes
+        targets = self.seen.attempts if fault.point is None else self.seen.nodes
         reachable = store_is_there or fault.what is not What.DRAIN
-        return name in there and reachable and self._cluster.rank(name) is not None
+        return name in targets and reachable and self._cluster.rank(name) is not None
 
     def _used(self, index: int) -> str:
         """The node of this number, or another in its place if it is set aside: it would be no loss."""

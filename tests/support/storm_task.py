@@ -42,8 +42,8 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             _last()
-        found: Tensor = self.layers(x)
-        return found
+        output: Tensor = self.layers(x)
+        return output
 
 
 def model(width: int, lr: float) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -35,7 +35,7 @@ def judge(cluster: Cluster, strikes: Sequence[Strike]) -> Iterator[str]:
     for name, violations in broken.items():
         for violation in violations:
             yield f"{name} has on record: {violation.invariant}: {violation.story}"
-    if any(violation.invariant == "history" for found in broken.values() for violation in found):
+    if any(violation.invariant == "history" for violations in broken.values() for violation in violations):
         return  # a history that cannot be leads nowhere
     first, result = next(iter(results.items()))
     for name, other in results.items():
@@ -79,15 +79,15 @@ def fate(strike: Strike, events: Sequence[Event]) -> str:
 def hits(strikes: Sequence[Strike], nodes: Iterable[str]) -> Counter[str]:
     """How often each of the ``nodes`` was hit. Who is sent on the way to a fault was hit before it. All share
     one cache."""
-    found: Counter[str] = Counter()
+    hits_by_node: Counter[str] = Counter()
     for strike in strikes:
         if not strike.target or not strike.fault.of_node:
             continue
         if strike.fault.what is What.FLIP:
-            found.update(list(nodes))
+            hits_by_node.update(list(nodes))
         else:
-            found[strike.target] += 2 if strike.fault.point in (Point.JOIN, Point.DRAIN) else 1
-    return found
+            hits_by_node[strike.target] += 2 if strike.fault.point in (Point.JOIN, Point.DRAIN) else 1
+    return hits_by_node
 
 
 def wasted(cluster: Cluster, events: Sequence[Event]) -> Counter[str]:
@@ -160,7 +160,7 @@ def _left_behind(folder: Path, result: RunResult) -> Iterator[str]:
 
 def processes_below(folder: Path) -> list[str]:
     """Command lines of the agents and ranks whose run lies below ``folder``."""
-    found = []
+    commands = []
     for entry in Path("/proc").iterdir():
         try:
             environment = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
@@ -168,8 +168,8 @@ def processes_below(folder: Path) -> list[str]:
         except OSError:
             continue
         if f"CEREBRO_CACHE={folder}".encode() in environment:
-            found.append(command.replace(b"\0", b" ").decode())
-    return found
+            commands.append(command.replace(b"\0", b" ").decode())
+    return commands
 
 
 def _token(event: Event) -> int | None:

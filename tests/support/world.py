@@ -297,8 +297,8 @@ class World:
         if worker.attempt.unit.phase is Phase.PROFILE:
             self.ledger.record_profile(worker.attempt, worker.profile(seconds))
             return
-        made = worker.train(min(upto, BATCHES), seconds)
-        visit = replace(made, fetch_seconds=self._fetch_seconds(worker))
+        trained = worker.train(min(upto, BATCHES), seconds)
+        visit = replace(trained, fetch_seconds=self._fetch_seconds(worker))
         self.saved.add(visit.output.digest)
         if self.ledger.commit(worker.attempt, worker.config, visit, self.plan):
             self.acknowledged.append(visit)

@@ -1,7 +1,8 @@
 """Which fields of a state follow from its visits, profiles and failures, and how?
 
 The fold applies these functions to each event as it comes. The reader of a snapshot applies them to all that
-the store holds (``derive``). Both so get the same state; a new derived field is added here, and only here.
+the store holds (``derive``). So both arrive at the same state. A new derived field is added here and nowhere
+else.
 """
 
 from __future__ import annotations

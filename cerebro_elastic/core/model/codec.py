@@ -30,6 +30,7 @@ STORED: Mapping[str, str] = {
     "NodeQuarantined": "NodeSetAside",
     "NodeReleased": "NodeForgiven",
     "ProfileDone": "TrialDone",
+    "ReportMetadata": "Colophon",
     "Attempt.strategy": "choice",
     "Config.partial_unit": "begun",
     "Estimate.strategy": "choice",

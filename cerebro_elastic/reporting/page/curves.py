@@ -13,10 +13,10 @@ from cerebro_elastic.reporting.results import ConfigResult
 WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 56, 468, 12, 228
 _DOTS = 400
-"""Points in a panel up to which each is a dot of its own to point at."""
+"""The most points of a panel whose points are dots to point at."""
 
 _STAGE = re.compile(r"(?:^|(?<=[_/.\- ]))(train|training|val|valid|validation|epoch)(?:[_/.\- ]|$)")
-"""What of a metric's name says on which data it was measured."""
+"""The part of a metric's name that names the data on which it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,53 +24,67 @@ class Dot:
     """A config's value at the end of an epoch."""
 
     x: float
+    """Pixels from the left."""
     y: float
+    """Pixels from the top."""
     tip: str
+    """The text that appears when the mouse points at it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A config's curve; ``parts`` are the stretches between values that are not finite."""
+    """A config's curve."""
 
     config: str
+    """The config's id."""
     parts: Sequence[str]
+    """The stretches between values that are not finite, as points of an SVG polyline."""
     dots: Sequence[Dot]
+    """The values to point at; none in a panel with many values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A metric over epochs. ``cut`` says that outliers lie at the border."""
+    """A metric over epochs."""
 
     metric: str
+    """The metric's name."""
     lines: Sequence[Line]
+    """The curves of the configs."""
     across: Sequence[Tick]
+    """The marks of the horizontal axis."""
     up: Sequence[Tick]
+    """The marks of the vertical axis."""
     log: bool
+    """Whether the vertical axis is logarithmic."""
     cut: bool
+    """Whether outliers are drawn at the border."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The panels of what is measured in training and in validation, of one name but for that."""
+    """The panels of one quantity, measured in training and in validation."""
 
     name: str
+    """The part of the name that the metrics share."""
     panels: Sequence[Panel]
+    """A panel for each metric."""
 
 
 def groups(rows: Sequence[ConfigResult], metric: str) -> list[Group]:
-    """The objective's first, and in each what validation measured before the rest."""
+    """The groups, the one of the objective first. In each, metrics of validation come first."""
     names = {name for row in rows for values in row.curve for name in values}
     stems: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda name: (name != metric, "train" in name, name)):
         stems.setdefault(_stem(name), []).append(name)
     first = _stem(metric)
     ordered = sorted(stems, key=lambda stem: (stem != first, stem))
-    found = [Group(stem, list(_panels(rows, stems[stem]))) for stem in ordered]
-    return [group for group in found if group.panels]
+    panels = [Group(stem, list(_panels(rows, stems[stem]))) for stem in ordered]
+    return [group for group in panels if group.panels]
 
 
 def trained(rows: Sequence[ConfigResult]) -> bool:
-    """Whether anything was logged of training."""
+    """Whether any metric of training was logged."""
     return any("train" in name for row in rows for values in row.curve for name in values)
 
 
@@ -80,8 +94,7 @@ def _stem(metric: str) -> str:
 
 
 def _panels(rows: Sequence[ConfigResult], metrics: Sequence[str]) -> Iterator[Panel]:
-    """One for each metric that was ever finite; if their values overlap they have one scale, so that they
-    compare."""
+    """A panel for each metric with a finite value. If their values overlap, they share one scale."""
     curves = {metric: {row.config: list(_points(row, metric)) for row in rows} for metric in metrics}
     limits = {
         metric: _limits(finite)
@@ -122,7 +135,7 @@ def _points(row: ConfigResult, metric: str) -> Iterator[tuple[int, float]]:
 
 
 def _limits(ordered: Sequence[float]) -> tuple[float, float]:
-    """All values, but for outliers that would press all the others into one line."""
+    """The range of the values, without outliers that would press all others into one line."""
     low, high = ordered[len(ordered) // 20], ordered[-1 - len(ordered) // 20]
     reach = 3 * (high - low) or math.inf
     return max(ordered[0], low - reach), min(ordered[-1], high + reach)

@@ -1,4 +1,4 @@
-"""The Gantt chart: a row for each node, a bar for each attempt, marks for what was out of the ordinary."""
+"""The Gantt chart: a row for each node, a bar for each attempt, and marks for faults and other events."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ _LEAST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An attempt; or several that are too short to be seen one by one, of which ``config`` is empty if they
-    are of different configs."""
+    """An attempt, or several that are too short to be drawn one by one."""
 
     x: float
+    """Its left end in pixels."""
     width: float
+    """Its width in pixels."""
     config: str
+    """The config's id; empty for attempts of several configs."""
     lost: bool
+    """Whether work was lost."""
     tip: str
+    """The text that appears when the mouse points at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,11 @@ class Band:
     """A time in which a node was in quarantine."""
 
     x: float
+    """Its left end in pixels."""
     width: float
+    """Its width in pixels."""
     tip: str
+    """The text that appears when the mouse points at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +52,11 @@ class Flag:
     """A mark on a node's row."""
 
     x: float
+    """Its place in pixels."""
     fault: bool
+    """Whether it marks a fault."""
     tip: str
+    """The text that appears when the mouse points at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +64,42 @@ class Lane:
     """A node's row."""
 
     node: str
+    """The node's name."""
     y: float
+    """Its upper edge in pixels."""
     bands: Sequence[Band]
+    """The node's quarantines."""
     bars: Sequence[Bar]
+    """The node's attempts."""
     flags: Sequence[Flag]
+    """Events on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gantt:
-    """All rows; ``flags`` lie above them and concern no node."""
+    """The chart."""
 
     height: float
+    """Its height in pixels."""
     across: Sequence[Tick]
+    """The marks of the time axis."""
     lanes: Sequence[Lane]
+    """The rows of all nodes."""
     flags: Sequence[Flag] = field(default=())
+    """Events that concern no single node; they lie above the rows."""
 
 
 def gantt(line: Timeline) -> Gantt | None:
-    """Nothing if no unit was done yet."""
+    """The chart of a timeline; ``None`` without a visit."""
     if not line.spans:
         return None
     x = Scale(0.0, line.seconds, LEFT, RIGHT)
-    spans = {node: list(found) for node, found in groupby(line.spans, key=lambda span: span.node)}
+    spans = {node: list(group) for node, group in groupby(line.spans, key=lambda span: span.node)}
     lanes = [
         Lane(
             share.node,
             TOP + index * ROW,
-            [_band(each, x, line.begin) for each in line.quarantines if each.node == share.node],
+            [_band(q, x, line.begin) for q in line.quarantines if q.node == share.node],
             list(_bars(spans.get(share.node, []), x, line.begin)),
             _flags([mark for mark in line.marks if mark.node == share.node], x, line.begin),
         )
@@ -101,8 +120,8 @@ def _hours(seconds: float) -> list[Tick]:
 
 
 def _bars(spans: Sequence[Span], x: Scale, begin: float) -> Iterator[Bar]:
-    """In the order of time. What is too short to be seen is drawn together with what is beside it, as far as
-    that is as short: no bar covers a time in which nothing was done, or calls another's work lost."""
+    """The bars in the order of time. Neighbouring attempts that are too short to be seen share a bar. A bar
+    never covers idle time, and attempts of visible length have bars of their own."""
     together: list[Span] = []
     for span in spans:
         if together and x(span.end - begin) - x(together[0].start - begin) >= _LEAST:
@@ -130,14 +149,14 @@ def _tip(span: Span, begin: float) -> str:
     what = f"{unit_text(span.unit)} on {span.node}, {span.start - begin:.2f} s to {span.end - begin:.2f} s"
     if span.visit is None:
         return f"{what}: {span.why}"
-    told = [f"{span.visit.strategy}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
+    parts = [f"{span.visit.strategy}", f"{span.visit.seconds:.3g} s", f"hop {span.visit.hop_seconds:.3g} s"]
     if span.visit.fetch_seconds:
-        told.append(f"fetch {span.visit.fetch_seconds:.3g} s")
+        parts.append(f"fetch {span.visit.fetch_seconds:.3g} s")
     if span.visit.save_seconds:
-        told.append(f"saved {span.visit.save_seconds:.3g} s behind it")
+        parts.append(f"saved {span.visit.save_seconds:.3g} s behind it")
     if not span.visit.whole:
-        told.append(f"left after {counted(span.visit.skip + span.visit.batches, 'batch', 'batches')}")
-    return f"{what}: {', '.join(told)}"
+        parts.append(f"left after {counted(span.visit.skip + span.visit.batches, 'batch', 'batches')}")
+    return f"{what}: {', '.join(parts)}"
 
 
 def _band(quarantine: QuarantineSpan, x: Scale, begin: float) -> Band:

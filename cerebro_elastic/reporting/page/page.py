@@ -19,6 +19,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.curves import curves_text, leaderboard_text
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page import curves, gantt, parallel
@@ -26,84 +27,91 @@ from cerebro_elastic.reporting.page.scale import number
 from cerebro_elastic.reporting.results import gather, leaderboard, nodes_of
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text, hparams_text
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.reporting.traffic import traffic
+from cerebro_elastic.reporting.traffic import summarize_traffic
 
 COLOURED = 8
 """The best so many configs have colours of their own, the same in all charts."""
 _MOST_MARKS = 300
-_COLOPHON = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
+_METADATA = re.compile(r'<meta name="cerebro-colophon" content="([^"]*)">')
 
 
 @dataclass(frozen=True, slots=True)
-class Colophon:
-    """How a report came about, which it says itself, so that ``verify`` can write it again: when it was
-    ``written``, for people, by which ``version`` of this package and with which ``versions`` of others,
-    whether the ``dataset`` was in reach, where the ``record`` ended that it is of, and the ``notes`` on
-    it."""
+class ReportMetadata:
+    """How a report was written. The page contains it, so that ``verify`` can write the page again."""
 
     written: str
+    """The date and time, as the page shows it."""
     version: str
+    """The version of this package."""
     versions: Mapping[str, str]
+    """The versions of the packages that training depends on, by name."""
     dataset: bool = False
+    """Whether the dataset's manifest could be read."""
     record: RecordHead | None = None
+    """Where the run's record ended then; ``None`` if the run was read from the store."""
     notes: tuple[str, ...] = ()
+    """Sentences that the page shows on top."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What a report is about: the run's spec and history, the objective, its dataset's manifest if it is in
-    reach, and how it comes about."""
+class Report:
+    """The contents of a report."""
 
     spec: Spec
+    """The run's spec."""
     events: Sequence[Event]
-    metric: str
-    mode: str
+    """Its history, so far as the report goes."""
+    objective: Objective
+    """The metric by which configs are ranked."""
     manifest: Manifest | None
-    colophon: Colophon
+    """The manifest of its dataset, if it can be read."""
+    metadata: ReportMetadata
+    """How the report was written."""
 
 
-def render(subject: Subject) -> str:
-    """The page."""
-    rows = leaderboard(subject.events, subject.metric, subject.mode)
-    state, visits = gather(subject.events)
-    nodes = nodes_of(subject.events)
-    line = timeline(subject.events)
+def render(report: Report) -> str:
+    """Write the page."""
+    rows = leaderboard(report.events, report.objective.metric, report.objective.mode)
+    state, visits = gather(report.events)
+    nodes = nodes_of(report.events)
+    hosts = {name: node.host for name, node in nodes.items()}
+    line = timeline(report.events)
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            subject=subject,
-            colophon=subject.colophon,
-            told=encode(subject.colophon),
-            spec=subject.spec,
+            objective=report.objective,
+            metadata=report.metadata,
+            encoded_metadata=encode(report.metadata),
+            spec=report.spec,
             state=state,
             rows=rows,
             colours={row.config: place for place, row in enumerate(rows[:COLOURED], start=1)},
-            leaderboard_csv=leaderboard_text(rows, subject.metric),
+            leaderboard_csv=leaderboard_text(rows, report.objective.metric),
             metrics_csv=curves_text(rows),
-            groups=curves.groups(rows, subject.metric),
+            groups=curves.groups(rows, report.objective.metric),
             trained=curves.trained(rows),
             curves=curves,
-            coordinates=parallel.coordinates(rows, subject.metric, _logarithmic(subject.spec)),
+            coordinates=parallel.coordinates(rows, report.objective.metric, _logarithmic(report.spec)),
             parallel=parallel,
             line=line,
             marks=line.marks[:_MOST_MARKS],
             chart=gantt.gantt(line),
             gantt=gantt,
             gap=gap(state),
-            traffic=traffic(visits, subject.manifest, {name: node.host for name, node in nodes.items()}),
+            traffic=summarize_traffic(visits, report.manifest, hosts),
             nodes=nodes,
-            recipe=yaml.safe_dump(dict(subject.spec.recipe), sort_keys=False, allow_unicode=True, width=100),
+            recipe=yaml.safe_dump(dict(report.spec.recipe), sort_keys=False, allow_unicode=True, width=100),
             outcome=_outcome(state),
         )
     )
 
 
-def colophon_of(page: str) -> Colophon | None:
-    """What a report says of how it came about; those of earlier versions say nothing."""
-    found = _COLOPHON.search(page)
+def read_metadata(page: str) -> ReportMetadata | None:
+    """The metadata that a page contains; ``None`` for the pages of early versions, which have none."""
+    match = _METADATA.search(page)
     try:
-        return decode(html.unescape(found[1]), Colophon) if found is not None else None
+        return decode(html.unescape(match[1]), ReportMetadata) if match is not None else None
     except UnreadableValue:
         return None
 

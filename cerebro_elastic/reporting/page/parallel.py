@@ -31,57 +31,71 @@ _NOUGHT = 36
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A hyper-parameter, or at last the objective, at ``x`` percent of the width; ``log`` if its values lie
-    by their logarithm."""
+    """The axis of a hyper-parameter; the last axis is that of the objective."""
 
     name: str
+    """The hyper-parameter's or the metric's name."""
     x: float
+    """Its place in percent of the width."""
     ticks: Sequence[Tick]
+    """Its marks."""
     log: bool
+    """Whether it is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A config's way over all axes."""
+    """The line of a config over all axes."""
 
     config: str
+    """The config's id."""
     points: str
+    """The points of an SVG polyline."""
     tip: str
+    """The text that appears when the mouse points at it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """``letters`` are as many as fit between two axes. The axes' names lie in so many ``rows`` in turn, where
-    each has room for so many times as many."""
+    """The chart."""
 
     axes: Sequence[Axis]
+    """The axes from left to right."""
     paths: Sequence[Path]
+    """The lines of the configs."""
     letters: int
+    """How many letters fit between two axes."""
     rows: int
+    """How many rows the names of axes take turns in, so that each has room for ``rows`` times ``letters``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where an axis has its values."""
+    """The places of values on an axis."""
 
     place: Callable[[Any], float]
+    """The place of a value in pixels."""
     ticks: Sequence[Tick]
+    """The marks of the axis."""
     log: bool = False
+    """Whether places follow the logarithm of values."""
 
 
 def coordinates(
     rows: Sequence[ConfigResult], metric: str, logarithmic: Mapping[str, bool] = MappingProxyType({})
 ) -> Coordinates | None:
-    """For the hyper-parameters that differ, and the configs that have a value of ``metric``; nothing if that
-    leaves nothing to compare. ``logarithmic`` says of those that were drawn from a range whether it was by
-    their logarithm."""
-    known = [row for row in rows if row.best is not None and math.isfinite(row.best)]
-    columns = [(name, [row.hparams.get(name) for row in known]) for name in _names(known)]
+    """The chart of the hyper-parameters that differ, and of the configs that have a value of ``metric``.
+
+    ``logarithmic`` has the hyper-parameters that were drawn from a range, and whether it was by their
+    logarithm. Returns ``None`` if no hyper-parameter differs.
+    """
+    ranked = [row for row in rows if row.best is not None and math.isfinite(row.best)]
+    columns = [(name, [row.hparams.get(name) for row in ranked]) for name in _names(ranked)]
     columns = [(name, column) for name, column in columns if len(set(map(_text, column))) > 1]
     if not columns:
         return None
     places = [_places(column, log=logarithmic.get(name)) for name, column in columns]
-    objective = [row.best for row in known]
+    objective = [row.best for row in ranked]
     columns.append((metric, objective))
     places.append(_by_value(objective, log=None))
     letters = int((max(LEAST, _NARROW / (len(columns) - 1)) - 12) / _LETTER)
@@ -89,19 +103,19 @@ def coordinates(
     across = [index / (len(columns) - 1) for index in range(len(columns))]
     return Coordinates(
         [
-            Axis(name, 100 * x, apart(each.ticks, _LINE), each.log)
-            for (name, _), x, each in zip(columns, across, places, strict=True)
+            Axis(name, 100 * x, apart(axis.ticks, _LINE), axis.log)
+            for (name, _), x, axis in zip(columns, across, places, strict=True)
         ],
         [
             Path(
                 row.config,
                 " ".join(
-                    f"{WIDTH * x:.1f},{each.place(column[i]):.1f}"
-                    for (_, column), x, each in zip(columns, across, places, strict=True)
+                    f"{WIDTH * x:.1f},{axis.place(column[i]):.1f}"
+                    for (_, column), x, axis in zip(columns, across, places, strict=True)
                 ),
                 f"{row.config}: {hparams_text(row.hparams)}, {metric} {number(row.best)}",
             )
-            for i, row in enumerate(known)
+            for i, row in enumerate(ranked)
         ],
         letters=letters,
         rows=min(_ROWS, math.ceil(longest / letters)),
@@ -114,7 +128,7 @@ def _names(rows: Sequence[ConfigResult]) -> list[str]:
 
 
 def _places(values: Sequence[Any], *, log: bool | None) -> _Places:
-    """Each number at its value; what is no quantity at even steps."""
+    """Numbers at their values, other values at even steps."""
     if all(map(_is_number, values)):
         return _by_value(values, log=log)
     steps = Steps(sorted(set(map(_text, values))), BOTTOM, TOP)
@@ -122,8 +136,8 @@ def _places(values: Sequence[Any], *, log: bool | None) -> _Places:
 
 
 def _by_value(values: Sequence[Any], *, log: bool | None) -> _Places:
-    """Numbers, by their logarithm if they are drawn so, or if they span decades and nothing says how they are
-    drawn; a 0 among them lies below."""
+    """The places of numbers. The axis is logarithmic if the numbers were drawn so (``log``), or if that is
+    not known (``None``) and they span decades. A 0 lies below such an axis."""
     low, high = min(values), max(values)
     least = min((value for value in values if value > 0), default=0)
     spans = least > 0 and high / least >= _DECADES

@@ -13,22 +13,28 @@ _ABOUT = 5
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis: where, and what it says."""
+    """A mark on an axis."""
 
     at: float
+    """Its place in pixels."""
     text: str
+    """Its label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps ``low..high`` to ``start..end`` (pixels, in either direction), by their logarithm if ``log``. What
-    lies beyond is placed at the nearer end."""
+    """Maps values to places. Values outside the range are placed at the nearer end."""
 
     low: float
+    """The least value of the range."""
     high: float
+    """The greatest value of the range."""
     start: float
+    """The place of ``low`` in pixels."""
     end: float
+    """The place of ``high`` in pixels; it may be less than ``start``."""
     log: bool = False
+    """Whether places follow the logarithm of values."""
 
     def __call__(self, value: float) -> float:
         low, high, value = (self._level(v) / 2 for v in (self.low, self.high, value))  # so none overflows
@@ -46,11 +52,14 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Places ``values`` that are no quantities at even steps between ``start`` and ``end``."""
+    """Maps values that are no quantities to places at even steps."""
 
     values: Sequence[Any]
+    """The values in their order."""
     start: float
+    """The place of the first value in pixels."""
     end: float
+    """The place of the last value in pixels."""
 
     def __call__(self, value: Any) -> float:
         last = len(self.values) - 1
@@ -62,14 +71,14 @@ class Steps:
 
 
 def apart(ticks: Sequence[Tick], least: float) -> list[Tick]:
-    """Those marks whose texts do not overlap, ``least`` from one another: the outermost two, if they are not
-    too near, and what fits between them."""
+    """The marks whose labels do not overlap, as they are ``least`` pixels apart: the two outermost, if they
+    are far enough apart, and those that fit between them."""
     ordered = sorted(ticks, key=lambda tick: tick.at)
-    kept = ordered[:1]
+    shown = ordered[:1]
     for tick in ordered[1:-1]:
-        if tick.at - kept[-1].at >= least and ordered[-1].at - tick.at >= least:
-            kept.append(tick)
-    return kept + [tick for tick in ordered[1:][-1:] if tick.at - kept[-1].at >= least]
+        if tick.at - shown[-1].at >= least and ordered[-1].at - tick.at >= least:
+            shown.append(tick)
+    return shown + [tick for tick in ordered[1:][-1:] if tick.at - shown[-1].at >= least]
 
 
 def number(value: Any) -> str:
@@ -97,5 +106,5 @@ def _powers(low: float, high: float) -> list[float]:
     """Powers of ten, every n-th if they are many; none if they are less than two."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     step = max(1, (last - first) // _ABOUT)
-    found = [10.0**power for power in range(first, last + 1, step)]
-    return found if len(found) > 1 else []
+    powers = [10.0**power for power in range(first, last + 1, step)]
+    return powers if len(powers) > 1 else []

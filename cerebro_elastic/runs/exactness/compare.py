@@ -18,6 +18,7 @@ from typing import Any
 
 from cerebro_elastic import checkpoint
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.explanations import explain_error
 from cerebro_elastic.runs.exactness.differences import (
     Moment,
     differences,
@@ -30,7 +31,6 @@ from cerebro_elastic.runs.exactness.differences import (
 )
 from cerebro_elastic.runs.exactness.fork import ChildDied, call_in_fork
 from cerebro_elastic.runs.exactness.outcome import CheckOutcome, Exactness
-from cerebro_elastic.stories import told as explained
 from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.fingerprint import fingerprints
 from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJob
@@ -38,7 +38,7 @@ from cerebro_elastic.training.task import MetricRow, SupportsCheck, Task, UnitJo
 
 @dataclass
 class _Training:
-    """What was seen of a training."""
+    """The observations of one training."""
 
     moments: list[Moment] = field(default_factory=list)
     """What it consisted of, moment by moment."""
@@ -159,7 +159,7 @@ class _Trainer:
         return all_units
 
     def _split(self) -> int | None:
-        """The number of a unit behind the first that has more than one batch."""
+        """The index of a unit after the first with more than one batch."""
         numbers = (n for n, job in enumerate(self._jobs) if n and job_batches.unit_batches(job) > 1)
         return next(numbers, None) if self._task.splits else None
 
@@ -178,7 +178,7 @@ class _Trainer:
 
 
 class _Witness:
-    """Notes what is seen of a training; of an ordinary fit, places are of no interest."""
+    """Records a training. The places of batches in an ordinary fit do not matter."""
 
     def __init__(self, number: int, job: UnitJob, parts: int = 0) -> None:
         self.training = _Training()
@@ -188,7 +188,7 @@ class _Witness:
         self._batch = job.skip
 
     def beat(self) -> None:
-        """The next batch is taken."""
+        """Record that the training takes the next batch."""
         self._batch += 1
 
     def __call__(self, when: str, values: Mapping[str, Any]) -> None:
@@ -199,7 +199,7 @@ class _Witness:
         self.training.moments.append(self._moment(when, f"{when} {place}", fingerprints(values)))
 
     def note(self, rows: Iterable[MetricRow], metrics: Iterable[Mapping[str, float]]) -> None:
-        """What the training has logged."""
+        """Record rows that the training logged."""
         epoch = self._job.unit.epoch
         for row in rows:
             place = f"in the row of step {row.get('step')} of epoch {row.get('epoch')}"
@@ -217,11 +217,11 @@ def _texts(kind: str, row: Mapping[str, float]) -> dict[str, str]:
 
 
 def _caught(work: Callable[[], dict[str, Any]], root: Path) -> dict[str, Any]:
-    """In the child: users' code may raise anything."""
+    """Catch any exception of users' code, in the child."""
     try:
         return work()
     except (Exception, SystemExit) as error:
-        return {"error": explained(error, root)}
+        return {"error": explain_error(error, root)}
 
 
 def _training(answer: Mapping[str, Any]) -> _Training:

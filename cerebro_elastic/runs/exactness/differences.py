@@ -32,7 +32,7 @@ _MAY_VARY = ("attribute", "callback", "logged", "metric")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a training consists of at one moment."""
+    """The values of a training at one moment."""
 
     when: str
     """Names the moment among those around it."""
@@ -71,7 +71,7 @@ def kind_of(name: str) -> str:
 
 
 def differences(first: Sequence[Moment], second: Sequence[Moment]) -> list[FirstDifference]:
-    """What differs, each once: in the order of moments, and within one by kinds."""
+    """The first difference of each value, in the order of moments, and by kinds within a moment."""
     by_name: dict[str, FirstDifference] = {}
     for one, other in zip_longest(first, second):
         for difference in sorted(_at(one, other), key=lambda d: _KINDS.index(d.kind)):
@@ -99,18 +99,18 @@ def steady(differences: Sequence[FirstDifference], varying: Collection[str]) -> 
 
 
 def is_chance(varying: Collection[str]) -> bool:
-    """Whether the training itself differs each time, and not only a time that it notes."""
+    """Whether the training itself differs each time, and not only the times that it records."""
     return any(kind_of(name) not in _MAY_VARY for name in varying)
 
 
 def explain(differences: Sequence[FirstDifference]) -> str:
-    """What differs between an ordinary fit and units, and what to do about it."""
+    """Explain the differences between an ordinary fit and units, and what to do about them."""
     first = differences[0]
     return f"{_value(first)}, {first.at.place}{_besides(differences[1:])}.\n{_advice(first.at)}"
 
 
 def explain_chance(varying: Sequence[str]) -> str:
-    """What to do about a module that is not deterministic by itself."""
+    """Explain what to do about a module that is not deterministic by itself."""
     return (
         f"two ordinary fits differ from one another ({names_text(varying)}), so that nothing can be said of "
         "hopping: the module is not deterministic.\nDoes it read a clock, a process id or a file that "

@@ -66,7 +66,9 @@ class CheckedConfig:
     """A config by its hyper-parameters, and the result of its check."""
 
     hparams: HParams
+    """The hyper-parameters by name."""
     exactness: Exactness
+    """The result of the check."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

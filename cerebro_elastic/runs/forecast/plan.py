@@ -22,7 +22,7 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.results import gather
 from cerebro_elastic.reporting.timeline import timeline
-from cerebro_elastic.reporting.traffic import Way, ways
+from cerebro_elastic.reporting.traffic import CommunicationCost, communication_costs
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.forecast.measuring import RecipeMeasurement, measure
 from cerebro_elastic.runs.forecast.plan_candidates import (
@@ -60,9 +60,9 @@ class RunForecast:
     """The option with the least product of time and cost."""
     left_out: Mapping[PlanCandidate, str]
     """The other candidates, with the reason for each."""
-    ways: Sequence[Way]
-    """The bytes that the best option moves over the network, and those that other ways to train the same
-    configs would move; empty if the size of states is not known."""
+    ways: Sequence[CommunicationCost]
+    """The bytes that the best option moves over the network, and those that other methods would move for the
+    same configs; empty if the size of states is not known."""
     configs: int
     """How many configs the best option trains."""
     stopped: int
@@ -172,7 +172,7 @@ def forecast_run(
         options=sorted(options, key=lambda option: option.seconds),
         best=chosen,
         left_out=left_out | dominated,
-        ways=ways(visits, measurement.bytes, chosen.candidate.nodes) if sizes_known else (),
+        ways=communication_costs(visits, measurement.bytes, chosen.candidate.nodes) if sizes_known else (),
         configs=len(state.configs),
         stopped=sum(config.status is Status.STOPPED for config in state.configs.values()),
         evenness=_evenness(recipe, measurement, chosen.candidate),

@@ -1,5 +1,5 @@
-"""Checks of what was made from a record: the curves, the report and an exported model are made again and
-compared."""
+"""Checks the files that were made from a record: makes curves, report and exported model again and
+compares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerebro_elastic.core.model.events import RunEnded
 from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.reporting.curves import curves_text
-from cerebro_elastic.reporting.page.page import Subject, colophon_of, render
+from cerebro_elastic.reporting.page.page import Report, read_metadata, render
 from cerebro_elastic.runs.results.record_chain import has_heads
 from cerebro_elastic.runs.results.record_checks import Note
 from cerebro_elastic.runs.results.report import manifest_of
@@ -43,28 +43,28 @@ def check_report(result: RunResult) -> Iterator[Violation | Note]:
     if not file.is_file():
         return
     page = file.read_text(encoding="utf-8", errors="replace")
-    colophon = colophon_of(page)
-    if colophon is None:
-        story = f"{file} does not say of which record it is"
+    metadata = read_metadata(page)
+    if metadata is None:
+        explanation = f"{file} does not say of which record it is"
         chained = result.lines[0].digest is not None or has_heads(result.events)
-        yield Violation("report", story) if chained else Note(f"{story}: not compared")
+        yield Violation("report", explanation) if chained else Note(f"{explanation}: not compared")
         return
-    if colophon.record is None:
+    if metadata.record is None:
         yield Note(f"{file} was made from a store's record: not compared")
         return
-    place = result.line_of(colophon.record.digest)
+    place = result.line_of(metadata.record.digest)
     if place is None:
-        yield _of_another("report", file, colophon.record)
+        yield _of_another("report", file, metadata.record)
         return
-    if colophon.version != __version__:
-        yield Note(f"{file} is by cerebro-elastic {colophon.version}, this is {__version__}: not compared")
+    if metadata.version != __version__:
+        yield Note(f"{file} is by cerebro-elastic {metadata.version}, this is {__version__}: not compared")
         return
-    manifest = manifest_of(result.spec) if colophon.dataset else None
-    if colophon.dataset and (manifest is None or manifest.digest != result.spec.data_digest):
-        yield Note(f"{file} tells of data that are not as they were: not compared")
+    manifest = manifest_of(result.spec) if metadata.dataset else None
+    if metadata.dataset and (manifest is None or manifest.digest != result.spec.data_digest):
+        yield Note(f"{file} is about data that have changed since: not compared")
         return
     objective, events = result.recipe.objective, result.upto(place).events
-    rendered = render(Subject(result.spec, events, objective.metric, objective.mode, manifest, colophon))
+    rendered = render(Report(result.spec, events, objective, manifest, metadata))
     pairs = zip_longest(_lines(page.encode()), _lines(rendered.encode()))
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours != theirs:

@@ -111,13 +111,18 @@ def _forgotten(events: Sequence[Event], revision: int) -> bool:
 
 @dataclass(slots=True)
 class _Step:
-    """A line, with the digests up to it: in this record, and in the leader's if that is another one."""
+    """A line of a record, with the digests of the chain up to it."""
 
     number: int
+    """The line's number."""
     revision: int
+    """The revision of its event."""
     body: str
+    """The event as JSON."""
     own: str
+    """The digest in this record."""
     theirs: str | None
+    """The digest in the leader's record, if that is another one."""
 
 
 class _Walk:

@@ -1,5 +1,4 @@
-"""Checks that all that a run has on record agrees: its spec, history, data and checkpoints, and the rows that
-its tasks logged."""
+"""Checks that the parts of a run's record agree: spec, history, data, checkpoints, and the logged rows."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ from cerebro_elastic.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth knowing about a record that is no violation."""
+    """A remark about a record that is no violation."""
 
     story: str
     """The note in words."""

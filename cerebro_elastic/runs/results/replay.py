@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A value on record that is another one in the replay."""
+    """A recorded value that differs in the replay."""
 
     field: str
     """What differs: ``digest``, ``samples``, ``metric val_loss``, ..."""
@@ -158,7 +158,7 @@ def _curves(result: RunResult, derived: ConfigResult) -> Iterator[Difference]:
 
 
 def _units(result: RunResult, config: str) -> Iterator[list[tuple[Config, Visit]]]:
-    """The visits that led to where ``config`` is, by unit: each but the first takes up the one before."""
+    """The visits that led to the present state of ``config``, by unit. A unit that was split has several."""
     state, visits = gather(result.events)
     unit: list[tuple[Config, Visit]] = []
     for at, visit in history(result.config(config).config, state.configs, visits, result.spec.plan):
@@ -175,7 +175,7 @@ def _takes_up(visit: Visit, part: Visit) -> bool:
 
 
 def _cache(result: RunResult, scratch: Path) -> Path:
-    """The machine's, if it took part in the run."""
+    """The cache of this machine, if it took part in the run."""
     return result.folder.cache if result.folder.spec.exists() else scratch / "cache"
 
 
@@ -195,7 +195,7 @@ def _in_one_go(
 def _differences(
     visit: Visit, replayed: ReplayResult, head: CheckpointRef | None, *, may_be_nan: bool
 ) -> Iterator[Difference]:
-    """All that a visit says of itself, except times and places."""
+    """The differences in the fields of a visit, except times and places."""
     values: dict[str, tuple[Any, Any]] = {
         "input": (_digest(visit.input), _digest(head)),
         "digest": (visit.output.digest, replayed.output.digest),
@@ -236,7 +236,7 @@ def _digest(ref: CheckpointRef | None) -> str | None:
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Bit for bit; NaN is NaN."""
+    """Whether two values are bit-identical; NaN equals NaN."""
     both_nan = (
         isinstance(ours, float) and isinstance(theirs, float) and math.isnan(ours) and math.isnan(theirs)
     )

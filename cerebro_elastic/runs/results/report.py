@@ -13,13 +13,13 @@ from cerebro_elastic.core.model.units import RecordHead
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.errors import DataError, RunError, StorageError
 from cerebro_elastic.files import in_a_hurry, locate, translated, write
-from cerebro_elastic.reporting.page.page import Colophon, Subject, render
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.page.page import Report, ReportMetadata, render
 from cerebro_elastic.reporting.picture import picture
-from cerebro_elastic.reporting.results import Objective
 from cerebro_elastic.reporting.timeline import timeline
 from cerebro_elastic.runs.exactness.outcome import known
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.versions import TRAINING, installed
+from cerebro_elastic.runs.versions import training
 from cerebro_elastic.version import __version__
 
 
@@ -46,19 +46,19 @@ def write_page(
     its record ends; the ``notes`` are shown, too."""
     where = str(output)
     manifest = manifest_of(spec)
-    colophon = Colophon(
+    metadata = ReportMetadata(
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         versions={
             "Python": platform.python_version(),
-            **installed(TRAINING),
+            **training(),
             platform.system(): platform.release(),
         },
         dataset=manifest is not None,
         record=record,
         notes=tuple(notes),
     )
-    page = render(Subject(spec, events, objective.metric, objective.mode, manifest, colophon))
+    page = render(Report(spec, events, objective, manifest, metadata))
     with translated(RunError, f"cannot write the report {where}"):
         write(locate(where), [page.encode()])
     return where

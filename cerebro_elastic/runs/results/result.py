@@ -160,12 +160,14 @@ class RunResult:
                 hyper-parameters. ``epoch``: the learning curves, a row for each config and full epoch.
 
         Raises:
-            MissingExtra: pandas is not installed.
+            MissingExtra: pandas (extra ``pandas``) is not installed.
         """
         try:
             import pandas
         except ImportError as exc:
-            raise MissingExtra("a table of results needs pandas: pip install pandas") from exc
+            raise MissingExtra(
+                "a table of results needs pandas: pip install 'cerebro-elastic[pandas]' or pip install pandas"
+            ) from exc
         if per == "epoch":
             return pandas.DataFrame(self.records)
         return pandas.DataFrame(leaderboard_records(self.leaderboard, self.recipe.objective.metric))

@@ -1,5 +1,5 @@
-"""``cerebro verify``: checks that a run's record is as it was written, is possible, and agrees with all that
-was made of it."""
+"""``cerebro verify``: checks that a run's record is unchanged and possible, and that reports, curves and
+exported models agree with it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _heads(result: RunResult, origins: Mapping[str, Origin | None]) -> Iterator[
 
 
 def _decisions(result: RunResult, seconds: float) -> Iterator[Violation | Note]:
-    """Decisions that do not follow from the record are forged, if scheduler and search are as they were."""
+    """Decisions that do not follow from the record. With the same scheduler and search they are forged."""
     again = redecide_run(result, seconds)
     if again is None:
         yield Note("its decisions were not made again: what decided is not to be had here")
@@ -227,7 +227,7 @@ def _is_other(file: Path, digest: str) -> bool:
 
 
 def _foldable(events: Sequence[Event]) -> Iterator[Violation]:
-    """Whether the machine takes each event where it stands."""
+    """Whether each event is possible where it stands."""
     state = State()
     for event in events:
         try:

@@ -1,5 +1,5 @@
-"""The check whether units equal one ordinary fit, in the background of a run's start: it takes the time that
-the run leaves over, and the run learns early what is wrong with it."""
+"""Checks in the background of a run's start whether units equal one ordinary fit. The check runs at low
+priority, and the run learns its problems early."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SECONDS = 300.0
 
 
 class BackgroundCheck:
-    """The preflight of a run, whose process goes on and checks configs. The results are kept in the run's
-    folder. The check ends with the context, whether it is complete or not. Its process has ``env`` in its
-    environment, besides this process's."""
+    """The preflight of a run. Its process goes on to check configs, and writes the results to the run's
+    folder. Leaving the context ends the check, complete or not. The environment of its process is this
+    one's, with ``env``."""
 
     def __init__(
         self, folder: RunFolder, say: Callable[[str], None], env: Mapping[str, str] | None = None
@@ -50,7 +50,7 @@ class BackgroundCheck:
 
     @property
     def goes_on(self) -> bool:
-        """Whether further results may come."""
+        """Whether the check may still find results."""
         return self._process is not None and not self._process.ended
 
     def preflight(
@@ -119,7 +119,7 @@ class BackgroundCheck:
                     reported.add(config.exactness.story)
 
     def _reason_to_end(self, recipe: Recipe, state: State) -> str | None:
-        """What the run itself has done since goes before what the check has found."""
+        """Why the run should end, if it should. The run's own results take precedence over the check's."""
         configs = state.configs.values()
         reason = why_untrainable(self._checked)
         if reason and not any(config.epoch or config.visited for config in configs):

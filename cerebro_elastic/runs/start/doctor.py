@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.registry import extra_needs
+from cerebro_elastic.runs.versions import installed
 from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.client.etcd_program import find_etcd
 
-_EXTRAS = {
-    "lightning": "lightning",
-    "deepspeed": "deepspeed",
-    "parquet": "pyarrow",
-    "s3": "s3fs",
-    "search": "optuna",
-    "exact": "ortools",
-    "tensorboard": "tensorboard",
-    "metrics": "prometheus_client",
-    "plots": "matplotlib",
-    "torchx": "torchx",
-    "examples": "sklearn",
-}
+_DEVELOPERS = ("dev", "docs")
+"""Extras that no run needs."""
 _ROOM = 2 << 30
+"""Bytes that the disk should have free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +46,8 @@ def examine(home: Path, store: StoreSettings | None = None) -> Iterator[Finding]
     yield _tried("etcd", _etcd)
     if store is not None:
         yield _tried(f"etcd at {', '.join(store.endpoints)}", lambda: f"version {EtcdStore(store).version()}")
-    for extra, package in _EXTRAS.items():
-        yield _extra(extra, package)
+    for extra, distributions in _extras().items():
+        yield _extra(extra, distributions)
     yield _tried("loopback ports", _port)
     yield _disk(home)
 
@@ -95,14 +85,22 @@ def _etcd() -> str:
             store.close()
 
 
-def _extra(extra: str, package: str) -> Finding:
-    if importlib.util.find_spec(package) is None:
+def _extras() -> dict[str, list[str]]:
+    """What each extra installs, without the extras for developers."""
+    extras: dict[str, list[str]] = {}
+    for need in extra_needs():
+        if need.extra not in _DEVELOPERS:
+            extras.setdefault(need.extra, []).append(need.distribution)
+    return extras
+
+
+def _extra(extra: str, distributions: Sequence[str]) -> Finding:
+    versions = installed(distributions)
+    if len(versions) < len(distributions):
         return Finding(f"extra {extra}", None, f"not installed: pip install 'cerebro-elastic[{extra}]'")
-    name = "scikit-learn" if package == "sklearn" else package
-    try:
-        return Finding(f"extra {extra}", True, f"{name} {version(name)}")
-    except PackageNotFoundError:
-        return Finding(f"extra {extra}", True, name)
+    return Finding(
+        f"extra {extra}", True, ", ".join(f"{name} {version}" for name, version in versions.items())
+    )
 
 
 def _port() -> str:

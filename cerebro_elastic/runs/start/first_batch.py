@@ -1,4 +1,4 @@
-"""The check whether a model takes a checkpoint from outside the run: one batch, before anything starts."""
+"""Checks with one batch, before anything starts, that a model accepts a checkpoint from outside the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cerebro_elastic.version import __version__
 
 
 def check_start(recipe: Recipe, points: Sequence[HParams], data: str, manifest: Manifest) -> None:
-    """Begin a unit with the recipe's checkpoint and each of the ``points``, and leave it after a batch.
+    """Begin a unit with the recipe's checkpoint and each of the ``points``, and stop it after a batch.
 
     Raises ``RecipeError`` for a model that does not take it, ``CheckpointError`` if it cannot be read.
     """

@@ -1,4 +1,4 @@
-"""A run in the background, and what its caller does with it meanwhile."""
+"""The handle of a run in the background: its status, and its control."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Phase: TypeAlias = Literal["starting", "running", "ended", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run in the background stands."""
+    """The status of a run in the background."""
 
     phase: Phase
     """``starting`` until the first node is registered; ``stopped`` if it was closed before its end."""
@@ -95,7 +95,7 @@ class RunHandle:
             self.wait()
 
     def status(self) -> RunStatus:
-        """How the run stands now."""
+        """The present status of the run."""
         return RunStatus(self._phase(), self._message, self._state.configs, tuple(self._state.nodes))
 
     def stop(self, config: str, *, reason: str = "stopped by hand") -> Config:

@@ -167,7 +167,7 @@ def _report_end(store: StoreSettings, folder: RunFolder, home: str | Path | None
 
 
 def _await(store: StoreSettings, folder: RunFolder, patience: float) -> None:
-    """Wait until etcd answers, even if it refuses the login."""
+    """Wait until etcd answers, be it with a refusal of the login."""
     bare = replace(store, user=None, password=None, run_key=None)
     patient = RetryingStore(EtcdStore(bare), patience, EventLog(run=folder.run))
     with closing(patient), suppress(StoreRefused):

@@ -159,7 +159,7 @@ def _check(record: Record, spec: Spec, node: str) -> None:
 
 
 def _check_files(spec: Spec) -> None:
-    """What lies in folders must be seen by all machines."""
+    """Check that this machine sees the folders of the run."""
     for what, url, key in (("data", spec.data, "data.url"), ("checkpoints", spec.storage, "checkpoints")):
         place = locate_files(url)
         if place.local and not Path(place.path).is_dir():
@@ -170,7 +170,7 @@ def _check_files(spec: Spec) -> None:
 
 
 def _folder(spec: Spec, name: str, home: str | Path | None) -> RunFolder:
-    """The run's folder; one beside it if somebody on this machine keeps the run's record there."""
+    """The run's folder, or one beside it if another process on this machine keeps the run's record there."""
     folder = run_folder(spec.plan.run, home)
     return run_folder(f"{spec.plan.run}.{name}", home) if folder.is_locked() else folder
 

@@ -1,4 +1,4 @@
-"""A machine's part in a live run: its nodes, and a candidate for the lead."""
+"""Lets a machine take part in a live run: with nodes, and as a candidate for the lead."""
 
 from __future__ import annotations
 

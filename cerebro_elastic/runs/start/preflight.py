@@ -68,8 +68,8 @@ def preflight_and_check(
     extent: Mapping[str, Any],
     env: Mapping[str, str] | None = None,
 ) -> tuple[PreflightResult, SubprocessCall]:
-    """The same, and the process, which goes on and checks whether units equal an ordinary fit: to such an
-    ``extent`` (``check_configs.Extent``). Each further answer is a ``Checked``."""
+    """The preflight, and its process, which goes on to check whether units equal an ordinary fit, as far as
+    ``extent`` (``check_configs.Extent``) says. Each further answer is a ``Checked``."""
     request = {**_request(recipe, hparams, data, prepare), "extent": extent}
     process = SubprocessCall(__name__, _WHAT, request, env)
     try:
@@ -143,8 +143,7 @@ def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequenc
 
 
 def _check_loggers(recipe: Recipe) -> None:
-    """Make Lightning's loggers once, to see whether that works; the run makes them in a process of their
-    own."""
+    """Make Lightning's loggers once, to find errors early. The run makes them in a process of their own."""
     specs = [logger for logger in recipe.loggers or () if logger != "tensorboard"]
     if specs:
         registry.load("cerebro.loggers", "lightning")(specs, recipe.name, recipe.root, Path())

@@ -1,4 +1,4 @@
-"""Opening a run: all that is checked and written before anything is started."""
+"""Opens a run: the checks, and the files that are written before any process starts."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def check_store(settings: StoreSettings, run: str, *, known: bool) -> None:
 def recheck(
     spec: Spec, recipe: Recipe, state: State, watcher: Watcher, preflight: Preflight = preflight
 ) -> Spec:
-    """The spec with which a run goes on: the same data, and the code as it is now. (A node that needs a
-    checkpoint that was damaged meanwhile makes it again.)"""
+    """The spec with which a run continues: the same data, and the present code. (A node repairs a checkpoint
+    that was damaged meanwhile, when it needs it.)"""
     watcher.say("checking the module and the data")
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
     checked = preflight(recipe, [c.hparams for c in live], spec.data, prepare=False)

@@ -1,4 +1,4 @@
-"""``cerebro run``: a whole run on this machine, from a recipe to its result; or the rest of one."""
+"""``cerebro run``: runs a recipe on this machine, or the rest of a run that was stopped."""
 
 from __future__ import annotations
 
@@ -145,12 +145,19 @@ class _Launch:
     """A checked call of ``run``."""
 
     recipe: Recipe
+    """The recipe with its overrides."""
     folder: RunFolder
+    """The run's folder."""
     store: StoreSettings | None
+    """The etcd to use; ``None`` for one of the run's own."""
     fresh: bool
+    """Whether to throw away an earlier run of this id."""
     grace: float
+    """Seconds that nodes have to leave."""
     callbacks: Sequence[RunCallback]
+    """They are called when a unit, an epoch and the run have ended."""
     study: Any
+    """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
 
     def __call__(self, watcher: Watcher) -> RunResult:
         """Run to the run's end."""
@@ -167,7 +174,7 @@ class _Launch:
         return result
 
     def _run(self, watcher: Watcher) -> CallbackCaller:
-        """Run what is left of the run; the caller of the callbacks, for the run's end."""
+        """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
         folder = self.folder
         spec = None if self.fresh else old_spec(folder, self.recipe)
         if spec is not None and ended_in(folder):
@@ -191,7 +198,7 @@ class _Launch:
     def _take_part(
         self, spec: Spec, watcher: Watcher, check: BackgroundCheck, env: Mapping[str, str]
     ) -> None:
-        """Open the run in its store, if it is not, and take part in it to its end."""
+        """Open the run in its store, unless it is open, and take part in it to its end."""
         folder = self.folder
         recipe = load_recipe(spec.recipe, root=self.recipe.root)
         journal = Journal(folder.history)
@@ -239,8 +246,8 @@ class _Launch:
 
 
 def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
-    """The key with which the run is signed; none in an etcd that is trusted, unless one is given. A run of
-    before there were keys (``old``, without one) gets a new one, which becomes its own when all is signed."""
+    """The key with which the run is signed; ``None`` in a trusted etcd, unless a key is given. An ``old`` run
+    without a key gets a new one, which becomes the run's key once all its records are signed."""
     given = store.run_key if store is not None else None
     if given is None and store is not None and store.trusted:
         return None
@@ -251,7 +258,7 @@ def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | 
 
 
 def _join_command(folder: RunFolder, settings: StoreSettings) -> str:
-    """What makes another machine join: the key comes by ssh, so that it is in no log."""
+    """The command that lets another machine join. The key comes by ssh, so that no log contains it."""
     key = f"CEREBRO_RUN_KEY=$(ssh {socket.gethostname()} cat {folder.key}) " if settings.run_key else ""
     return f"{key}cerebro join {folder.run} --etcd {','.join(settings.endpoints)}"
 
@@ -264,7 +271,7 @@ def _sign(folder: RunFolder, record: Record, journal: Journal) -> RunKey:
 
 
 def _open(record: Record, spec: Spec, journal: Journal) -> bool:
-    """Whether the run begins now; else the store knows it from an earlier start."""
+    """Open the run in the store. Returns whether it begins now; else an earlier start has opened it."""
     if journal and record.spec() is None:
         raise RunError(
             f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "

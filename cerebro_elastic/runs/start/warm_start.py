@@ -1,5 +1,5 @@
-"""Warm starts: what a recipe takes from other runs is read once, when its run is opened, and written into the
-spec's recipe. Other machines, and a replay, need nothing but that."""
+"""Warm starts. A recipe's values from other runs are read once, when its run is opened, and written into the
+spec's recipe. Other machines and a replay need only the spec."""
 
 from __future__ import annotations
 

@@ -1,0 +1,25 @@
+"""What the handlers of all events share: a row of the machine's table raises ``IllegalEvent`` or updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import IllegalEvent
+
+V = TypeVar("V")
+Handler: TypeAlias = Callable[[State, Any], State]
+"""The state after an event of one class. It raises ``IllegalEvent`` if the event is not possible."""
+
+
+def require(holds: bool, event: Event, why: str) -> None:
+    """Raise ``IllegalEvent`` with the reason ``why``, unless the condition ``holds``."""
+    if not holds:
+        raise IllegalEvent(f"{event} cannot be: {why}")
+
+
+def without(mapping: Mapping[str, V], *keys: str) -> dict[str, V]:
+    """A copy of ``mapping`` without the ``keys``."""
+    return {k: v for k, v in mapping.items() if k not in keys}

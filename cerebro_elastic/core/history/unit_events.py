@@ -1,0 +1,131 @@
+"""When are the events of units possible, and what do they change? (Rows of the table in ``machine.py``.)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cerebro_elastic.core.history.derived import after_failure, after_profile, after_visit
+from cerebro_elastic.core.history.guards import Handler, require, without
+from cerebro_elastic.core.history.progress import advance, is_next, skipped
+from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.events import (
+    Event,
+    ProfileDone,
+    UnitAssigned,
+    UnitCommitted,
+    UnitFailed,
+    UnitTrained,
+    UnitWithdrawn,
+)
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Phase, Unit
+from cerebro_elastic.errors import IllegalEvent
+
+
+def _unit_assigned(state: State, event: UnitAssigned) -> State:
+    attempt = replace(event.attempt, token=event.revision)
+    assert state.plan is not None
+    busy = sorted(set(attempt.nodes) & set(state.attempts))
+    require(not busy, event, f"{busy} are busy (exclusive access)")
+    sized = len(set(attempt.nodes)) == attempt.strategy.nodes
+    require(sized, event, f"its strategy takes {attempt.strategy.nodes} nodes, each once (exclusive access)")
+    require(state.running(attempt.unit.config) is None, event, "the config is in a unit (isolation)")
+    require(state.stands(attempt), event, "node or config is not as the attempt says (fencing)")
+    config = state.configs[attempt.unit.config]
+    require(is_next(config, attempt.unit, state.plan), event, f"not a next unit of {config} (completeness)")
+    require(attempt.strategy in state.plan.strategies, event, "the plan has no such strategy")
+    require(
+        attempt.skip == skipped(config), event, f"{config} has trained {config.partial_unit} (completeness)"
+    )
+    return replace(state, attempts={**state.attempts, **dict.fromkeys(attempt.nodes, attempt)})
+
+
+def _unit_trained(state: State, event: UnitTrained) -> State:
+    attempt = state.attempts.get(event.node)
+    if attempt is None or attempt.token != event.token:
+        raise IllegalEvent(f"{event} cannot be: the node's attempt is {attempt} (fencing)")
+    _require_standing(state, event, attempt)
+    require(attempt.nodes == (event.node,), event, "a gang's attempt is saved by all of its nodes")
+    require(attempt.unit.phase is not Phase.PROFILE, event, "a profile saves nothing")
+    require(event.node not in state.saving, event, f"it saves {state.saving.get(event.node)}")
+    return replace(
+        state,
+        attempts=without(state.attempts, event.node),
+        saving={**state.saving, event.node: replace(attempt, trained=event.revision)},
+    )
+
+
+def _unit_committed(state: State, event: UnitCommitted) -> State:
+    assert state.plan is not None
+    visit = event.visit
+    attempt = _standing(state, event, visit.node, visit.attempt, visit.unit)
+    as_assigned = (visit.nodes, visit.strategy) == (attempt.nodes, attempt.strategy)
+    require(as_assigned, event, f"it was to be trained by {attempt.strategy} on {attempt.nodes}")
+    require(visit.unit.phase is not Phase.PROFILE, event, "a profile is no visit (completeness)")
+    require(visit.input == attempt.input, event, f"its input is {attempt.input} (isolation)")
+    require(visit.skip == attempt.skip, event, f"it began after {attempt.skip} batches (completeness)")
+    may_be_partial = visit.unit.phase is Phase.TRAIN and visit.batches > 0 and not visit.done
+    require(visit.whole or may_be_partial, event, "it cannot have been left before its end (completeness)")
+    config = replace(advance(state.configs[visit.unit.config], visit, state.plan), revision=event.revision)
+    advanced = replace(_over(state, attempt), configs={**state.configs, config.id: config})
+    return after_visit(advanced, visit, config)
+
+
+def _unit_failed(state: State, event: UnitFailed) -> State:
+    failure = event.failure
+    attempt = _standing(state, event, failure.node, failure.attempt, failure.unit)
+    config = state.configs[failure.unit.config]
+    updated = replace(config, failures=(*config.failures, failure), revision=event.revision)
+    failed = replace(_over(state, attempt), configs={**state.configs, config.id: updated})
+    return after_failure(failed, failure)
+
+
+def _profile_done(state: State, event: ProfileDone) -> State:
+    profile = event.profile
+    attempt = _standing(state, event, profile.node, profile.attempt, profile.unit)
+    require(profile.unit.phase is Phase.PROFILE, event, "its unit is no profile")
+    as_assigned = (profile.strategy, profile.hardware) == (attempt.strategy, attempt.hardware)
+    require(as_assigned, event, f"it was to profile {attempt.strategy} on {attempt.hardware}")
+    return after_profile(_over(state, attempt), profile)
+
+
+def _unit_withdrawn(state: State, event: UnitWithdrawn) -> State:
+    return _over(state, _attempt(state, event, event.node, event.token))
+
+
+def _standing(state: State, event: Event, node: str, token: int, unit: Unit) -> Attempt:
+    """The attempt of this ``token``, if it may still report a result."""
+    attempt = _attempt(state, event, node, token)
+    require(attempt.unit == unit, event, f"the node's attempt is {attempt} (fencing)")
+    _require_standing(state, event, attempt)
+    return attempt
+
+
+def _attempt(state: State, event: Event, node: str, token: int) -> Attempt:
+    attempt = state.attempt(node, token)
+    if attempt is None:
+        attempts = [state.attempts.get(node), state.saving.get(node)]
+        raise IllegalEvent(f"{event} cannot be: the node's attempts are {attempts} (fencing)")
+    return attempt
+
+
+def _require_standing(state: State, event: Event, attempt: Attempt) -> None:
+    require(state.stands(attempt), event, "a node of it or its config has changed since it began (fencing)")
+
+
+def _over(state: State, attempt: Attempt) -> State:
+    """``state`` without the attempt."""
+    if attempt.trained:
+        return replace(state, saving=without(state.saving, attempt.node))
+    return replace(state, attempts=without(state.attempts, *attempt.nodes))
+
+
+UNIT_EVENTS: Mapping[type[Event], Handler] = {
+    UnitAssigned: _unit_assigned,
+    UnitTrained: _unit_trained,
+    UnitCommitted: _unit_committed,
+    UnitFailed: _unit_failed,
+    ProfileDone: _profile_done,
+    UnitWithdrawn: _unit_withdrawn,
+}

@@ -1,0 +1,55 @@
+"""Explains an exception of the user's code: what was raised, and where in the user's own files. Records and
+logs keep the full explanation, with the frames of libraries. People see the shortened one."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.registry import is_own
+
+_OWN_FRAMES, _FRAMES = 3, 6
+_LINES, _COLUMNS = 4, 300
+"""The most lines of a message, and letters of a line, that people see."""
+_DEEP = "\n  raised at "
+_FRAME = re.compile(r"  \S.*:\d+ in ")
+
+
+def explain_error(error: BaseException, root: Path) -> str:
+    """The error and its innermost frames below ``root``, nearest first. Errors of this package explain
+    themselves: they come without frames."""
+    if isinstance(error, CerebroError):
+        return str(error)
+    text = str(error) or "without a message"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_own(Path(f.filename), root)]
+    lines = [
+        f"\n  {Path(frame.filename).resolve().relative_to(root.resolve())}:{frame.lineno} in {frame.name}: "
+        f"{frame.line}"
+        for frame in reversed(frames[-_OWN_FRAMES:])
+    ]
+    return f"{type(error).__name__}: {text}{''.join(lines)}"
+
+
+def explain_error_with_frames(error: BaseException, root: Path) -> str:
+    """As ``explain_error``, with one more line: the innermost frames, libraries included."""
+    if isinstance(error, CerebroError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    where = " <- ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
+    return f"{explain_error(error, root)}{_DEEP}{where or 'an unknown place'}"
+
+
+def shortened(explanation: str) -> str:
+    """An explanation for people: without the frames of libraries, and with the beginning of a long message
+    only."""
+    shown: list[str] = []
+    cut = False
+    for line in re.sub(rf"{_DEEP}[^\n]*", "", explanation).splitlines():
+        if _FRAME.match(line) or len(shown) < _LINES:
+            shown.append(line if len(line) <= _COLUMNS else f"{line[:_COLUMNS]} ...")
+        elif not cut:
+            cut = True
+            shown.append("  ...")
+    return "\n".join(shown)
