@@ -161,10 +161,10 @@ class RankAttempt:
             self._announce_leaving()
         if self._context.ledger.commit(self.attempt, self._config, visit, self._context.spec.plan):
             self._log.info("committed" if visit.whole else "committed in part", **fields)
-            self._tools.collector.committed(visit)
+            self._tools.cleaner.begin(partial(self._tools.collector.committed, visit))
         else:
             self._log.warning("refused: the assignment was withdrawn")
-            self._tools.collector.refused(visit)
+            self._tools.cleaner.begin(partial(self._tools.collector.refused, visit))
 
     def _await_reason(self, error: GroupBroken) -> None:
         """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with

@@ -21,7 +21,7 @@ from cerebro_elastic.worker.group_rendezvous import GroupRendezvous
 from cerebro_elastic.worker.leaving import Leaving
 from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.repair import CheckpointRepair
-from cerebro_elastic.worker.saving import QUICK_SECONDS, BackgroundWriter
+from cerebro_elastic.worker.saving import QUICK_SECONDS, BackgroundCleaner, BackgroundWriter
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 from cerebro_elastic.worker.watchdog import Watchdog
 
@@ -72,6 +72,8 @@ class RankTools:
     """Saves output states."""
     collector: CheckpointCollector
     """Deletes superfluous checkpoints."""
+    cleaner: BackgroundCleaner
+    """Has it do so behind the next unit."""
 
     @classmethod
     def of(cls, context: RankContext) -> RankTools:
@@ -85,11 +87,13 @@ class RankTools:
             GroupRendezvous(Meetings(record), context.identity.node, context.address, runner.device),
             BackgroundWriter(context.alarm),
             CheckpointCollector(record, spec.storage, spec.plan, runner.recipe, context.log),
+            BackgroundCleaner(context.alarm),
         )
 
     def close(self) -> None:
-        """Wait for the last save, and break off what is being fetched."""
+        """Wait for the last save and what follows it, and break off what is being fetched."""
         self.writer.close()
+        self.cleaner.close()
         self.state_fetcher.close()
 
 

@@ -81,6 +81,36 @@ class BackgroundWriter:
             self._alarm(error)
 
 
+class BackgroundCleaner:
+    """A thread for what is left to do when a visit is committed; one task at a time. ``alarm`` takes what a
+    task raises."""
+
+    def __init__(self, alarm: Callable[[BaseException], None]) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
+        self._alarm = alarm
+        self._last: Future[None] | None = None
+
+    def begin(self, task: Callable[[], None]) -> None:
+        """Leave a task to the thread. Wait for the last one, so that they do not pile up."""
+        self.wait()
+        self._last = self._thread.submit(task)
+        self._last.add_done_callback(self._check)
+
+    def wait(self) -> None:
+        """Wait for the last task."""
+        if self._last is not None:
+            wait([self._last])
+
+    def close(self) -> None:
+        """Wait for the last task, and end the thread."""
+        self._thread.shutdown()
+
+    def _check(self, task: Future[None]) -> None:
+        error = task.exception()
+        if error is not None:
+            self._alarm(error)
+
+
 def part_of(strategy: Strategy, rank: int) -> Part | None:
     """The part of a state that a rank holds, if the strategy's parallelism divides it by rows."""
     parallelism = choose.make(strategy.parallelism, strategy.options)

@@ -51,6 +51,7 @@ from cerebro_elastic.extending.state import (
 )
 from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, constructor_options, not_finite, rng
 from cerebro_lightning import metrics, pruning
+from cerebro_lightning._lightning_internals import look_once_for_external_callbacks
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.distributed import DistributedStrategy
@@ -67,6 +68,8 @@ if not lightning.__version__.startswith("2.6."):
         f"lightning {lightning.__version__} is installed, but sub-epochs rely on internals of 2.6: "
         "pip install 'lightning>=2.6,<2.7'"
     )
+
+look_once_for_external_callbacks()
 
 OURS = "cerebro"
 """The key, in a checkpoint laid out as Lightning's, of what a stock checkpoint does not keep."""

@@ -93,6 +93,14 @@ def rows() -> dict[str, np.ndarray]:
     return {"x": x, "y": (x[:, 0] > 0).astype(np.int64)}
 
 
+class TidyAttemptRunner(AttemptRunner):
+    """Has cleaned up behind each attempt when it returns."""
+
+    def perform(self, attempt: Attempt) -> None:
+        super().perform(attempt)
+        self._tools.cleaner.wait()
+
+
 class Scene:
     """A unit may take ``memory`` bytes; what is saved within ``quick`` seconds is so in the foreground;
     the dataset is prepared at the URL ``data``, ``too`` are further sections of the recipe."""
@@ -149,7 +157,7 @@ class Scene:
             memory_limit_bytes=self._memory,
             quick_save_seconds=self._quick,
         )
-        with AttemptRunner(context) as self.attempts:
+        with TidyAttemptRunner(context) as self.attempts:
             yield self
 
     def register(self, boot: str = "boot") -> None:
