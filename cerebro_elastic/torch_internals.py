@@ -30,6 +30,11 @@ def modules_of(module: nn.Module) -> dict[str, nn.Module | None]:
     return module._modules
 
 
+def version_of(tensor: Tensor | None) -> int:
+    """How often a tensor was written to in place."""
+    return 0 if tensor is None else tensor._version
+
+
 def non_persistent_buffers_of(module: nn.Module) -> set[str]:
     """The names of a module's own buffers that its state dict leaves out; writable."""
     return module._non_persistent_buffers_set

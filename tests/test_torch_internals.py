@@ -113,9 +113,9 @@ def test_they_mean_what_we_take_them_for() -> None:
     assert vars(outer).keys() - torch_internals.MODULE_ATTRIBUTES == {"training"}
     assert vars(optimizer()).keys() <= internals.OPTIMIZER_ATTRIBUTES
     tensor = torch.zeros(2)
-    before = internals.version_of(tensor)
+    before = torch_internals.version_of(tensor)
     tensor.add_(1)
-    assert internals.version_of(tensor) > before
+    assert torch_internals.version_of(tensor) > before
     assert internals.pruned_name(pruning()) == "weight"
 
 

@@ -43,6 +43,7 @@ from cerebro_elastic.files import (
     translated,
     write,
 )
+from cerebro_elastic.torch_internals import version_of
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -233,7 +234,7 @@ def _flat(state: Mapping[str, Any]) -> tuple[Any, dict[str, Tensor]]:
 
 def _version(tensor: Tensor) -> int:
     """How often its memory was written to; 0 (unknown) for a tensor that inference mode has made."""
-    return 0 if tensor.is_inference() else tensor._version
+    return 0 if tensor.is_inference() else version_of(tensor)
 
 
 def _files(values: Any, flat: Mapping[str, Tensor]) -> dict[str, Sequence[Chunk]]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from cerebro_elastic.checkpoint.tree import flatten, unflatten
 from cerebro_elastic.parallel.handover import hand_over, load_values
 from cerebro_elastic.parallel.optimizer_state import NamedState, check_groups, take, to_names
-from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
+from cerebro_elastic.torch_internals import (
+    MODULE_ATTRIBUTES,
+    buffers_of,
+    modules_of,
+    non_persistent_buffers_of,
+    parameters_of,
+)
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import Encoder, NotSerializable, Tree
 from cerebro_elastic.training.objects.object_graph import (
@@ -35,6 +41,7 @@ __all__ = [
     "ObjectIndex",
     "Tree",
     "UserFiles",
+    "buffers_of",
     "check_groups",
     "cloned",
     "finalize_lazy_modules",
@@ -44,7 +51,10 @@ __all__ = [
     "is_users",
     "known_of_model",
     "load_values",
+    "modules_of",
+    "non_persistent_buffers_of",
     "optimizer_root",
+    "parameters_of",
     "rebuild",
     "take",
     "tensor_roots",

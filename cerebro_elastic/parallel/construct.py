@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cerebro_elastic.parallel.base import Make, Parts
+from cerebro_elastic.torch_internals import non_persistent_buffers_of, parameters_of
 
 
 def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
@@ -35,11 +36,11 @@ def _emptied(parts: Parts) -> Parts:
     """The parts with parameters on the meta device, tied ones as before."""
     empty: dict[Tensor, nn.Parameter] = {}
     for module in parts.model.modules():
-        for name, own in module._parameters.items():
+        for name, own in parameters_of(module).items():
             if own is not None and own not in empty:
                 empty[own] = nn.Parameter(torch.empty_like(own, device="meta"), own.requires_grad)
             if own is not None:
-                module._parameters[name] = empty[own]
+                parameters_of(module)[name] = empty[own]
     for group in parts.optimizer.param_groups:
         group["params"] = [empty.get(own, own) for own in group["params"]]
     slots = {empty.get(own, own): kept for own, kept in parts.optimizer.state.items()}
@@ -76,7 +77,7 @@ class _NoInitialValues(TorchFunctionMode):
 def keeps_tensors(model: nn.Module) -> bool:
     """Whether the model has tensors that its ``state_dict`` lacks."""
     for module in model.modules():
-        if module._non_persistent_buffers_set:
+        if non_persistent_buffers_of(module):
             return True
         own = {key: value for key, value in vars(module).items() if key not in _KNOWN}
         if any(True for _ in _tensors(own)):

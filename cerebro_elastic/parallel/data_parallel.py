@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from cerebro_elastic.parallel.base import LossOf, Parts, Portion, Stepwise
 from cerebro_elastic.parallel.group import ranks
+from cerebro_elastic.torch_internals import buffers_of, version_of
 
 Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
 """What becomes of the full tensor at a path of the state."""
@@ -79,13 +80,13 @@ class Buffers:
         for name, module in model.named_modules():
             # Torch counts no version for what normalisation writes.
             uncounted = isinstance(module, _NormBase)
-            for key, buffer in module._buffers.items():
+            for key, buffer in buffers_of(module).items():
                 if buffer is None:
                     continue
                 seen, version = self._seen.get(f"{name}.{key}", (None, 0))
-                if uncounted or buffer._version != version or buffer is not seen:
+                if uncounted or version_of(buffer) != version or buffer is not seen:
                     dist.broadcast(buffer, src=0)
-                    self._seen[f"{name}.{key}"] = buffer, buffer._version
+                    self._seen[f"{name}.{key}"] = buffer, version_of(buffer)
 
 
 def taken(state: Mapping[str, Any] | None, place: Place, device: torch.device) -> Any:

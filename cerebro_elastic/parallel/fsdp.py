@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
+from cerebro_elastic.parallel._torch_internals import local_tensor_of, sharded_like
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.data_parallel import (
@@ -225,16 +226,14 @@ def _sharded(given: Tensor, like: Any, place: torch.device) -> Any:
     is; anything else as it is."""
     if not isinstance(like, DTensor):
         return given
-    local = like._local_tensor.shape
+    local = local_tensor_of(like).shape
     if given.shape == like.shape != local:
         rows = math.ceil(len(given) / like.device_mesh.size())
         start = like.device_mesh.get_local_rank() * rows
         given = given[start : start + local[0]].to(place, copy=True)
     if given.shape != local:
         return given
-    # The constructor, as FSDP2 has it: ``from_local`` takes ten times as long, for hundreds of tensors.
-    own = given.to(place).contiguous()
-    return DTensor(own, like._spec, requires_grad=False)  # type: ignore[no-untyped-call]
+    return sharded_like(given.to(place).contiguous(), like)
 
 
 def _dtype(option: str, name: str | None) -> torch.dtype | None:

@@ -25,13 +25,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cerebro_elastic.addresses import is_loopback
 from cerebro_elastic.errors import GroupBroken
 from cerebro_elastic.listening import listening_address, loopback_interface
+from cerebro_elastic.parallel._torch_internals import (
+    forget_failed_groups,
+    forget_groups_of,
+    patience_of_the_group,
+    present_groups,
+    set_patience_of_the_group,
+)
 
 FORM_SECONDS = 20.0
 """How long ranks wait for each other by default until they are all there."""
@@ -161,8 +167,7 @@ def together() -> None:
 def subgroup(members: Sequence[int]) -> Any:
     """A group of some of the unit's ranks, as patient as theirs; every rank calls it."""
     together()
-    every = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-    return dist.new_group(members, timeout=every.options._timeout)
+    return dist.new_group(members, timeout=patience_of_the_group())
 
 
 def mesh(device: torch.device) -> DeviceMesh:
@@ -188,11 +193,9 @@ def _form(store: TCPStore, rank: int, size: int, device: torch.device, timeout: 
             timeout=timedelta(seconds=min(timeout, FORM_SECONDS)),
             device_id=device if cuda else None,
         )
-        c10d._set_pg_timeout(timedelta(seconds=timeout), dist.group.WORLD)
+        set_patience_of_the_group(timedelta(seconds=timeout))
     except BaseException:
-        # torch names groups by a count, and counts what fails: for ever after, this rank and its peers would
-        # wait for each other under different names.
-        c10d._world.group_count = 0
+        forget_failed_groups()
         raise
 
 
@@ -211,9 +214,9 @@ def _kept_here(host: str) -> Iterator[None]:
 
 
 def _end() -> None:
-    _ended.extend(c10d._world.pg_map)
-    for made in _meshes:
-        made._pg_registry.clear()
+    _ended.extend(present_groups())
+    for mesh in _meshes:
+        forget_groups_of(mesh)
     _meshes.clear()
     dist.destroy_process_group()
 

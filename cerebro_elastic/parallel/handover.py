@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from cerebro_elastic.errors import CheckpointError
 from cerebro_elastic.parallel.construct import keeps_tensors
+from cerebro_elastic.torch_internals import buffers_of
 
 
 def hand_over(model: nn.Module, state: Mapping[str, Any]) -> None:
@@ -50,9 +51,9 @@ def _put_sparse(model: nn.Module, name: str, value: Tensor) -> None:
     """As it is: into a sparse tensor with other elements none can be copied."""
     path, _, leaf = name.rpartition(".")
     owner = model.get_submodule(path)
-    own = owner._buffers.get(leaf)
+    own = buffers_of(owner).get(leaf)
     if own is not None:
-        owner._buffers[leaf] = value.to(own.device, copy=True)
+        buffers_of(owner)[leaf] = value.to(own.device, copy=True)
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

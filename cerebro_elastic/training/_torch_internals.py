@@ -49,11 +49,6 @@ def hooks_of(owner: nn.Module | Tensor, table: str) -> dict[int, Any]:
     return hooks
 
 
-def version_of(tensor: Tensor | None) -> int:
-    """How often a tensor was written to in place."""
-    return 0 if tensor is None else tensor._version
-
-
 def refresh_flat_weights(module: nn.RNNBase) -> None:
     """Have a recurrent module take its present parameters."""
     module._init_flat_weights()

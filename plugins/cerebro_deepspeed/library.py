@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch.distributed.distributed_c10d as c10d
 from pydantic import ValidationError
 
+from cerebro_deepspeed._deepspeed_internals import without_a_default_group
 from cerebro_elastic.extending.errors import MissingExtra
 from cerebro_elastic.extending.parallelism import group
 
@@ -125,16 +125,14 @@ def _copy(value: Any) -> Any:
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """The import writes to the environment, keeps the default group, if there is one, for its functions'
-    default arguments, and logs which device it has found."""
-    before, default = dict(os.environ), c10d._world.default_pg
+    """The import writes to the environment, keeps the default group, and logs which device it has found."""
+    before = dict(os.environ)
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    c10d._world.default_pg = None
     try:
-        yield
+        with without_a_default_group():
+            yield
     finally:
         logging.disable(disabled)
-        c10d._world.default_pg = default
         os.environ.clear()
         os.environ.update(before)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from cerebro_deepspeed._deepspeed_internals import link_optimizer_state
 from cerebro_elastic.extending.errors import CheckpointError
 from cerebro_elastic.extending.parallelism import ranks
 
@@ -108,10 +109,8 @@ class EngineState:
                         self._set_slot(parameter, key, value)
 
     def _link(self) -> None:
-        """Let DeepSpeed find the slots: with several groups it does so too early, in the first one's step."""
         if not self._sharded:
-            self._zero._hp_optimizer_states_linked = False
-            self._zero._lazy_init_hp_params_optimizer_state()
+            link_optimizer_state(self._zero)
 
     def _set_slot(self, parameter: nn.Parameter, key: str, full: Tensor) -> None:
         if self._sharded:

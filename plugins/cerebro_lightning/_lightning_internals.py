@@ -14,4 +14,4 @@ from lightning.fabric.utilities import registry
 def look_once_for_external_callbacks() -> None:
     """Remember which packages offer callbacks. Lightning asks all installed packages in every ``Trainer``,
     and each unit has one: that took 16 ms. The callbacks themselves are made anew for each."""
-    registry.entry_points = functools.cache(entry_points)  # type: ignore[assignment]
+    registry.entry_points = functools.cache(entry_points)  # type: ignore[attr-defined, assignment]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cerebro_elastic.extending.parallelism import Parts
+from cerebro_elastic.extending.state import buffers_of, parameters_of
 
 Holders: TypeAlias = Mapping[str, tuple[int, ...]]
 """By name, tied names included: ranks, in order. The first is the tensor's *home*, which speaks for it."""
@@ -26,7 +27,7 @@ def holders(model: nn.Module, stages: Sequence[Collection[nn.Module]]) -> dict[s
 def keep(parts: Parts, holders: Holders, rank: int, device: torch.device) -> None:
     """Let go of what ``rank`` does not hold. What it holds goes to ``device`` and stays the same object."""
     for name, module in parts.model.named_modules():
-        for table in (module._parameters, module._buffers):
+        for table in (parameters_of(module), buffers_of(module)):
             for key, tensor in table.items():
                 if tensor is None:
                     continue

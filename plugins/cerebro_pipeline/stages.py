@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_elastic.extending.parallelism import repeated
+from cerebro_elastic.extending.state import buffers_of
 
 BATCH = "batch"
 """The keyword by which a stage takes the batch, if it does."""
@@ -107,7 +108,7 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
 
     Raises ``TaskError`` if anything is: a record would do it once, and ``forward`` does it at every batch.
     """
-    before = [(module, dict(vars(module)), dict(module._buffers)) for module in modules]
+    before = [(module, dict(vars(module)), dict(buffers_of(module))) for module in modules]
     assigned = set()
     try:
         for module in modules:
@@ -115,11 +116,12 @@ def _untouched(modules: Sequence[nn.Module], *, training: bool) -> Iterator[None
         yield
     finally:
         for module, attributes, buffers in before:
-            for was, now in ((attributes | {"training": training}, vars(module)), (buffers, module._buffers)):
+            own_buffers = buffers_of(module)
+            for was, now in ((attributes | {"training": training}, vars(module)), (buffers, own_buffers)):
                 assigned |= {name for name in now if name not in was or now[name] is not was[name]}
             vars(module).clear()
             vars(module).update(attributes)
-            module._buffers.update(buffers)
+            own_buffers.update(buffers)
     if assigned:
         raise TaskError(
             f"forward assigns {', '.join(sorted(assigned))}, which no record of it can do: change buffers in "

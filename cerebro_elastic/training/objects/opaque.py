@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from cerebro_elastic.training._torch_internals import version_of
+from cerebro_elastic.torch_internals import version_of
 
 _MOST_BYTES = 4 << 20
 _MOST_OBJECTS = 20_000

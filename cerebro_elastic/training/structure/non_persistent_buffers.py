@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from cerebro_elastic.torch_internals import buffers_of, non_persistent_buffers_of
-from cerebro_elastic.training._torch_internals import version_of
+from cerebro_elastic.torch_internals import buffers_of, non_persistent_buffers_of, version_of
 
 
 class NonPersistentBuffers:
