@@ -1,17 +1,278 @@
-"""Private names of Lightning. Tried with Lightning 2.6.6.
+"""All private names of Lightning and torchmetrics that the plugin uses. Tried with Lightning 2.6.6 and
+torchmetrics 1.9.
 
-``tests/plugins/cerebro_lightning/test_lightning_internals.py`` names what an upgrade takes away.
+``tests/plugins/cerebro_lightning/test_lightning_internals.py`` names what an upgrade takes away, also of what
+``loops.py`` and ``synced_logging.py`` override in the classes that they take from here.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import entry_points
+from typing import Any
 
+import lightning.pytorch as pl
+import torch
 from lightning.fabric.utilities import registry
+from lightning.fabric.utilities.device_dtype_mixin import _DeviceDtypeModuleMixin
+from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available as all_gather_if_distributed
+from lightning.fabric.utilities.distributed import _sync_ddp_if_available as reduce_if_distributed
+from lightning.pytorch.callbacks import ModelPruning, WeightAveraging
+from lightning.pytorch.core.optimizer import _configure_optimizers as configure_optimizers
+from lightning.pytorch.core.optimizer import _MockOptimizer as MockOptimizer
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers.csv_logs import ExperimentWriter
+from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
+from lightning.pytorch.loops.fetchers import _DataFetcher as DataFetcher
+from lightning.pytorch.loops.fit_loop import _FitLoop as FitLoop
+from lightning.pytorch.loops.loop import _Loop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
+from lightning.pytorch.trainer import call
+from lightning.pytorch.trainer.connectors.logger_connector.logger_connector import (
+    _LoggerConnector as LoggerConnector,
+)
+from lightning.pytorch.trainer.connectors.logger_connector.result import _Metadata as ResultMetadata
+from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection as ResultCollection
+from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultMetric as ResultMetric
+from lightning.pytorch.trainer.connectors.logger_connector.result import _Sync as ResultSync
+from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector as SignalConnector
+from lightning.pytorch.utilities.exceptions import _TunerExitException as TunerExit
+from torch import nn
+from torchmetrics import Metric
+
+__all__ = [
+    "DataFetcher",
+    "FitLoop",
+    "LoggerConnector",
+    "MockOptimizer",
+    "ResultCollection",
+    "ResultMetadata",
+    "ResultMetric",
+    "ResultSync",
+    "SignalConnector",
+    "TrainingEpochLoop",
+    "TunerExit",
+    "all_gather_if_distributed",
+    "configure_optimizers",
+    "reduce_if_distributed",
+]
+
+CONNECTOR_STATE = (
+    "_progress_bar_metrics",
+    "_logged_metrics",
+    "_callback_metrics",
+    "_first_loop_iter",
+    "_current_fx",
+)
+"""Attributes of the logger connector that last from batch to batch."""
+
+RESULT_STATE = ("value", "cumulated_batch_size", "_forward_cache", "_computed", "_update_count", "has_reset")
+"""Attributes of a ``ResultMetric`` that last from batch to batch."""
+
+METADATA_SYNC = "_sync"
+"""The field of ``ResultMetadata`` that holds a function of the trainer."""
+
+METRIC_COUNT = ("_update_count", "_computed")
+"""Attributes of a torchmetrics metric that last from batch to batch, besides its states."""
+
+PRUNED_LAYERS = "_original_layers"
+"""The attribute of ``ModelPruning`` with copies of the layers as they are built."""
 
 
 def look_once_for_external_callbacks() -> None:
     """Remember which packages offer callbacks. Lightning asks all installed packages in every ``Trainer``,
     and each unit has one: that took 16 ms. The callbacks themselves are made anew for each."""
     registry.entry_points = functools.cache(entry_points)  # type: ignore[attr-defined, assignment]
+
+
+@contextmanager
+def hooks_wrapped(wrap_module: Callable[[Any], Any], wrap_callbacks: Callable[[Any], Any]) -> Iterator[None]:
+    """Wrap the two functions by which Lightning calls all hooks of modules and of callbacks."""
+    functions: Any = call
+    of_module, of_callbacks = functions._call_lightning_module_hook, functions._call_callback_hooks
+    functions._call_lightning_module_hook = wrap_module(of_module)
+    functions._call_callback_hooks = wrap_callbacks(of_callbacks)
+    try:
+        yield
+    finally:
+        functions._call_lightning_module_hook, functions._call_callback_hooks = of_module, of_callbacks
+
+
+# The trainer's parts
+
+
+def dump_checkpoint(trainer: pl.Trainer) -> dict[str, Any]:
+    """The checkpoint that the trainer would write to a file."""
+    checkpoint: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+    return checkpoint
+
+
+def restore_stock_checkpoint(trainer: pl.Trainer, checkpoint: Mapping[str, Any]) -> None:
+    """Put model, callbacks, precision, optimizers and schedulers to where they were; the loops stay."""
+    connector = trainer._checkpoint_connector
+    connector._loaded_checkpoint = dict(checkpoint)
+    connector.restore_model()
+    connector.restore_callbacks()
+    connector.restore_precision_plugin_state()
+    connector.restore_optimizers_and_schedulers()
+    connector._loaded_checkpoint = {}
+
+
+def set_signal_connector(trainer: pl.Trainer, connector: SignalConnector) -> None:
+    """Replace what handles signals."""
+    trainer._signal_connector = connector
+
+
+def logger_connector_of(trainer: pl.Trainer) -> LoggerConnector:
+    """What takes in the values that are logged."""
+    return trainer._logger_connector
+
+
+def set_logger_connector(trainer: pl.Trainer, connector: LoggerConnector) -> None:
+    """Replace what takes in the values that are logged."""
+    trainer._logger_connector = connector
+
+
+def active_results_of(trainer: pl.Trainer) -> ResultCollection | None:
+    """What is logged in the loop that runs."""
+    return trainer._results
+
+
+# Loops
+
+
+def training_results_of(trainer: pl.Trainer) -> ResultCollection:
+    """What is logged in training."""
+    return trainer.fit_loop.epoch_loop._results
+
+
+def set_results(trainer: pl.Trainer, training: ResultCollection, validation: ResultCollection) -> None:
+    """Replace what is logged in training and in validation."""
+    trainer.fit_loop.epoch_loop._results = training
+    trainer.fit_loop.epoch_loop.val_loop._results = validation
+
+
+def continue_loops(trainer: pl.Trainer) -> None:
+    """Have the loops go on from their states. Lightning takes them for a restart, and would skip steps."""
+    for loop in _with_children(trainer.fit_loop):
+        loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
+
+
+def seen_validation_batches(trainer: pl.Trainer) -> dict[int, int] | None:
+    """The batches seen by loader; ``None`` if the fit has not looked at the validation's loaders yet."""
+    loop = _validation_of(trainer)
+    return None if loop._combined_loader is None else dict(loop._seen_batches_per_dataloader)
+
+
+def set_up_validation(trainer: pl.Trainer, seen: Mapping[int, int]) -> None:
+    """Look at the validation's loaders, as if so many batches had been seen."""
+    loop = _validation_of(trainer)
+    trainer.validating = True
+    loop.setup_data()
+    trainer.training = True
+    loop._seen_batches_per_dataloader.update(seen)
+
+
+def accumulates(trainer: pl.Trainer) -> bool:
+    """Whether the next batch adds to the gradients of the last one."""
+    return trainer.fit_loop._should_accumulate()
+
+
+def may_stop_early(trainer: pl.Trainer) -> bool:
+    """Whether ``trainer.should_stop`` would end the fit now."""
+    return trainer.fit_loop._can_stop_early
+
+
+def batches_that_stepped(trainer: pl.Trainer) -> int:
+    """How many batches have counted for the logger."""
+    return trainer.fit_loop.epoch_loop._batches_that_stepped
+
+
+def _validation_of(trainer: pl.Trainer) -> _EvaluationLoop:
+    return trainer.fit_loop.epoch_loop.val_loop
+
+
+def _with_children(loop: _Loop) -> Iterator[_Loop]:
+    yield loop
+    for value in vars(loop).values():
+        if isinstance(value, _Loop):
+            yield from _with_children(value)
+
+
+# Modules, optimizers, callbacks and loggers
+
+
+def note_device(module: nn.Module, device: torch.device) -> None:
+    """Tell a module that knows where it is that it is on ``device``."""
+    if isinstance(module, _DeviceDtypeModuleMixin):
+        module._device = device
+
+
+def lightning_optimizers_of(strategy: pl.strategies.Strategy) -> list[Any]:
+    """The optimizers as ``LightningModule.optimizers()`` gives them."""
+    return list(strategy._lightning_optimizers)
+
+
+def average_model_of(callback: WeightAveraging) -> Any:
+    """The averaged model; ``None`` before the fit."""
+    return callback._average_model
+
+
+def prunes_for_good(callback: ModelPruning) -> bool:
+    """Whether a checkpoint made now would hold weights that are pruned for good."""
+    return callback._make_pruning_permanent
+
+
+def set_prunes_for_good(callback: ModelPruning, value: bool) -> None:
+    """Set that."""
+    callback._make_pruning_permanent = value
+
+
+def pruned_layers_of(callback: ModelPruning) -> list[Mapping[str, Any]]:
+    """For each pruned layer its copy as it was built (``data``), and the numbers and names of its pruned
+    parameters (``names``)."""
+    layers: list[Mapping[str, Any]] = list((callback._original_layers or {}).values())
+    return layers
+
+
+def pruned_module_of(callback: ModelPruning, number: int) -> nn.Module:
+    """The module that has the pruned parameter of this number."""
+    module: nn.Module = callback._parameters_to_prune[number][0]
+    return module
+
+
+def set_writer(logger: CSVLogger, writer: ExperimentWriter) -> None:
+    """Have the logger write by ``writer``."""
+    logger._experiment = writer
+
+
+# torchmetrics
+
+
+def state_names_of(metric: Metric) -> list[str]:
+    """The names of a metric's states."""
+    return list(metric._defaults)
+
+
+def list_states_of(metric: Metric) -> list[str]:
+    """The names of those that are lists of rows."""
+    return [name for name, default in metric._defaults.items() if isinstance(default, list)]
+
+
+def reductions_of(metric: Metric) -> list[Any]:
+    """How the states of several ranks become one."""
+    return list(metric._reductions.values())
+
+
+def keep_synced(metric: Metric) -> None:
+    """Have the metric keep the states of all ranks: torchmetrics would undo its ``sync``."""
+    metric._is_synced, metric._cache = False, None
+
+
+def reset_but_count(metric: Metric) -> None:
+    """Reset a metric's states, and keep how often it was updated."""
+    count = metric._update_count
+    metric.reset()
+    metric._update_count = count

@@ -21,6 +21,7 @@ from cerebro_elastic.extending.state import (
     tensor_roots,
 )
 from cerebro_lightning import pruning
+from cerebro_lightning._lightning_internals import average_model_of, lightning_optimizers_of
 from cerebro_lightning.optimizers import NamedStateStrategy
 
 _LIGHTNING_OWN = MODULE_ATTRIBUTES.union(
@@ -68,11 +69,11 @@ def graph(
         ours: dict[str, object] = {"trainer": trainer}
         ours |= {
             f"Lightning's optimizer {number}": optimizer
-            for number, optimizer in enumerate(strategy._lightning_optimizers)
+            for number, optimizer in enumerate(lightning_optimizers_of(strategy))
         }
         ours |= {f"callback {number}": callback for number, callback in enumerate(callbacks)}
         ours |= {f"scheduler {number}": scheduler for number, scheduler in enumerate(schedulers)}
-        averages = [c._average_model for c in callbacks if isinstance(c, WeightAveraging)]
+        averages = [average_model_of(c) for c in callbacks if isinstance(c, WeightAveraging)]
         ours |= {f"average {number}": model for number, model in enumerate(averages)}
         return {**known_of_model(module, optimizers), **ours}
 

@@ -14,9 +14,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.fabric.utilities.device_dtype_mixin import _DeviceDtypeModuleMixin
-from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
-from lightning.pytorch.core.optimizer import _MockOptimizer
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
@@ -34,6 +31,12 @@ from cerebro_elastic.extending.parallelism import (
 )
 from cerebro_elastic.extending.tasks import TaskState
 from cerebro_lightning import refusals
+from cerebro_lightning._lightning_internals import (
+    MockOptimizer,
+    all_gather_if_distributed,
+    note_device,
+    reduce_if_distributed,
+)
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.precision import DistributedPrecision
 from cerebro_lightning.root import Root
@@ -98,7 +101,7 @@ class DistributedStrategy(NamedStateStrategy):
         refusals.refuse_callbacks(vars(trainer)["callbacks"], self.by, self._name)
         refusals.refuse_module(module, self.by, self._name)
         self.setup_optimizers(trainer)
-        if any(isinstance(optimizer, _MockOptimizer) for optimizer in self.optimizers):
+        if any(isinstance(optimizer, MockOptimizer) for optimizer in self.optimizers):
             raise refusals.without_optimizer(module)
         self.build(self._state)
         refusals.refuse_lazy(module, self._name)
@@ -153,10 +156,10 @@ class DistributedStrategy(NamedStateStrategy):
         self.by.update(self._parts, clip)
 
     def reduce(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        return _sync_ddp_if_available(tensor, group, reduce_op) if isinstance(tensor, Tensor) else tensor
+        return reduce_if_distributed(tensor, group, reduce_op) if isinstance(tensor, Tensor) else tensor
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        return _all_gather_ddp_if_available(tensor, group=group, sync_grads=sync_grads)
+        return all_gather_if_distributed(tensor, group=group, sync_grads=sync_grads)
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         states_of = [obj]
@@ -293,5 +296,4 @@ def _place(module: nn.Module, device: torch.device) -> None:
     for part in module.modules():
         if isinstance(part, Metric):
             part.to(device)
-        if isinstance(part, _DeviceDtypeModuleMixin):
-            part._device = device
+        note_device(part, device)

@@ -11,6 +11,7 @@ from torchmetrics import Metric, MetricCollection
 
 from cerebro_elastic.extending.state import Encoder, Tree, UserFiles, cloned, known_of_model, trees_equal
 from cerebro_elastic.extending.tasks import GENERATORS, TaskState
+from cerebro_lightning._lightning_internals import dump_checkpoint
 from cerebro_lightning.attributes import names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.subepoch import OURS, SubEpoch
@@ -108,6 +109,6 @@ class _Halt(SubEpoch):
         self.leave()
 
     def _capture(self) -> None:
-        self.checkpoint = self._trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        self.checkpoint = dump_checkpoint(self._trainer)
         # By number, where our strategy has names.
         self.checkpoint["optimizer_states"] = [o.state_dict() for o in self._trainer.optimizers]

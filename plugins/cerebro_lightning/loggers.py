@@ -15,6 +15,7 @@ from lightning.pytorch.loggers.logger import Logger
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_elastic.extending.logging import Logged
 from cerebro_elastic.extending.recipes import import_object, is_reference
+from cerebro_lightning._lightning_internals import set_writer
 
 
 class LightningLoggers:
@@ -59,7 +60,7 @@ class LightningLoggers:
         if not isinstance(made, Logger):
             raise TaskError(f"loggers: {factory} gives a {type(made).__name__}, expected a Lightning Logger")
         if isinstance(made, stock.CSVLogger):
-            made._experiment = _Appending(made.log_dir)
+            set_writer(made, _Appending(made.log_dir))
         return made
 
 

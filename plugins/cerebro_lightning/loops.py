@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import NoReturn, Protocol
 
 import lightning.pytorch as pl
-from lightning.pytorch.loops.fetchers import _DataFetcher
-from lightning.pytorch.loops.fit_loop import _FitLoop
-from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
-from lightning.pytorch.trainer.connectors.signal_connector import _SignalConnector
-from lightning.pytorch.utilities.exceptions import _TunerExitException
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.tasks import Stopped
+from cerebro_lightning._lightning_internals import (
+    DataFetcher,
+    FitLoop,
+    SignalConnector,
+    TrainingEpochLoop,
+    TunerExit,
+    may_stop_early,
+)
 
 
 class LoopedUnit(Protocol):
@@ -38,11 +41,11 @@ class LoopedUnit(Protocol):
         """The config's fit goes on elsewhere."""
 
 
-class LeaveUnit(_TunerExitException):
+class LeaveUnit(TunerExit):
     """Ends a fit without ending its training: no ``on_train_end``, no ``on_exception``."""
 
 
-class UnitFitLoop(_FitLoop):
+class UnitFitLoop(FitLoop):
     """Runs one epoch at most, and its beginning only if that is the unit's."""
 
     def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
@@ -67,7 +70,7 @@ class UnitFitLoop(_FitLoop):
             super().on_advance_start()
 
 
-class UnitEpochLoop(_TrainingEpochLoop):
+class UnitEpochLoop(TrainingEpochLoop):
     """Goes on in the middle of an epoch as if it had never stopped."""
 
     def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
@@ -78,7 +81,7 @@ class UnitEpochLoop(_TrainingEpochLoop):
         if self._unit.first:
             super().reset()
 
-    def advance(self, data_fetcher: _DataFetcher) -> None:
+    def advance(self, data_fetcher: DataFetcher) -> None:
         if self._unit.batches_left == 0:
             self._unit.leave()
         self._unit.batches_left -= 1
@@ -92,8 +95,8 @@ class UnitEpochLoop(_TrainingEpochLoop):
                 raise
             self._refuse("the rest of the epoch was skipped (on_train_batch_start returned -1)")
 
-    def on_advance_end(self, data_fetcher: _DataFetcher) -> None:
-        stops = self.trainer.should_stop and self.trainer.fit_loop._can_stop_early
+    def on_advance_end(self, data_fetcher: DataFetcher) -> None:
+        stops = self.trainer.should_stop and may_stop_early(self.trainer)
         if stops and not self._unit.closes_epoch:
             self._refuse("trainer.should_stop was set")
         super().on_advance_end(data_fetcher)
@@ -108,7 +111,7 @@ class UnitEpochLoop(_TrainingEpochLoop):
         ) from None
 
 
-class NoSignals(_SignalConnector):
+class NoSignals(SignalConnector):
     """Signals are the rank's business."""
 
     def register_signal_handlers(self) -> None:

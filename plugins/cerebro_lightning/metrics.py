@@ -13,11 +13,17 @@ from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import ranks
 from cerebro_elastic.extending.state import cloned
+from cerebro_lightning._lightning_internals import (
+    METRIC_COUNT,
+    keep_synced,
+    list_states_of,
+    reductions_of,
+    reset_but_count,
+    state_names_of,
+)
 
 _WITHOUT_ORDER = (dim_zero_sum, dim_zero_max, dim_zero_min, dim_zero_cat)
 """Reductions of states that may be done in steps: some units, then some ranks."""
-
-_COUNTED = ("_update_count", "_computed")
 
 MetricStates: TypeAlias = list[tuple[Metric, dict[str, Any]]]
 
@@ -25,7 +31,7 @@ MetricStates: TypeAlias = list[tuple[Metric, dict[str, Any]]]
 def refuse_metrics(module: pl.LightningModule) -> None:
     """Raise ``TaskError`` for a metric whose ranks' states cannot be put together."""
     for name, metric in _metrics(module):
-        if any(reduction not in _WITHOUT_ORDER for reduction in metric._reductions.values()):
+        if any(reduction not in _WITHOUT_ORDER for reduction in reductions_of(metric)):
             raise TaskError(
                 f"{type(module).__name__}.{name} is a {type(metric).__name__}, whose states of several ranks "
                 "do not add up: train with `parallelism: single`, or take another metric"
@@ -41,11 +47,10 @@ def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
     own = states_of(module)
     for _, metric in _metrics(module):
         metric.sync()
-        metric._is_synced, metric._cache = False, None  # it is not for torchmetrics to undo
-        for state, default in metric._defaults.items():
-            if isinstance(default, list):
-                rows = getattr(metric, state)
-                setattr(metric, state, [rows] if len(rows) else [])
+        keep_synced(metric)
+        for state in list_states_of(metric):
+            rows = getattr(metric, state)
+            setattr(metric, state, [rows] if len(rows) else [])
     yield
     restore_states(own)
 
@@ -53,15 +58,13 @@ def of_all_ranks(module: pl.LightningModule) -> Iterator[None]:
 def keep_to_first(module: pl.LightningModule) -> None:
     """Leave a state that is of all ranks with rank 0: the others' begin with nothing."""
     for _, metric in _metrics(module) if ranks()[0] else ():
-        count = metric._update_count
-        metric.reset()
-        metric._update_count = count
+        reset_but_count(metric)
 
 
 def states_of(module: pl.LightningModule) -> MetricStates:
     """The metrics' states, to put back."""
     return [
-        (metric, {name: cloned(vars(metric)[name]) for name in (*metric._defaults, *_COUNTED)})
+        (metric, {name: cloned(vars(metric)[name]) for name in (*state_names_of(metric), *METRIC_COUNT)})
         for _, metric in _metrics(module)
     ]
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.trainer import call
 from torch import nn
 
 from cerebro_elastic.extending.state import to_names
 from cerebro_elastic.extending.tasks import Observe, rng
+from cerebro_lightning._lightning_internals import hooks_wrapped
 from cerebro_lightning.attributes import own_attributes
 
 BEGINS = "at the epoch's beginning, before"
@@ -46,11 +47,9 @@ _ANEW = (
 @contextmanager
 def observed(observe: Observe) -> Iterator[None]:
     """All fits within it are shown to ``observe``."""
-    wrapped: Any = call
-    of_module, of_callbacks = wrapped._call_lightning_module_hook, wrapped._call_callback_hooks
     hooks: list[str] = []
 
-    def module_hook(trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> Any:
+    def module_hook(of_module: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> Any:
         module = kwargs.get("pl_module") or trainer.lightning_module
         if _is_own(module, pl.LightningModule, name):
             hooks.append(name)
@@ -60,7 +59,7 @@ def observed(observe: Observe) -> Iterator[None]:
             hooks.clear()
         return answer
 
-    def callback_hooks(trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> None:
+    def callback_hooks(of_callbacks: Any, trainer: pl.Trainer, name: str, *args: Any, **kwargs: Any) -> None:
         callbacks: list[pl.Callback] = vars(trainer)["callbacks"]
         if name == "on_train_epoch_start":
             observe(BEGINS, _consists_of(trainer, trainer.lightning_module))
@@ -68,11 +67,8 @@ def observed(observe: Observe) -> Iterator[None]:
         hooks.extend(f"{type(c).__name__}.{name}" for c in callbacks if _is_own(c, pl.Callback, name))
         of_callbacks(trainer, name, *args, **kwargs)
 
-    wrapped._call_lightning_module_hook, wrapped._call_callback_hooks = module_hook, callback_hooks
-    try:
+    with hooks_wrapped(partial(partial, module_hook), partial(partial, callback_hooks)):
         yield
-    finally:
-        wrapped._call_lightning_module_hook, wrapped._call_callback_hooks = of_module, of_callbacks
 
 
 def _is_own(owner: object, base: type, hook: str) -> bool:

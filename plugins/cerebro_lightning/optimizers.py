@@ -7,7 +7,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.core.optimizer import _MockOptimizer
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.optim import Optimizer
@@ -24,6 +23,7 @@ from cerebro_elastic.extending.state import (
     without_uninitialized,
 )
 from cerebro_elastic.extending.tasks import TaskState
+from cerebro_lightning._lightning_internals import MockOptimizer
 
 
 class NamedStateStrategy(SingleDeviceStrategy):
@@ -43,7 +43,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     def setup_optimizers(self, trainer: pl.Trainer) -> None:
         super().setup_optimizers(trainer)
-        if self._room is not None and not isinstance(self.optimizers[0], _MockOptimizer):
+        if self._room is not None and not isinstance(self.optimizers[0], MockOptimizer):
             assert self.lightning_module is not None
             parts = Parts(self.lightning_module, self.optimizers[0])
             check_room(parts, self.by, self.world_size, self.root_device, self._room)
@@ -77,7 +77,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     def real_optimizers(self) -> list[Optimizer]:
         """None if the module has configured none."""
-        return [optimizer for optimizer in self.optimizers if not isinstance(optimizer, _MockOptimizer)]
+        return [optimizer for optimizer in self.optimizers if not isinstance(optimizer, MockOptimizer)]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         return dict(without_uninitialized(super().lightning_module_state_dict()))
@@ -88,7 +88,7 @@ class NamedStateStrategy(SingleDeviceStrategy):
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         assert self.lightning_module is not None
-        return {} if isinstance(optimizer, _MockOptimizer) else to_names(optimizer, self.lightning_module)
+        return {} if isinstance(optimizer, MockOptimizer) else to_names(optimizer, self.lightning_module)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         module = self.lightning_module

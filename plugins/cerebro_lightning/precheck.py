@@ -11,12 +11,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.core.optimizer import _configure_optimizers, _MockOptimizer
 from torch.optim import SGD, Optimizer
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import Parts, Stepwise
 from cerebro_lightning import refusals
+from cerebro_lightning._lightning_internals import MockOptimizer, configure_optimizers
 from cerebro_lightning.process import unit_process
 
 
@@ -32,7 +32,7 @@ def refuse(build: Callable[[], pl.LightningModule], by: Stepwise, name: str, ran
             return
     refusals.refuse_lazy(module, name)
     refusals.refuse_module(module, by, name)
-    if isinstance(optimizer, _MockOptimizer):
+    if isinstance(optimizer, MockOptimizer):
         raise refusals.without_optimizer(module)
     if refusal := by.refusal(Parts(module, optimizer), ranks):
         raise TaskError(refusal)
@@ -44,6 +44,6 @@ def _optimizer(module: pl.LightningModule) -> Optimizer:
         told: Any = module.configure_optimizers()
     except Exception:  # whatever the user's code needs
         return SGD(module.parameters(), lr=0.0)
-    optimizers, _, _ = _configure_optimizers(_MockOptimizer() if told is None else told)
+    optimizers, _, _ = configure_optimizers(MockOptimizer() if told is None else told)
     first: Optimizer = optimizers[0]
     return first

@@ -10,25 +10,34 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelPruning
 from torch import Tensor
 
+from cerebro_elastic.extending.state import parameters_of
+from cerebro_lightning._lightning_internals import (
+    PRUNED_LAYERS,
+    pruned_layers_of,
+    pruned_module_of,
+    prunes_for_good,
+    set_prunes_for_good,
+)
+
 
 def made_in_setup(owner: object) -> frozenset[str]:
     """Names of attributes that the callback's ``setup`` makes anew: copies of the layers as they are
     built."""
-    return frozenset({"_original_layers"}) if isinstance(owner, ModelPruning) else frozenset()
+    return frozenset({PRUNED_LAYERS}) if isinstance(owner, ModelPruning) else frozenset()
 
 
 @contextmanager
 def masks_kept(callbacks: Iterable[pl.Callback]) -> Iterator[None]:
     """A checkpoint that is made inside has the weights and their masks. By default ``ModelPruning`` would
     save weights that are pruned for good."""
-    permanent = [callback for callback in _pruning(callbacks) if callback._make_pruning_permanent]
+    permanent = [callback for callback in _pruning(callbacks) if prunes_for_good(callback)]
     for callback in permanent:
-        callback._make_pruning_permanent = False
+        set_prunes_for_good(callback, False)
     try:
         yield
     finally:
         for callback in permanent:
-            callback._make_pruning_permanent = True
+            set_prunes_for_good(callback, True)
 
 
 def gone_on(callbacks: Iterable[pl.Callback]) -> list[list[int]]:
@@ -54,10 +63,10 @@ def _pruning(callbacks: Iterable[pl.Callback]) -> list[ModelPruning]:
 
 
 def _first_values(callback: ModelPruning) -> Iterator[tuple[int, Tensor, Tensor]]:
-    for layer in (callback._original_layers or {}).values():
+    for layer in pruned_layers_of(callback):
         for number, name in layer["names"]:
-            module, _ = callback._parameters_to_prune[number]
-            first = layer["data"]._parameters.get(name)
-            own = module._parameters.get(f"{name}_orig", module._parameters.get(name))
+            present = parameters_of(pruned_module_of(callback, number))
+            first = parameters_of(layer["data"]).get(name)
+            own = present.get(f"{name}_orig", present.get(name))
             if first is not None and own is not None:
                 yield number, first, own

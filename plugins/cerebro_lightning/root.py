@@ -8,6 +8,13 @@ import lightning.pytorch as pl
 from lightning.pytorch.plugins.precision import Precision
 from torch import nn
 
+from cerebro_elastic.extending.state import (
+    buffers_of,
+    modules_of,
+    non_persistent_buffers_of,
+    parameters_of,
+)
+
 
 class Root(nn.Module):
     """``root("training_step", batch, 0)`` is ``module.training_step(batch, 0)``, in ``precision``.
@@ -18,10 +25,10 @@ class Root(nn.Module):
 
     def __init__(self, module: pl.LightningModule, precision: Precision) -> None:
         super().__init__()
-        self._parameters = module._parameters
-        self._buffers = module._buffers
-        self._modules = module._modules
-        self._non_persistent_buffers_set = module._non_persistent_buffers_set
+        self._parameters = parameters_of(module)
+        self._buffers = buffers_of(module)
+        self._modules = modules_of(module)
+        self._non_persistent_buffers_set = non_persistent_buffers_of(module)
         self._before_batch = (module, precision)  # in a tuple, so that the module is not registered as a part
 
     def forward(self, step: str, *args: Any) -> Any:

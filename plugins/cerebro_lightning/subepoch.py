@@ -13,22 +13,20 @@ what they do to the state is overwritten and what they log is dropped in all uni
 first. ``on_save_checkpoint`` and ``on_load_checkpoint`` fire at every hop. There is no sanity check of
 the validation: it would run in every unit. Compare with ``Trainer(num_sanity_val_steps=0)``.
 
-This file uses private names of Lightning, and so do ``loops.py``, ``results.py``, ``synced_logging.py``,
-``optimizers.py`` and ``distributed.py``: hence the pinned minor version. The identity tests guard them.
+Private names of Lightning are in ``_lightning_internals.py``, hence the pinned minor version. The identity
+tests guard what they do.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 import lightning
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
-from lightning.pytorch.loops.loop import _Loop
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
@@ -51,7 +49,21 @@ from cerebro_elastic.extending.state import (
 )
 from cerebro_elastic.extending.tasks import OptimizerOptions, TaskState, constructor_options, not_finite, rng
 from cerebro_lightning import metrics, pruning
-from cerebro_lightning._lightning_internals import look_once_for_external_callbacks
+from cerebro_lightning._lightning_internals import (
+    CONNECTOR_STATE,
+    accumulates,
+    continue_loops,
+    dump_checkpoint,
+    logger_connector_of,
+    look_once_for_external_callbacks,
+    restore_stock_checkpoint,
+    seen_validation_batches,
+    set_logger_connector,
+    set_results,
+    set_signal_connector,
+    set_up_validation,
+    training_results_of,
+)
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
 from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.distributed import DistributedStrategy
@@ -92,14 +104,6 @@ _COPIED = ("state_dict", "optimizer_states")
 
 _TRAINER = ("should_stop", "accumulate_grad_batches", "gradient_clip_val", "check_val_every_n_epoch")
 """What callbacks may change of a trainer while it trains."""
-
-_CONNECTOR = (
-    "_progress_bar_metrics",
-    "_logged_metrics",
-    "_callback_metrics",
-    "_first_loop_iter",
-    "_current_fx",
-)
 
 
 def make_trainer(
@@ -188,7 +192,7 @@ class SubEpoch:
         """Train. Raises ``TaskError`` for what cannot be done exactly."""
         self._mute(self.state is not None)
         self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
-        self._trainer._signal_connector = NoSignals(self._trainer)
+        set_signal_connector(self._trainer, NoSignals(self._trainer))
         if isinstance(self._strategy, DistributedStrategy):
             self._synchronize_logging(self._strategy)
         self.ended = True
@@ -206,8 +210,9 @@ class SubEpoch:
         self._graph = graph(self._module, trainer, self._strategy, self._files, self._stock)
         if self.state is not None:
             self._restore(self.state)
-        if isinstance(trainer._logger_connector, SyncedConnector):
-            trainer._logger_connector.stopping = trainer.should_stop
+        connector = logger_connector_of(trainer)
+        if isinstance(connector, SyncedConnector):
+            connector.stopping = trainer.should_stop
         self._mute(False)
         self._place_generators()
 
@@ -218,10 +223,9 @@ class SubEpoch:
         raise LeaveUnit
 
     def _synchronize_logging(self, strategy: DistributedStrategy) -> None:
-        trainer, loop = self._trainer, self._trainer.fit_loop.epoch_loop
-        loop._results = SyncedResults(True, strategy.present)
-        loop.val_loop._results = SyncedResults(False, strategy.present)
-        trainer._logger_connector = SyncedConnector(trainer, strategy.present, lambda: self.batches_left == 0)
+        trainer, present = self._trainer, strategy.present
+        set_results(trainer, SyncedResults(True, present), SyncedResults(False, present))
+        set_logger_connector(trainer, SyncedConnector(trainer, present, lambda: self.batches_left == 0))
 
     def _place_generators(self) -> None:
         """Rank 0 goes on with the config's; the others begin each unit anew, but for one that was stopped."""
@@ -239,7 +243,7 @@ class SubEpoch:
 
     def _capture(self) -> None:
         generators = [rng.capture(self._device)]  # first: the hooks called below may draw
-        results = self._trainer.fit_loop.epoch_loop._results
+        results = training_results_of(self._trainer)
         if isinstance(results, SyncedResults):
             results.agree()
             generators = collectives.gathered(generators[0]) or generators
@@ -249,17 +253,18 @@ class SubEpoch:
     def _take_state(self, generators: TaskState, *ranks: TaskState) -> None:
         trainer = self._trainer
         with pruning.masks_kept(vars(trainer)["callbacks"]):
-            state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            state = dump_checkpoint(trainer)
         for key in _REBUILT:
             state.pop(key, None)
         schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         state["lr_schedulers"] = [_scheduler_tree(scheduler) for scheduler in schedulers]
+        connector = logger_connector_of(trainer)
         ours = {
             "loops": trainer.fit_loop.state_dict(),
-            "validation": self._validation_set_up(),
+            "validation": seen_validation_batches(trainer),
             "trainer": {name: getattr(trainer, name) for name in _TRAINER},
-            "connector": {name: getattr(trainer._logger_connector, name) for name in _CONNECTOR},
-            "results": results_tree(trainer.fit_loop.epoch_loop._results),
+            "connector": {name: getattr(connector, name) for name in CONNECTOR_STATE},
+            "results": results_tree(training_results_of(trainer)),
             "grads": self._grads(),
             "options": self._options,
             "pruning": pruning.gone_on(vars(trainer)["callbacks"]),
@@ -287,7 +292,7 @@ class SubEpoch:
             self.not_finite = next((told for told in collectives.gathered(story) if told), None)
 
     def _restore(self, state: TaskState) -> None:
-        trainer, connector = self._trainer, self._trainer._checkpoint_connector
+        trainer = self._trainer
         saved = {key: cloned(value) for key, value in state.items() if key not in _COPIED}
         ours = saved.pop(OURS)
         saved |= {key: copy.copy(state[key]) for key in _COPIED}
@@ -296,14 +301,9 @@ class SubEpoch:
             _scheduler_state(config.scheduler, tree, self._device)
             for config, tree in zip(configs, saved["lr_schedulers"], strict=True)
         ]
-        connector._loaded_checkpoint = saved
-        connector.restore_model()
-        connector.restore_callbacks()
-        connector.restore_precision_plugin_state()
-        connector.restore_optimizers_and_schedulers()
+        restore_stock_checkpoint(trainer, saved)
         if self._inherits:
             set_own_options(trainer, ours["options"], self._options)
-        connector._loaded_checkpoint = {}
         self._restore_ours(ours)
 
     def _restore_ours(self, ours: Mapping[str, Any]) -> None:
@@ -314,49 +314,25 @@ class SubEpoch:
         decoder = Decoder(ObjectIndex(), self._device)
         carried = {k: decoder.value(tree, f"/{k}") for k, tree in ours.items() if k not in _ELSEWHERE}
         trainer.fit_loop.load_state_dict(carried["loops"])
-        for loop in _with_children(trainer.fit_loop):  # this is no restart: Lightning would skip steps
-            loop._restarting = loop._loaded_from_state_dict = loop._resuming_from_checkpoint = False
-        self._set_up_validation(carried.get("validation"))
+        continue_loops(trainer)
+        seen = carried.get("validation")
+        if seen is not None and trainer.enable_validation:  # now, not at the epoch's end: it resets the count
+            set_up_validation(trainer, seen)
         for name, value in carried["trainer"].items():
             setattr(trainer, name, value)
         for name, value in carried["connector"].items():
-            setattr(trainer._logger_connector, name, value)
-        put_results(trainer.fit_loop.epoch_loop._results, carried["results"], self._module, trainer)
+            setattr(logger_connector_of(trainer), name, value)
+        put_results(training_results_of(trainer), carried["results"], self._module, trainer)
         self._strategy.put_gradients(carried["grads"])
         pruning.go_on(vars(trainer)["callbacks"], carried.get("pruning", ()))
-
-    @property
-    def _validation(self) -> _EvaluationLoop:
-        return self._trainer.fit_loop.epoch_loop.val_loop
-
-    def _validation_set_up(self) -> dict[int, int] | None:
-        """The batches seen, if an ordinary fit had looked at the validation's loaders by now."""
-        loop = self._validation
-        return None if loop._combined_loader is None else dict(loop._seen_batches_per_dataloader)
-
-    def _set_up_validation(self, seen: Mapping[int, int] | None) -> None:
-        """Now and not at the epoch's end, if it was: it resets the count of validation batches."""
-        if seen is None or not self._trainer.enable_validation:
-            return
-        self._trainer.validating = True
-        self._validation.setup_data()
-        self._trainer.training = True
-        self._validation._seen_batches_per_dataloader.update(seen)
 
     def _grads(self) -> dict[str, Tensor]:
         """Gradients that the next batch adds to. Automatic optimization zeroes the others."""
         manual = not self._module.automatic_optimization
         own_zero = is_overridden("optimizer_zero_grad", self._module)
-        if not (manual or own_zero or self._trainer.fit_loop._should_accumulate()):
+        if not (manual or own_zero or accumulates(self._trainer)):
             return {}
         return self._strategy.gradients()
-
-
-def _with_children(loop: _Loop) -> Iterator[_Loop]:
-    yield loop
-    for value in vars(loop).values():
-        if isinstance(value, _Loop):
-            yield from _with_children(value)
 
 
 def _scheduler_tree(scheduler: Any) -> Tree:

@@ -20,15 +20,17 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
-from lightning.pytorch.trainer.connectors.logger_connector.logger_connector import _LoggerConnector
-from lightning.pytorch.trainer.connectors.logger_connector.result import (
-    _Metadata,
-    _ResultCollection,
-)
 from torch import Tensor
 
 from cerebro_elastic.extending.parallelism import Portion, ranks
 from cerebro_lightning import metrics
+from cerebro_lightning._lightning_internals import (
+    LoggerConnector,
+    ResultCollection,
+    ResultMetadata,
+    active_results_of,
+    batches_that_stepped,
+)
 
 _ALIKE = Portion(0, 1, 1.0)
 """Where there is no batch."""
@@ -46,7 +48,7 @@ class _Said:
     share: float
 
 
-class SyncedResults(_ResultCollection):
+class SyncedResults(ResultCollection):
     """``portion`` tells this rank's part of the present batch."""
 
     def __init__(self, training: bool, portion: Callable[[], Portion]) -> None:
@@ -119,7 +121,7 @@ def _said(value: Any, weight: int, portion: Portion) -> _Said:
     return _Said(number, int(weight), weight == portion.stop - portion.start, portion.share)
 
 
-def _reduced(meta: _Metadata, said: Sequence[_Said]) -> float:
+def _reduced(meta: ResultMetadata, said: Sequence[_Said]) -> float:
     values = [one.value for one in said if one.value is not None]
     if meta.is_sum_reduction:
         return sum(values)
@@ -136,7 +138,7 @@ def _whole(value: float, like: Tensor) -> Tensor:
     return torch.tensor(value, dtype=dtype, device=like.device)
 
 
-class SyncedConnector(_LoggerConnector):
+class SyncedConnector(LoggerConnector):
     """Lightning's own, that lets the ranks agree before anything is read. ``ends`` says whether the batch is
     the unit's last, ``stopping`` whether the training was to stop already when the unit began."""
 
@@ -167,7 +169,7 @@ class SyncedConnector(_LoggerConnector):
 
     def agree(self) -> None:
         """Every rank calls it."""
-        results = self.trainer._results
+        results = active_results_of(self.trainer)
         assert isinstance(results, SyncedResults)
         results.agree()
 
@@ -178,4 +180,4 @@ class SyncedConnector(_LoggerConnector):
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if not trainer.training or not every:
             return super().should_update_logs
-        return self.stopping or (trainer.fit_loop.epoch_loop._batches_that_stepped + 1) % every == 0
+        return self.stopping or (batches_that_stepped(trainer) + 1) % every == 0

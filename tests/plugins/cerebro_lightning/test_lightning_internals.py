@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
+import torch
+import torchmetrics
 from lightning.fabric.utilities import registry
+from lightning.pytorch.callbacks import ModelPruning, WeightAveraging
+from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.trainer import call
+from torch.utils.data import DataLoader
+from torchmetrics import SumMetric
 
-from cerebro_lightning._lightning_internals import look_once_for_external_callbacks
+from cerebro_lightning import _lightning_internals as internals
 
 
 class Offered:
@@ -31,9 +44,109 @@ def test_external_callbacks_are_looked_for_once_and_made_for_each_trainer(
 
     monkeypatch.setattr(registry, "entry_points", registry.entry_points)  # put back afterwards
     monkeypatch.setattr("cerebro_lightning._lightning_internals.entry_points", entry_points)
-    look_once_for_external_callbacks()
+    internals.look_once_for_external_callbacks()
     first, second = (pl.Trainer(logger=False, enable_checkpointing=False) for _ in range(2))
     assert groups == ["lightning.pytorch.callbacks_factory"]
     own = [[c for c in vars(trainer)["callbacks"] if type(c) is pl.Callback] for trainer in (first, second)]
     assert [len(callbacks) for callbacks in own] == [1, 1]
     assert own[0][0] is not own[1][0]
+
+
+@pytest.fixture(scope="module")
+def trainer() -> pl.Trainer:
+    """A trainer whose fit is over."""
+    fitted = pl.Trainer(
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    rows = DataLoader(RandomDataset(32, 4))
+    fitted.fit(BoringModel(), rows, rows)
+    return fitted
+
+
+def pruning() -> ModelPruning:
+    callback = ModelPruning("l1_unstructured", amount=0.5)
+    callback.setup(pl.Trainer(logger=False, enable_checkpointing=False), BoringModel(), "fit")
+    return callback
+
+
+OF_TRAINER: dict[str, tuple[str, ...]] = {
+    "": ("_checkpoint_connector", "_signal_connector", "_logger_connector", "_results"),
+    "_checkpoint_connector": (
+        "_loaded_checkpoint",
+        "dump_checkpoint",
+        "restore_model",
+        "restore_callbacks",
+        "restore_precision_plugin_state",
+        "restore_optimizers_and_schedulers",
+    ),
+    "_logger_connector": (*internals.CONNECTOR_STATE, "should_update_logs", "on_batch_start", "on_epoch_end"),
+    "fit_loop": (
+        *("_should_accumulate", "_can_stop_early"),
+        *("_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint"),
+        *("on_run_start", "on_advance_start", "on_advance_end"),
+    ),
+    "fit_loop.epoch_loop": (
+        *("_results", "_batches_that_stepped", "_broadcast_sigterm_tensor"),
+        *("reset", "advance", "on_advance_end"),
+    ),
+    "fit_loop.epoch_loop.val_loop": (
+        *("_results", "_combined_loader", "_seen_batches_per_dataloader", "setup_data"),
+    ),
+    "strategy": ("_lightning_optimizers",),
+    "lightning_module": ("_device",),
+}
+"""What each part of a trainer has, also what our subclasses of it override."""
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [(part, name) for part, names in OF_TRAINER.items() for name in names]
+)
+def test_a_part_of_the_trainer_has(trainer: pl.Trainer, part: str, name: str) -> None:
+    owner = attrgetter(part)(trainer) if part else trainer
+    kind = type(owner).__name__
+    assert hasattr(owner, name), f"Lightning {pl.__version__}: a {kind} has no {name} any more"
+
+
+OTHERS: dict[str, Callable[[], Any]] = {
+    "_call_lightning_module_hook": lambda: call,
+    "_call_callback_hooks": lambda: call,
+    "_average_model": WeightAveraging,
+    "_make_pruning_permanent": pruning,
+    internals.PRUNED_LAYERS: pruning,
+    "_parameters_to_prune": pruning,
+    "_experiment": lambda: CSVLogger("."),
+    "_defaults": SumMetric,
+    "_reductions": SumMetric,
+    "_is_synced": SumMetric,
+    "_cache": SumMetric,
+    **dict.fromkeys(internals.METRIC_COUNT, SumMetric),
+}
+"""What has each of the other private names."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_private_name_is_there(name: str) -> None:
+    owner = OTHERS[name]()
+    kind = type(owner).__name__
+    versions = f"Lightning {pl.__version__}, torchmetrics {torchmetrics.__version__}"
+    assert hasattr(owner, name), f"{versions}: a {kind} has no {name} any more"
+
+
+def test_a_logged_value_consists_of_what_hops() -> None:
+    results = internals.ResultCollection(training=True)
+    results.log("on_train_batch_end", "loss", torch.tensor(1.0), on_step=True, on_epoch=True, batch_size=1)
+    (result,) = results.values()
+    assert internals.METADATA_SYNC in {field.name for field in fields(internals.ResultMetadata)}
+    own = {name for name in vars(result) if name in internals.RESULT_STATE}
+    assert own == set(internals.RESULT_STATE), f"Lightning {pl.__version__}"
+
+
+def test_every_private_name_is_tried() -> None:
+    used = set(re.findall(r"\w\.(_[a-z]\w+)", inspect.getsource(internals)))
+    assert used - {"_lightning_internals"} <= OTHERS.keys() | {
+        n for names in OF_TRAINER.values() for n in names
+    }
