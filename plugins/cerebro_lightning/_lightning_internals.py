@@ -1,5 +1,5 @@
-"""All private names of Lightning and torchmetrics that the plugin uses. Tried with Lightning 2.6.6 and
-torchmetrics 1.9.
+"""All private names of Lightning and torchmetrics that the plugin uses. Tried with Lightning 2.5.6
+and 2.6.6, and torchmetrics 1.9.
 
 ``tests/plugins/cerebro_lightning/test_lightning_internals.py`` names what an upgrade takes away, also of what
 ``loops.py`` and ``synced_logging.py`` override in the classes that they take from here.
@@ -19,7 +19,8 @@ from lightning.fabric.utilities import registry
 from lightning.fabric.utilities.device_dtype_mixin import _DeviceDtypeModuleMixin
 from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available as all_gather_if_distributed
 from lightning.fabric.utilities.distributed import _sync_ddp_if_available as reduce_if_distributed
-from lightning.pytorch.callbacks import ModelPruning, WeightAveraging
+from lightning.pytorch import callbacks as stock
+from lightning.pytorch.callbacks import ModelPruning
 from lightning.pytorch.core.optimizer import _configure_optimizers as configure_optimizers
 from lightning.pytorch.core.optimizer import _MockOptimizer as MockOptimizer
 from lightning.pytorch.loggers import CSVLogger
@@ -215,8 +216,13 @@ def lightning_optimizers_of(strategy: pl.strategies.Strategy) -> list[Any]:
     return list(strategy._lightning_optimizers)
 
 
-def average_model_of(callback: WeightAveraging) -> Any:
-    """The averaged model; ``None`` before the fit."""
+def averages_weights(callback: pl.Callback) -> bool:
+    """Whether it is a ``WeightAveraging``. Lightning 2.5 has none."""
+    return isinstance(callback, getattr(stock, "WeightAveraging", ()))
+
+
+def average_model_of(callback: Any) -> Any:
+    """The averaged model of a ``WeightAveraging``; ``None`` before the fit."""
     return callback._average_model
 
 

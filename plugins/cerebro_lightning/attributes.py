@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import WeightAveraging
 from torch import nn
 
 from cerebro_elastic.extending.state import (
@@ -21,7 +20,7 @@ from cerebro_elastic.extending.state import (
     tensor_roots,
 )
 from cerebro_lightning import pruning
-from cerebro_lightning._lightning_internals import average_model_of, lightning_optimizers_of
+from cerebro_lightning._lightning_internals import average_model_of, averages_weights, lightning_optimizers_of
 from cerebro_lightning.optimizers import NamedStateStrategy
 
 _LIGHTNING_OWN = MODULE_ATTRIBUTES.union(
@@ -73,7 +72,7 @@ def graph(
         }
         ours |= {f"callback {number}": callback for number, callback in enumerate(callbacks)}
         ours |= {f"scheduler {number}": scheduler for number, scheduler in enumerate(schedulers)}
-        averages = [average_model_of(c) for c in callbacks if isinstance(c, WeightAveraging)]
+        averages = [average_model_of(c) for c in callbacks if averages_weights(c)]
         ours |= {f"average {number}": model for number, model in enumerate(averages)}
         return {**known_of_model(module, optimizers), **ours}
 

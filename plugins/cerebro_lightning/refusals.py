@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import Ddp, Parallelism, Stepwise
+from cerebro_lightning._lightning_internals import averages_weights
 from cerebro_lightning.metrics import refuse_metrics
 
 _PRECISIONS: Mapping[Any, str] = {
@@ -55,7 +56,7 @@ def refuse_callbacks(callbacks: Iterable[pl.Callback], by: Stepwise, name: str) 
     """The same for callbacks."""
     for callback in callbacks:
         kind = type(callback).__name__
-        if isinstance(callback, stock.WeightAveraging) and not isinstance(by, Ddp):
+        if averages_weights(callback) and not isinstance(by, Ddp):
             raise TaskError(
                 f"the callback {kind} under {name}: it copies whole weights; choose single or ddp"
             )

@@ -75,10 +75,10 @@ from cerebro_lightning.rows import RowLogger
 from cerebro_lightning.synced_logging import SyncedConnector, SyncedResults
 from cerebro_lightning.trainer_settings import refuse_callbacks
 
-if not lightning.__version__.startswith("2.6."):
+if not lightning.__version__.startswith(("2.5.", "2.6.")):
     raise MissingExtra(
-        f"lightning {lightning.__version__} is installed, but sub-epochs rely on internals of 2.6: "
-        "pip install 'lightning>=2.6,<2.7'"
+        f"lightning {lightning.__version__} is installed, but sub-epochs rely on internals of 2.5 and 2.6: "
+        "pip install 'lightning>=2.5.6,<2.7'"
     )
 
 look_once_for_external_callbacks()

@@ -14,7 +14,8 @@ import lightning as L
 import numpy as np
 import torch
 import torchmetrics
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint, WeightAveraging
+from lightning.pytorch import callbacks as stock
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -420,7 +421,7 @@ class Ema(Callback):
         pl_module.log("average", self.average.weight.sum())
 
 
-class Average(WeightAveraging):
+class Average(getattr(stock, "WeightAveraging", Callback)):  # Lightning 2.5 has none
     """As Lightning's documentation has it."""
 
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
