@@ -70,6 +70,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "base_lrs": scheduler,
     "_last_lr": scheduler,
     "_schedulers": lambda: ChainedScheduler([scheduler()]),
+    "_is_in_bad_fork": lambda: torch.cuda,  # asked by the fork server
 }
 """What has each attribute."""
 

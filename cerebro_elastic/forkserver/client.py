@@ -19,6 +19,9 @@ SOCKET = "CEREBRO_FORKSERVER"
 """The environment variable that names the socket of the host's fork server."""
 STAND_IN = "CEREBRO_STAND_IN"
 """The environment variable with which a fork knows the process that stands in for it."""
+_FIT_TO_BE_FORKED = {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""The environment in which imports start no threads, and ask for GPUs without CUDA, unless the user's says
+otherwise."""
 _PAUSE = 0.01
 
 
@@ -58,7 +61,7 @@ class ForkServer:
                 root,
                 *modules,
             ],
-            env={"OMP_NUM_THREADS": "1", **(os.environ if env is None else env)},
+            env={**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -39,11 +39,12 @@ def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request
         listener.listen(64)  # clients that connect meanwhile wait for the imports
         os.rename(f"{path}.new", path)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
         _load(modules, root)
+        has_spoilt_cuda = _has_spoilt_cuda()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
         while True:
             connection, _ = listener.accept()
-            if (request := _fork(connection, listener)) is not None:
+            if (request := _fork(connection, listener, has_spoilt_cuda)) is not None:
                 return request
 
 
@@ -62,7 +63,7 @@ def _load(modules: Sequence[str], root: str) -> None:
     gc.freeze()  # a collection in a child would copy the pages of all of it
 
 
-def _fork(connection: socket.socket, listener: socket.socket) -> Request | None:
+def _fork(connection: socket.socket, listener: socket.socket, has_spoilt_cuda: bool) -> Request | None:
     """Fork a keeper for the request that comes by ``connection``; the request, in the child."""
     with connection:
         connection.settimeout(_REQUEST_SECONDS)
@@ -73,7 +74,7 @@ def _fork(connection: socket.socket, listener: socket.socket) -> Request | None:
         if received is None:
             return None
         request, descriptors = received
-        reason = _unsafe()
+        reason = "an import has used CUDA" if has_spoilt_cuda else _unsafe()
         if reason is None:
             server = os.getpid()
             if os.fork() == 0:
@@ -99,15 +100,22 @@ def _is_ours(connection: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
+def _has_spoilt_cuda() -> bool:
+    """Whether a fork could not use CUDA: an import has used it, perhaps only to count devices. Only a fork
+    knows."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None:
+        return False
+    child = os.fork()
+    if child == 0:
+        os._exit(int(cuda._is_in_bad_fork()))
+    return os.waitpid(child, 0)[1] != 0
+
+
 def _unsafe() -> str | None:
     """Why this process must not be forked. A fork has one thread: locks that others hold stay locked."""
     threads = [name for name in _threads() if name not in _SAFE_THREADS]
-    if threads:
-        return f"an import has started {len(threads)} threads: {', '.join(threads)}"
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        return "an import has initialized CUDA"
-    return None
+    return f"an import has started {len(threads)} threads: {', '.join(threads)}" if threads else None
 
 
 def _threads() -> list[str]:

@@ -237,6 +237,36 @@ def test_an_import_that_starts_threads_forbids_forks(folder: Path, monkeypatch: 
         connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
 
 
+def test_an_import_that_uses_cuda_forbids_forks(tmp_path: Path) -> None:
+    """Counting devices is enough, and a fork alone knows of it. ``torch`` is a stand-in: here is no GPU."""
+    (tmp_path / "torch.py").write_text(
+        "import os\n"
+        "from types import SimpleNamespace\n"
+        "server = os.getpid()\n"
+        "cuda = SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != server)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with ForkServer(["torch"], env=env) as server, pytest.raises(Refused, match="an import has used CUDA"):
+        connect(server.path, Request(["json.tool"], {}, "/"), [0, 1, 2])
+
+
+def test_an_import_may_run_commands(tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(
+        "import os, subprocess\n"
+        "ended = subprocess.run(['false']).returncode\n"
+        "print('ended with', ended, os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'])"
+    )
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as file,
+        ForkServer(["asking"], file, str(tmp_path)) as server,
+        open(os.devnull, "r+b") as nothing,
+    ):
+        request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
+        assert connect(server.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
+    assert "ended with 1 1" in log.read_text()
+
+
 def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
     """As torchrun starts ranks: by a command, which is signalled, and killed."""
     (folder / "standing.py").write_text(
