@@ -10,7 +10,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,12 +102,8 @@ def host(
     # The etcd's server has made the key by now.
     store = with_key(store, folder.run, home)
     patient = RetryingStore(EtcdStore(store), PATIENCE, EventLog(run=folder.run))
-    with (
-        closing(patient),
-        _present(Record(patient, folder.run)),
-        imported_once(checked, folder, watcher.say) as env,
-    ):
-        _open(patient, store, folder, checked, watcher, env)
+    with closing(patient), _present(Record(patient, folder.run)), ExitStack() as imports:
+        env = _open(patient, store, folder, checked, watcher, imports)
         store = with_key(store, folder.run, home)  # perhaps of another host, in a folder that all see
         record = Record(patient, folder.run, store.run_key)
         record.check_signed(store.trusted)
@@ -180,17 +176,23 @@ def _open(
     folder: RunFolder,
     recipe: Recipe,
     watcher: Watcher,
-    env: Mapping[str, str],
-) -> None:
-    """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one."""
+    imports: ExitStack,
+) -> Mapping[str, str] | None:
+    """Open the run, if no host has or does so meanwhile; with a new key, if the etcd needs one.
+
+    Returns:
+        What forks of the fork server have in their environment that opening the run has started; it ends with
+        ``imports``. ``None`` if it has started none.
+    """
     keys = Keys(folder.run)
     if store.get(keys.spec) is not None:
-        return
+        return None
     with lock(store, keys.opening, lambda: watcher.say("another host is opening the run")):
         if store.get(keys.spec) is not None:
-            return
+            return None
         with folder.locked():
             _check_new(folder)
+            env = imports.enter_context(imported_once(recipe, folder, watcher.say))
             spec = new_spec(folder, recipe, watcher, partial(preflight, env=env))
             key = settings.run_key
             if key is not None:
@@ -198,6 +200,7 @@ def _open(
             elif not settings.trusted:
                 key = RunKey.kept(folder.key)
             OperatorLedger(Record(store, folder.run, key)).open_run(spec)
+        return env
 
 
 def _check_new(folder: RunFolder) -> None:

@@ -99,6 +99,7 @@ OF_TRAINER: dict[str, tuple[str, ...]] = {
     ),
     "strategy": ("_lightning_optimizers",),
     "lightning_module": ("_device",),
+    "precision_plugin": ("_after_closure",),
 }
 """What each part of a trainer has, also what our subclasses of it override."""
 
