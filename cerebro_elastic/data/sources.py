@@ -101,8 +101,8 @@ def _nothing_known(place: Place) -> str:
         kinds = Counter()
     if not kinds:
         return "has no files" if exists(place) else "does not exist"
-    there = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
-    return f"has no file of a known kind at its top, but in all {there}"
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(_KINDS))
+    return f"has no file of a known kind at its top, but in all {counts}"
 
 
 def _locate(name: str) -> Place:

@@ -119,11 +119,11 @@ def _end_descendants() -> None:
 def _children() -> list[int]:
     """This process's children, by ``/proc``."""
     own = os.getpid()
-    found = []
+    children = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 # The name of the command may hold anything; the parent is the second field behind it.
                 if int(file.read().rpartition(b")")[2].split()[1]) == own:
-                    found.append(int(name))
-    return found
+                    children.append(int(name))
+    return children

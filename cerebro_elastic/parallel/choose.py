@@ -35,15 +35,15 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Parallelism:
         if known is not None and option not in known:
             raise RecipeError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
     _check_kinds(name, factory, options or {})
-    made: Parallelism = factory(**(options or {}))
-    return made
+    parallelism: Parallelism = factory(**(options or {}))
+    return parallelism
 
 
 def prepare(name: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
     """Have the parallelism import what its first unit would import. Raises as ``make`` does."""
-    made = make(name, options)
-    if isinstance(made, Preparing):
-        made.prepare(device)
+    parallelism = make(name, options)
+    if isinstance(parallelism, Preparing):
+        parallelism.prepare(device)
 
 
 def _check_kinds(name: str, factory: Any, options: Mapping[str, Any]) -> None:

@@ -55,17 +55,18 @@ def averaged_gradients(parameters: Sequence[nn.Parameter]) -> None:
     """The gradients become their means over the ranks; one that a rank lacks counts there as zero. Done
     twice, it is as if done once."""
     _, size = ranks()
-    there = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
-    dist.all_reduce(there, dist.ReduceOp.MAX)
-    found = [parameter for parameter, some in zip(parameters, there.tolist(), strict=True) if some]
-    if not found:
+    has_gradient = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
+    dist.all_reduce(has_gradient, dist.ReduceOp.MAX)
+    anywhere = has_gradient.tolist()
+    trained = [parameter for parameter, trains in zip(parameters, anywhere, strict=True) if trains]
+    if not trained:
         return
-    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in found]
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
     flat = torch.cat([grad.flatten() for grad in grads])
     dist.all_reduce(flat)
     flat /= size
     means = torch.split(flat, [grad.numel() for grad in grads])
-    for parameter, grad, mean in zip(found, grads, means, strict=True):
+    for parameter, grad, mean in zip(trained, grads, means, strict=True):
         parameter.grad = grad.copy_(mean.view_as(grad))
 
 

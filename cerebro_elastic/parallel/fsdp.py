@@ -84,8 +84,8 @@ class Fsdp:
 
     def spread(self, ranks: int, device: torch.device) -> Spread:
         """A shard of everything; with ``offload`` it is not on the GPU."""
-        held = 0.0 if self._offload and device.type == "cuda" else 1 / ranks
-        return Spread(held, held, held)
+        share = 0.0 if self._offload and device.type == "cuda" else 1 / ranks
+        return Spread(share, share, share)
 
     def portion(self, rows: int) -> Portion:
         """A contiguous part."""

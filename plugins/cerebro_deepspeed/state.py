@@ -132,21 +132,21 @@ def _flat_slots(
     flat: _Flat, names: Mapping[nn.Parameter, str], state: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Slots of zeros like ``flat``, and what is one for all its parameters as it is."""
-    made: dict[str, Any] = {}
+    built: dict[str, Any] = {}
     first = ""
     for parameter in flat.parameters:
         name = names[parameter]
         for key, value in state.get(name, {}).items():
             if isinstance(value, Tensor) and value.shape == _shape(parameter):
-                made.setdefault(key, torch.zeros_like(flat.tensor))
-            elif key not in made:
-                made[key], first = value.clone() if isinstance(value, Tensor) else value, name
-            elif bool(made[key] != value):
+                built.setdefault(key, torch.zeros_like(flat.tensor))
+            elif key not in built:
+                built[key], first = value.clone() if isinstance(value, Tensor) else value, name
+            elif bool(built[key] != value):
                 raise CheckpointError(
                     f"deepspeed keeps one {key} for all parameters of a group, but that of {first} is "
-                    f"{made[key]} and that of {name} is {value}: train this config with another parallelism"
+                    f"{built[key]} and that of {name} is {value}: train this config with another parallelism"
                 )
-    return made
+    return built
 
 
 def _is_flat(value: Any, flat: Tensor) -> bool:

@@ -81,13 +81,13 @@ class Zero:
         """By stage; what is offloaded is not on the GPU."""
         zero = self._settings["zero_optimization"]
 
-        def held(stage: int, offload: str) -> float:
+        def share(stage: int, offload: str) -> float:
             offloaded = zero.get(offload, {}).get("device", "none") != "none"
             if offloaded and device.type == "cuda":
                 return 0.0
             return 1 / ranks if zero["stage"] >= stage else 1.0
 
-        return Spread(held(3, "offload_param"), held(2, "offload_optimizer"), held(1, "offload_optimizer"))
+        return Spread(share(3, "offload_param"), share(2, "offload_optimizer"), share(1, "offload_optimizer"))
 
     def portion(self, rows: int) -> Portion:
         """A contiguous part."""

@@ -106,17 +106,17 @@ def _without_objects(name: str, array: NDArray[Any], what: str) -> NDArray[Any]:
         values = [float("nan") if value is None else value for value in values]
     check_given(name, values, what)
     try:
-        found = np.array(values)
+        converted = np.array(values)
     except ValueError:
-        found = array
+        converted = array
     kinds = {type(value) for value in values}
-    if found.dtype.kind == "O" or (found.dtype.kind in "US" and len(kinds) > 1):
+    if converted.dtype.kind == "O" or (converted.dtype.kind in "US" and len(kinds) > 1):
         shown = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(
             f"column {name!r} of {what} has values of type {shown}, and not of one shape: make it numbers or "
             "text, or leave it out by `columns`"
         )
-    return found.reshape(*array.shape, *found.shape[1:])
+    return converted.reshape(*array.shape, *converted.shape[1:])
 
 
 def _is_missing(value: Any) -> bool:

@@ -56,8 +56,8 @@ def _not_carried(unit: _Halt, ours: Mapping[str, Any]) -> Iterator[str]:
                 yield f"which parameters of {name} are trained"
             for path, buffers in tree["buffers"].items():
                 before = {"plain": fresh["buffers"].get(path, {})}
-                for told in _changed(f"{name}.{path}".rstrip("."), before, {"plain": buffers}):
-                    yield f"{told}, a buffer that is not persistent"
+                for change in _changed(f"{name}.{path}".rstrip("."), before, {"plain": buffers}):
+                    yield f"{change}, a buffer that is not persistent"
             metrics = {
                 path for path, part in owner.named_modules() if isinstance(part, Metric | MetricCollection)
             }

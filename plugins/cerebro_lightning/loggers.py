@@ -46,7 +46,7 @@ class LightningLoggers:
 
     def _loggers(self, logged: Logged) -> list[Logger]:
         if logged.config not in self._made:
-            self._made[logged.config] = [self._make(*made, logged.config) for made in self._factories]
+            self._made[logged.config] = [self._make(*factory, logged.config) for factory in self._factories]
             for logger in self._made[logged.config]:
                 logger.log_hyperparams(dict(logged.hparams))
         return self._made[logged.config]
@@ -56,12 +56,14 @@ class LightningLoggers:
         usual = {"save_dir": str(self._folder), "name": self._run, "version": config}
         takes = inspect.signature(factory).parameters
         given = {name: _filled(value, names) for name, value in args.items()}
-        made = factory(**{name: value for name, value in usual.items() if name in takes} | given)
-        if not isinstance(made, Logger):
-            raise TaskError(f"loggers: {factory} gives a {type(made).__name__}, expected a Lightning Logger")
-        if isinstance(made, stock.CSVLogger):
-            set_writer(made, _Appending(made.log_dir))
-        return made
+        logger = factory(**{name: value for name, value in usual.items() if name in takes} | given)
+        if not isinstance(logger, Logger):
+            raise TaskError(
+                f"loggers: {factory} gives a {type(logger).__name__}, expected a Lightning Logger"
+            )
+        if isinstance(logger, stock.CSVLogger):
+            set_writer(logger, _Appending(logger.log_dir))
+        return logger
 
 
 class _Appending(ExperimentWriter):

@@ -87,7 +87,7 @@ def _consists_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, A
         },
         "attribute": _attributes(module),
         "callback": {f"{type(c).__name__}[{at}]": own_attributes(c) for at, c in enumerate(callbacks)},
-        "optimizer": {str(at): _optimizer(module, found) for at, found in enumerate(trainer.optimizers)},
+        "optimizer": {str(at): _optimizer(module, own) for at, own in enumerate(trainer.optimizers)},
         "scheduler": {
             str(at): config.scheduler.state_dict() for at, config in enumerate(trainer.lr_scheduler_configs)
         },

@@ -289,7 +289,7 @@ class SubEpoch:
         self.metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.stopped_after is None:
             story = not_finite(self.metrics, self._strategy.parameters_in(state["state_dict"]))
-            self.not_finite = next((told for told in collectives.gathered(story) if told), None)
+            self.not_finite = next((reason for reason in collectives.gathered(story) if reason), None)
 
     def _restore(self, state: TaskState) -> None:
         trainer = self._trainer

@@ -34,11 +34,11 @@ from cerebro_lightning._lightning_internals import (
 
 _ALIKE = Portion(0, 1, 1.0)
 """Where there is no batch."""
-_FOUND = ("value", "cumulated_batch_size", "_update_count")
+_BEFORE = ("value", "cumulated_batch_size", "_update_count")
 
 
 @dataclass(frozen=True)
-class _Said:
+class _LoggedValue:
     """What one rank has logged once, and what its part of the batch weighs. ``value`` is there if it is a
     number; ``by_rows`` says that ``weight``, for the epoch's mean, counts the part's rows."""
 
@@ -55,47 +55,49 @@ class SyncedResults(ResultCollection):
         super().__init__(training)
         self._portion = portion
         self._logged: dict[str, list[tuple[Any, int, Portion]]] = {}
-        self._found: dict[str, dict[str, Any]] = {}
+        self._before: dict[str, dict[str, Any]] = {}
         self._own_weights: set[str] = set()  # of what the module has said by `batch_size`, not by rows
 
     def update_metrics(self, key: str, value: Any, batch_size: int) -> None:
         result = self[key]
         if key not in self._logged:
             self._logged[key] = []
-            self._found[key] = {name: vars(result)[name] for name in _FOUND if name in vars(result)}
+            self._before[key] = {name: vars(result)[name] for name in _BEFORE if name in vars(result)}
         super().update_metrics(key, value, batch_size)
-        said = value if result.is_tensor else result._forward_cache
-        self._logged[key].append((said, batch_size, self._portion() if self.batch is not None else _ALIKE))
+        step_value = value if result.is_tensor else result._forward_cache
+        self._logged[key].append(
+            (step_value, batch_size, self._portion() if self.batch is not None else _ALIKE)
+        )
 
     def reset(self, metrics: bool | None = None, fx: str | None = None) -> None:
         super().reset(metrics, fx)
         for key in [key for key in self._logged if self[key].has_reset]:
-            del self._logged[key], self._found[key]
+            del self._logged[key], self._before[key]
 
     def agree(self) -> None:
         """Every rank calls it: what was logged since the last time becomes that of whole batches."""
-        mine = {key: [_said(*entry) for entry in entries] for key, entries in self._logged.items()}
+        mine = {key: [_logged_value(*entry) for entry in entries] for key, entries in self._logged.items()}
         everyone: list[Any] = [mine] * ranks()[1]
         if len(everyone) > 1:
             dist.all_gather_object(everyone, mine)
         logged, self._logged = self._logged, {}
         for key, entries in logged.items():
-            said = [theirs[key] for theirs in everyone if key in theirs]
-            self._replay(key, self._found[key], entries, said)
-        self._found = {}
+            per_rank = [theirs[key] for theirs in everyone if key in theirs]
+            self._replay(key, self._before[key], entries, per_rank)
+        self._before = {}
 
     def _replay(
         self,
         key: str,
-        found: dict[str, Any],
+        before: dict[str, Any],
         entries: list[tuple[Any, int, Portion]],
-        said: list[list[_Said]],
+        per_rank: list[list[_LoggedValue]],
     ) -> None:
         result = self[key]
         if result.is_tensor:
-            vars(result).update(found)
+            vars(result).update(before)
         for number, (value, _, _) in enumerate(entries):
-            counted = [theirs[number] for theirs in said if number < len(theirs)]
+            counted = [theirs[number] for theirs in per_rank if number < len(theirs)]
             counted = [one for one in counted if one.share and one.value is not None]
             if not counted:
                 continue
@@ -107,30 +109,30 @@ class SyncedResults(ResultCollection):
         if result.is_tensor:
             result._computed = None
 
-    def _weight(self, key: str, said: Sequence[_Said]) -> int:
+    def _weight(self, key: str, counted: Sequence[_LoggedValue]) -> int:
         """What a batch weighs in the epoch's mean: its rows, or what the module has said that it weighs."""
-        if not all(one.by_rows for one in said):
+        if not all(one.by_rows for one in counted):
             self._own_weights.add(key)
         if key not in self._own_weights:
-            return sum(one.weight for one in said)
-        return round(sum(one.weight * one.share for one in said) / sum(one.share for one in said))
+            return sum(one.weight for one in counted)
+        return round(sum(one.weight * one.share for one in counted) / sum(one.share for one in counted))
 
 
-def _said(value: Any, weight: int, portion: Portion) -> _Said:
+def _logged_value(value: Any, weight: int, portion: Portion) -> _LoggedValue:
     number = float(value) if isinstance(value, Tensor) and value.numel() == 1 else None
-    return _Said(number, int(weight), weight == portion.stop - portion.start, portion.share)
+    return _LoggedValue(number, int(weight), weight == portion.stop - portion.start, portion.share)
 
 
-def _reduced(meta: ResultMetadata, said: Sequence[_Said]) -> float:
-    values = [one.value for one in said if one.value is not None]
+def _reduced(meta: ResultMetadata, counted: Sequence[_LoggedValue]) -> float:
+    values = [one.value for one in counted if one.value is not None]
     if meta.is_sum_reduction:
         return sum(values)
     if meta.is_max_reduction:
         return max(values)
     if meta.is_min_reduction:
         return min(values)
-    total = sum(one.share for one in said)
-    return sum(value * one.share for value, one in zip(values, said, strict=True)) / total
+    total = sum(one.share for one in counted)
+    return sum(value * one.share for value, one in zip(values, counted, strict=True)) / total
 
 
 def _whole(value: float, like: Tensor) -> Tensor:

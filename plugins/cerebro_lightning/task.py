@@ -187,21 +187,21 @@ class LightningTask:
 
 
 def _module_class(reference: str, root: Path) -> type[pl.LightningModule]:
-    found = import_object(reference, root)
-    if not (isinstance(found, type) and issubclass(found, pl.LightningModule)):
+    value = import_object(reference, root)
+    if not (isinstance(value, type) and issubclass(value, pl.LightningModule)):
         raise TaskError(
-            f"task.module: {reference} is {found!r}, expected a class derived from lightning.LightningModule "
+            f"task.module: {reference} is {value!r}, expected a class derived from lightning.LightningModule "
             "(that of the package `pytorch_lightning` is another class: import it from `lightning`)"
         )
     for method in ("training_step", "configure_optimizers"):
-        if getattr(found, method) is getattr(pl.LightningModule, method):
+        if getattr(value, method) is getattr(pl.LightningModule, method):
             raise TaskError(f"task.module: {reference} has no {method}: a module that trains defines it")
-    if "dataloader_iter" in inspect.signature(found.training_step).parameters:
+    if "dataloader_iter" in inspect.signature(value.training_step).parameters:
         raise TaskError(
             f"task.module: {reference}.training_step takes dataloader_iter and so fetches batches by itself, "
             "which a sub-epoch cannot count: take batch and batch_idx"
         )
-    return found
+    return value
 
 
 def _check_arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -> None:

@@ -88,11 +88,11 @@ def refuse_callbacks(callbacks: Iterable[pl.Callback]) -> None:
 
 def make_callbacks(specs: Sequence[str | Mapping[str, Any]], root: Path) -> list[pl.Callback]:
     """Fresh callbacks as the section names them. Raises ``TaskError``."""
-    made: list[pl.Callback] = []
+    callbacks: list[pl.Callback] = []
     for spec in specs:
-        made += _make_callback(spec, root)
-    refuse_callbacks(made)
-    return made
+        callbacks += _make_callback(spec, root)
+    refuse_callbacks(callbacks)
+    return callbacks
 
 
 def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callback]:
@@ -111,14 +111,14 @@ def _make_callback(spec: str | Mapping[str, Any], root: Path) -> list[pl.Callbac
         raise TaskError(
             f"task.callbacks: {name} with {dict(args)}: {type(exc).__name__}: {exc}{takes}"
         ) from exc
-    made = list(result) if isinstance(result, list | tuple) else [result]
-    for callback in made:
+    callbacks = list(result) if isinstance(result, list | tuple) else [result]
+    for callback in callbacks:
         if not isinstance(callback, pl.Callback):
             raise TaskError(
                 f"task.callbacks: {name} gives a {type(callback).__name__}, expected a lightning Callback or "
                 "a list of them; a class from `pytorch_lightning` is not one: import from `lightning`"
             )
-    return made
+    return callbacks
 
 
 def _stock_callback(name: str) -> Any:

@@ -118,10 +118,10 @@ class Pipe:
         rank, size = ranks()
         known: list[Sequence[_Shape]] = []
         for each in range(size):
-            made = [self._tried(stage, known[-1] if known else (), microbatch) if each == rank else None]
-            dist.broadcast_object_list(made, src=each)
-            assert made[0] is not None
-            known.append(made[0])
+            shapes = [self._tried(stage, known[-1] if known else (), microbatch) if each == rank else None]
+            dist.broadcast_object_list(shapes, src=each)
+            assert shapes[0] is not None
+            known.append(shapes[0])
         return known
 
     def _tried(self, stage: nn.Module, received: Sequence[_Shape], microbatch: Any) -> Sequence[_Shape]:
@@ -130,14 +130,14 @@ class Pipe:
         batch = {BATCH: microbatch} if takes_batch(stage) else {}
         cuda = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
-            made = functional_call(stage, buffers, given, batch)
-        made = made if isinstance(made, tuple) else (made,)
-        for value in made:
+            output = functional_call(stage, buffers, given, batch)
+        output = output if isinstance(output, tuple) else (output,)
+        for value in output:
             if not isinstance(value, Tensor):
                 raise TaskError(
                     f"pipeline takes a model that returns one tensor, not a {type(value).__name__}"
                 )
-        return [_Shape(tuple(value.shape), value.dtype, value.requires_grad) for value in made]
+        return [_Shape(tuple(value.shape), value.dtype, value.requires_grad) for value in output]
 
 
 def _rows(x: Any) -> int:

@@ -37,10 +37,10 @@ def keep(parts: Parts, holders: Holders, rank: int, device: torch.device) -> Non
                     # Emptied, too: a record of the forward may hold it until the next garbage collection.
                     tensor.data = tensor.data.new_empty(0)
                     table[key] = None
-    held = set(parts.model.parameters())
+    kept = set(parts.model.parameters())
     for group in parts.optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if parameter in held]
-    for parameter in [parameter for parameter in parts.optimizer.state if parameter not in held]:
+        group["params"] = [parameter for parameter in group["params"] if parameter in kept]
+    for parameter in [parameter for parameter in parts.optimizer.state if parameter not in kept]:
         del parts.optimizer.state[parameter]
 
 

@@ -163,7 +163,7 @@ def test_nodes_join_leave_and_take_over_the_lead(project: Path, etcd: EmbeddedEt
         "other": Path(elsewhere, RUN, "logs", "other.log"),
         "guest": Path(home, f"{RUN}.guest", "logs", "guest.log"),
     }
-    assert {node: wasted(events, node) - not_begun(log) for node, log in logs.items()} == {
+    assert {node: wasted(events, node) & begun(log) for node, log in logs.items()} == {
         "by-hand": set(),
         "other": set(),
         "guest": set(),
@@ -240,10 +240,11 @@ def wasted(events: list[Event], node: str) -> set[int]:
     return given & lost
 
 
-def not_begun(log: Path) -> set[int]:
-    """The attempts that the node got in the moment in which it was asked to leave."""
-    told = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    given_up = [line for line in told if line["event"] == "given up" and "after 0 batches" in line["why"]]
-    return {line["attempt"] for line in given_up} | (
-        {e["attempt"] for e in told if "attempt" in e} - {e["attempt"] for e in told if e["event"] == "began"}
-    )
+def begun(log: Path) -> set[int]:
+    """The attempts of which the node has trained a batch. Others it got in the moment in which it was asked
+    to leave; of some it did not even learn."""
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    given_up = [line for line in lines if line["event"] == "given up" and "after 0 batches" in line["why"]]
+    return {line["attempt"] for line in lines if line["event"] == "began"} - {
+        line["attempt"] for line in given_up
+    }
