@@ -145,7 +145,7 @@ class RunHandle:
 
     def _phase(self) -> Phase:
         if self._thread.is_alive():
-            return "running" if self._state.nodes else "starting"
+            return "running" if self._state.nodes and self._state.configs else "starting"
         if self._error is None:
             return "ended"
         return "stopped" if self._interrupted else "failed"
