@@ -27,7 +27,7 @@ class RunStatus:
     """The status of a run in the background."""
 
     phase: Phase
-    """``starting`` until the first node is registered; ``stopped`` if it was closed before its end."""
+    """``starting`` until nodes and configs are registered; ``stopped`` if it was closed before its end."""
     message: str
     """The last line that the run has reported, or the error with which it failed."""
     configs: Mapping[str, Config]
