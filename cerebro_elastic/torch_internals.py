@@ -6,13 +6,20 @@ that folder's ``_torch_internals.py``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 OPTIMIZER_IMPORT = "torch._dynamo"
 """The module that the first optimizer imports, which takes seconds."""
 
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 """The attributes that every module has: none of them was set by a user's code."""
+
+
+SPARSE_PARTS = ("_indices", "_values")
+"""What gives the parts of a sparse tensor that is not coalesced."""
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:
@@ -38,3 +45,13 @@ def version_of(tensor: Tensor | None) -> int:
 def non_persistent_buffers_of(module: nn.Module) -> set[str]:
     """The names of a module's own buffers that its state dict leaves out; writable."""
     return module._non_persistent_buffers_set
+
+
+def normalizes(module: nn.Module) -> bool:
+    """Whether the module keeps statistics of batches. Torch counts no version for what it writes there."""
+    return isinstance(module, _NormBase)
+
+
+def stop_workers(iterator: Any) -> None:
+    """End the processes of a ``DataLoader``'s iterator."""
+    iterator._shutdown_workers()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch.optim.lr_scheduler import ChainedScheduler, ConstantLR
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from cerebro_elastic import torch_internals
 from cerebro_elastic.training import _torch_internals as internals
@@ -96,6 +97,31 @@ def test_a_name_can_be_imported(name: str) -> None:
         importlib.import_module(module), last
     )
     assert present, f"torch {torch.__version__} has no {name} any more"
+
+
+def test_normalization_is_known_and_nothing_else() -> None:
+    assert torch_internals.normalizes(nn.BatchNorm2d(1))
+    assert torch_internals.normalizes(nn.InstanceNorm1d(1))
+    assert not torch_internals.normalizes(nn.LayerNorm(1))
+
+
+def test_workers_of_a_loader_are_stopped() -> None:
+    stopped: list[bool] = []
+
+    class Iterator:
+        def _shutdown_workers(self) -> None:
+            stopped.append(True)
+
+    torch_internals.stop_workers(Iterator())
+    assert stopped
+    assert hasattr(_MultiProcessingDataLoaderIter, "_shutdown_workers")
+
+
+def test_the_parts_of_a_sparse_tensor_are_there() -> None:
+    sparse = torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,), is_coalesced=False)
+    indices, values = (getattr(sparse, name)() for name in torch_internals.SPARSE_PARTS)
+    assert indices.tolist() == [[0, 0]]
+    assert values.tolist() == [1.0, 2.0]
 
 
 def test_every_table_and_attribute_is_tried() -> None:

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from cerebro_elastic.errors import CheckpointError
+from cerebro_elastic.torch_internals import SPARSE_PARTS
 
 Json: TypeAlias = Any
 Path: TypeAlias = tuple[Any, ...]
@@ -214,7 +215,7 @@ def _tensor(stored: Tensor, leaf: Mapping[str, Any]) -> Tensor:
 _COMPRESSED = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
 
 _PARTS: dict[torch.layout, tuple[str, ...]] = {
-    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_coo: SPARSE_PARTS,
     **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), _COMPRESSED[0]),
     **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), _COMPRESSED[1]),
 }

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
+from cerebro_elastic.torch_internals import stop_workers
 
 LAYOUTS = ("tuple", "dict")
 
@@ -123,7 +124,7 @@ def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> 
                 raise batch
             yield batch
     finally:
-        iterator._shutdown_workers()  # else they live as long as the traceback of an error
+        stop_workers(iterator)  # else they live as long as the traceback of an error
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -14,6 +14,10 @@ import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+OPTIMIZER_STATE_HOOKS = ("_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks")
+"""The tables of an optimizer's hooks that change what ``state_dict`` gives and ``load_state_dict`` takes."""
 
 
 def local_tensor_of(sharded: DTensor) -> Tensor:
@@ -53,3 +57,8 @@ def present_groups() -> list[Any]:
 def forget_groups_of(mesh: DeviceMesh) -> None:
     """Have a mesh let go of its groups."""
     mesh._pg_registry.clear()
+
+
+def check_reducer_finished(ddp: DistributedDataParallel) -> None:
+    """Raise ``RuntimeError`` if gradients of the last backward pass still wait for others."""
+    ddp._check_reducer_finalized()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cerebro_elastic.parallel.base import Make, Parts
-from cerebro_elastic.torch_internals import non_persistent_buffers_of, parameters_of
+from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES, non_persistent_buffers_of, parameters_of
 
 
 def made(make: Make, *, loaded: bool, hollow: bool = False) -> Parts:
@@ -79,13 +79,10 @@ def keeps_tensors(model: nn.Module) -> bool:
     for module in model.modules():
         if non_persistent_buffers_of(module):
             return True
-        own = {key: value for key, value in vars(module).items() if key not in _KNOWN}
+        own = {key: value for key, value in vars(module).items() if key not in MODULE_ATTRIBUTES}
         if any(True for _ in _tensors(own)):
             return True
     return False
-
-
-_KNOWN = ("_parameters", "_buffers", "_modules")
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -9,11 +9,10 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from cerebro_elastic.parallel.base import LossOf, Parts, Portion, Stepwise
 from cerebro_elastic.parallel.group import ranks
-from cerebro_elastic.torch_internals import buffers_of, version_of
+from cerebro_elastic.torch_internals import buffers_of, normalizes, version_of
 
 Place: TypeAlias = Callable[[tuple[Any, ...], Tensor], Any]
 """What becomes of the full tensor at a path of the state."""
@@ -79,8 +78,7 @@ class Buffers:
     def agree(self, model: nn.Module) -> None:
         """Take rank 0's buffers, as far as they were written to or assigned since the last time."""
         for name, module in model.named_modules():
-            # Torch counts no version for what normalisation writes.
-            uncounted = isinstance(module, _NormBase)
+            uncounted = normalizes(module)
             for key, buffer in buffers_of(module).items():
                 if buffer is None:
                     continue

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cerebro_elastic.errors import TaskError
+from cerebro_elastic.parallel._torch_internals import check_reducer_finished
 from cerebro_elastic.parallel.base import LossOf, Make, Parts, Portion
 from cerebro_elastic.parallel.construct import made
 from cerebro_elastic.parallel.data_parallel import averaged_step, clipped_update, portion, taken
@@ -99,7 +100,7 @@ class _Averaging(DistributedDataParallel):
     def check_averaged(self) -> None:
         """Raise ``TaskError`` if gradients of the last backward pass still wait for others."""
         with _clear():
-            self._check_reducer_finalized()  # type: ignore[no-untyped-call]
+            check_reducer_finished(self)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from cerebro_elastic.errors import CheckpointError, TaskError
+from cerebro_elastic.parallel._torch_internals import OPTIMIZER_STATE_HOOKS
 
 NamedState = Mapping[str, Any]
 """``{"state": {name: {slot: value}}, "param_groups": [{"params": [name, ...], "lr": ..., ...}]}``
@@ -153,11 +154,10 @@ def inner_optimizers(optimizer: Optimizer) -> Iterator[tuple[str, Optimizer]]:
 
 def _has_own_state(optimizer: Optimizer) -> bool:
     kind = type(optimizer)
-    hooks = "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks"
     return (
         kind.state_dict is not Optimizer.state_dict
         or kind.load_state_dict is not Optimizer.load_state_dict
-        or any(getattr(optimizer, name, None) for name in hooks)
+        or any(getattr(optimizer, name, None) for name in OPTIMIZER_STATE_HOOKS)
     )
 
 

@@ -30,6 +30,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.errors import MissingExtra, RecipeError, TaskError, did_you_mean
 from cerebro_elastic.recipes import Domain, Recipe
 from cerebro_elastic.registry import import_object
+from cerebro_elastic.search._optuna_internals import contains
 from cerebro_elastic.search.constraints import constraint_of
 from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.sampling import Sample
@@ -207,7 +208,7 @@ class Space:
         else:
             distributions = self.distributions
         encoded = {n: (_encoded(v), distributions[n]) for n, v in view.hparams.items() if n in distributions}
-        return {n: (v, d) for n, (v, d) in encoded.items() if d._contains(d.to_internal_repr(v))}
+        return {n: (v, d) for n, (v, d) in encoded.items() if contains(d, v)}
 
     def decoded(self, params: Mapping[str, Any]) -> HParams:
         """optuna's values as those of the recipe. A choice that is no scalar is JSON text in optuna."""

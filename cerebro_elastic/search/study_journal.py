@@ -10,7 +10,6 @@ from typing import Any
 import optuna
 from optuna.distributions import distribution_to_json
 from optuna.storages.journal import BaseJournalBackend, JournalStorage
-from optuna.storages.journal._storage import JournalOperation
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
@@ -23,6 +22,7 @@ from cerebro_elastic.core.model.interfaces import ConfigView
 from cerebro_elastic.core.model.state import State
 from cerebro_elastic.errors import SearchError
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.search._optuna_internals import JournalOperation
 from cerebro_elastic.search.criterion import Criterion, criteria_of, epoch_ends
 from cerebro_elastic.search.optunas import Space, trial_of
 

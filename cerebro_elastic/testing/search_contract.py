@@ -118,7 +118,7 @@ def _check_takeover(tryout: Tryout, make: Callable[[], Search]) -> None:
         assert list(search.propose(context)) == proposals, "other proposals after a takeover"
         if len(proposals) > 1 and not any(p.parent for p in proposals):
             successor = tryout.copy(search)
-            successor._create(proposals[0])
+            successor.create(proposals[0])
             later = list(search.propose(successor.context))
             assert later == proposals[1:], "a takeover in the middle of proposals changes the others"
 

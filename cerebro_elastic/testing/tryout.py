@@ -80,7 +80,7 @@ class Tryout:
                 self._obey(decision)
             proposals = [] if decisions else self.search.propose(self.context)
             for proposal in proposals:
-                self._create(proposal)
+                self.create(proposal)
             self.log += [*decisions, *proposals]
             if not decisions and not proposals:
                 return
@@ -127,7 +127,8 @@ class Tryout:
         self.configs[decision.config] = replace(before, status=after)
         self.reasons[decision.config] = decision.reason
 
-    def _create(self, proposal: Proposal) -> None:
+    def create(self, proposal: Proposal) -> None:
+        """Add the config that was proposed; fail if a search must not propose it."""
         name = f"c{len(self.configs):04d}"
         new = ConfigView(name, proposal.hparams, origin=proposal.origin, parent=proposal.parent)
         if proposal.parent is not None:

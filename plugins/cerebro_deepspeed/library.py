@@ -19,15 +19,21 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from cerebro_deepspeed._deepspeed_internals import without_a_default_group
+from cerebro_deepspeed._deepspeed_internals import (
+    avoid_shared_memory_collectives,
+    forget_backend,
+    forget_forward_passes,
+    set_accelerator,
+    without_a_default_group,
+)
 from cerebro_elastic.extending.errors import MissingExtra
 from cerebro_elastic.extending.parallelism import group
 
 MISSING = "deepspeed is not installed: pip install 'cerebro-elastic[deepspeed]'"
 
-_found: dict[str, Any] = {}
+_globals_after_import: dict[str, Any] = {}
 """The globals of ``deepspeed.utils.groups`` as the import left them."""
-_found_environment: dict[str, str | None] = {}
+_replaced_environment: dict[str, str | None] = {}
 """What a living engine has replaced."""
 
 
@@ -47,14 +53,11 @@ def deepspeed(device: torch.device) -> ModuleType:
         package = importlib.import_module("deepspeed")
     package.utils.logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", "`torch.distributed", FutureWarning, "torch.distributed.c10d_logger")
-    # The shared-memory collectives are the only native code that the import would have compiled: minutes.
-    package.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    accelerator = "CPU_Accelerator" if device.type == "cpu" else "CUDA_Accelerator"
-    module = importlib.import_module(f"deepspeed.accelerator.{accelerator.split('_')[0].lower()}_accelerator")
-    package.accelerator.set_accelerator(getattr(module, accelerator)())
-    if not _found:
+    avoid_shared_memory_collectives(package)
+    set_accelerator(package, "CPU" if device.type == "cpu" else "CUDA")
+    if not _globals_after_import:
         group.settle()  # tens of thousands of objects
-        _found.update(_variables(package.utils.groups))
+        _globals_after_import.update(_variables(package.utils.groups))
     return package
 
 
@@ -72,29 +75,29 @@ def complaint(settings: Mapping[str, Any]) -> str | None:
     return None
 
 
-def engine(package: ModuleType, device: torch.device, **given: Any) -> Any:
+def engine(package: ModuleType, device: torch.device, **settings: Any) -> Any:
     """``deepspeed.initialize``'s engine on ``device``, with torch's default group.
 
     All through its life DeepSpeed looks up this rank's device in the environment.
     """
-    _found_environment["LOCAL_RANK"] = os.environ.get("LOCAL_RANK")
+    _replaced_environment["LOCAL_RANK"] = os.environ.get("LOCAL_RANK")
     os.environ["LOCAL_RANK"] = str(device.index or 0)
-    made, *_ = package.initialize(dist_init_required=False, **given)
-    return made
+    initialized, *_ = package.initialize(dist_init_required=False, **settings)
+    return initialized
 
 
 def destroy(engine: Any) -> None:
     """Take ``engine`` apart, and let go of the group and of all that hangs on it."""
     engine.destroy()
-    vars(importlib.import_module("deepspeed.comm.comm"))["cdb"] = None
+    forget_backend()
     groups = importlib.import_module("deepspeed.utils.groups")
     for name, value in _variables(groups).items():
-        setattr(groups, name, _copy(_found.get(name, value)))
+        setattr(groups, name, _copy(_globals_after_import.get(name, value)))
+    forget_forward_passes()
     zero = importlib.import_module("deepspeed.runtime.zero")
-    zero.parameter_offload.FWD_MODULE_STACK.clear()
     for method in vars(zero.partitioned_param_coordinator.PartitionedParameterCoordinator).values():
         _forget_calls(method)
-    local_rank = _found_environment.pop("LOCAL_RANK", None)
+    local_rank = _replaced_environment.pop("LOCAL_RANK", None)
     if local_rank is None:
         os.environ.pop("LOCAL_RANK", None)
     else:

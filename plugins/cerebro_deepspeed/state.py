@@ -16,7 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from cerebro_deepspeed._deepspeed_internals import link_optimizer_state
+from cerebro_deepspeed._deepspeed_internals import (
+    flat_groups_of,
+    link_optimizer_state,
+    partition_of,
+    shape_of,
+)
 from cerebro_elastic.extending.errors import CheckpointError
 from cerebro_elastic.extending.parallelism import ranks
 
@@ -59,7 +64,7 @@ class EngineState:
                 self._fragments.safe_set_full_fp32_param(parameter, full.to(parameter.device))
             return
         part = _part(parameter, full)
-        parameter.ds_tensor.copy_(part)  # type: ignore[attr-defined]
+        partition_of(parameter).copy_(part)
         if parameter.numel() == full.numel():  # a small one, which stays on every rank
             parameter.copy_(full)
         if parameter.requires_grad:
@@ -69,7 +74,7 @@ class EngineState:
         """Write NaN into all that is trained."""
         for parameter in self._names:
             if parameter.requires_grad:
-                self.set_weight(parameter, torch.full(_shape(parameter), torch.nan))
+                self.set_weight(parameter, torch.full(shape_of(parameter), torch.nan))
 
     def slots(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each parameter's slots by name, full; every rank goes through them."""
@@ -105,7 +110,7 @@ class EngineState:
         for flat in self._flats():
             for parameter in flat.parameters:
                 for key, value in state.get(self._names[parameter], {}).items():
-                    if isinstance(value, Tensor) and value.shape == _shape(parameter):
+                    if isinstance(value, Tensor) and value.shape == shape_of(parameter):
                         self._set_slot(parameter, key, value)
 
     def _link(self) -> None:
@@ -119,13 +124,7 @@ class EngineState:
             self._fragments.safe_set_full_optimizer_state(parameter, full, key)
 
     def _flats(self) -> list[_Flat]:
-        zero = self._zero
-        tensors, groups = (
-            (zero.fp32_partitioned_groups_flat, zero.fp16_groups)
-            if self._sharded
-            else (zero.single_partition_of_fp32_groups, zero.bit16_groups)
-        )
-        return [_Flat(tensor, list(group)) for tensor, group in zip(tensors, groups, strict=True)]
+        return [_Flat(*group) for group in flat_groups_of(self._zero, sharded=self._sharded)]
 
 
 def _flat_slots(
@@ -137,7 +136,7 @@ def _flat_slots(
     for parameter in flat.parameters:
         name = names[parameter]
         for key, value in state.get(name, {}).items():
-            if isinstance(value, Tensor) and value.shape == _shape(parameter):
+            if isinstance(value, Tensor) and value.shape == shape_of(parameter):
                 built.setdefault(key, torch.zeros_like(flat.tensor))
             elif key not in built:
                 built[key], first = value.clone() if isinstance(value, Tensor) else value, name
@@ -153,16 +152,11 @@ def _is_flat(value: Any, flat: Tensor) -> bool:
     return isinstance(value, Tensor) and value.shape == flat.shape
 
 
-def _shape(parameter: nn.Parameter) -> torch.Size:
-    """A parameter's own shape: ZeRO-3 leaves an empty one in its place."""
-    shape: torch.Size = getattr(parameter, "ds_shape", parameter.shape)
-    return shape
-
-
 def _part(parameter: nn.Parameter, full: Tensor) -> Tensor:
     """This rank's part of ``full`` under ZeRO-3, filled up with zeros if it is the last."""
-    length = parameter.ds_tensor.numel()  # type: ignore[attr-defined]
+    partition = partition_of(parameter)
+    length = partition.numel()
     part = full.new_zeros(length)
     own = full.reshape(-1)[ranks()[0] * length :][:length]
     part[: own.numel()] = own
-    return part.to(parameter.ds_tensor.device)  # type: ignore[attr-defined]
+    return part.to(partition.device)

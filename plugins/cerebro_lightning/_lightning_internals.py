@@ -7,6 +7,7 @@ and 2.6.6, and torchmetrics 1.9.
 
 from __future__ import annotations
 
+import csv
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,7 +54,6 @@ __all__ = [
     "ResultMetric",
     "ResultSync",
     "SignalConnector",
-    "TrainingEpochLoop",
     "TunerExit",
     "all_gather_if_distributed",
     "configure_optimizers",
@@ -69,8 +69,20 @@ CONNECTOR_STATE = (
 )
 """Attributes of the logger connector that last from batch to batch."""
 
+MODULE_ATTRIBUTES = frozenset(vars(pl.LightningModule()).keys() - {"training"}) | {
+    "_hparams_initial",
+    "_hparams_name",
+}
+"""Attributes of a ``LightningModule`` that no user's code has set."""
+
+HPARAMS = "_hparams"
+"""The attribute with what ``save_hyperparameters`` took; made empty on its first use."""
+
 RESULT_STATE = ("value", "cumulated_batch_size", "_forward_cache", "_computed", "_update_count", "has_reset")
 """Attributes of a ``ResultMetric`` that last from batch to batch."""
+
+RESULT_MEANS = ("value", "cumulated_batch_size", "_update_count")
+"""Attributes of a ``ResultMetric`` of which its value for the epoch is made."""
 
 METADATA_SYNC = "_sync"
 """The field of ``ResultMetadata`` that holds a function of the trainer."""
@@ -141,7 +153,34 @@ def active_results_of(trainer: pl.Trainer) -> ResultCollection | None:
     return trainer._results
 
 
+def logged_step_value(result: ResultMetric) -> Any:
+    """What was logged last, of one batch."""
+    return result._forward_cache
+
+
+def set_logged_step_value(result: ResultMetric, value: Any) -> None:
+    """Replace that."""
+    result._forward_cache = value
+
+
+def forget_epoch_value(result: ResultMetric) -> None:
+    """Have the value of the epoch computed anew."""
+    result._computed = None
+
+
+def after_closure(precision: pl.plugins.Precision, module: pl.LightningModule, optimizer: Any) -> None:
+    """What follows the backward pass before the optimizer's step: hooks and clipping."""
+    precision._after_closure(module, optimizer)
+
+
 # Loops
+
+
+class SignalFreeEpochLoop(TrainingEpochLoop):
+    """Lightning's, without the broadcast of a signal to terminate: signals are the rank's business."""
+
+    def _broadcast_sigterm_tensor(self) -> None:
+        pass
 
 
 def training_results_of(trainer: pl.Trainer) -> ResultCollection:
@@ -247,6 +286,15 @@ def pruned_module_of(callback: ModelPruning, number: int) -> nn.Module:
     """The module that has the pruned parameter of this number."""
     module: nn.Module = callback._parameters_to_prune[number][0]
     return module
+
+
+class AppendingWriter(ExperimentWriter):
+    """Lightning's writer of CSV files; it continues a file that exists, and deletes none."""
+
+    def _check_log_dir_exists(self) -> None:
+        if self._fs.isfile(self.metrics_file_path):
+            with self._fs.open(self.metrics_file_path, "r", newline="") as file:
+                self.metrics_keys = next(csv.reader(file), [])
 
 
 def set_writer(logger: CSVLogger, writer: ExperimentWriter) -> None:

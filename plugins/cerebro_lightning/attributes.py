@@ -19,13 +19,10 @@ from cerebro_elastic.extending.state import (
     optimizer_root,
     tensor_roots,
 )
-from cerebro_lightning import pruning
+from cerebro_lightning import _lightning_internals, pruning
 from cerebro_lightning._lightning_internals import average_model_of, averages_weights, lightning_optimizers_of
 from cerebro_lightning.optimizers import NamedStateStrategy
 
-_LIGHTNING_OWN = MODULE_ATTRIBUTES.union(
-    vars(pl.LightningModule()).keys() - {"training"}, {"_hparams_initial", "_hparams_name"}
-)
 MODULE = "module"
 
 
@@ -33,13 +30,13 @@ def own_attributes(owner: object) -> dict[str, Any]:
     """The attributes that a user's code has set on a module, a part of it or a callback, without the
     machinery of ``nn.Module`` and Lightning."""
     if isinstance(owner, pl.LightningModule):
-        ignored = _LIGHTNING_OWN
+        ignored = _lightning_internals.MODULE_ATTRIBUTES
     else:
         ignored = MODULE_ATTRIBUTES if isinstance(owner, nn.Module) else pruning.made_in_setup(owner)
     return {
         name: value
         for name, value in vars(owner).items()
-        if name not in ignored and not (name == "_hparams" and not value)  # made empty on first use
+        if name not in ignored and not (name == _lightning_internals.HPARAMS and not value)
     }
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import loggers as stock
-from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 from lightning.pytorch.loggers.logger import Logger
 
 from cerebro_elastic.extending.errors import TaskError, did_you_mean
 from cerebro_elastic.extending.logging import Logged
 from cerebro_elastic.extending.recipes import import_object, is_reference
-from cerebro_lightning._lightning_internals import set_writer
+from cerebro_lightning._lightning_internals import AppendingWriter, set_writer
 
 
 class LightningLoggers:
@@ -62,17 +60,8 @@ class LightningLoggers:
                 f"loggers: {factory} gives a {type(logger).__name__}, expected a Lightning Logger"
             )
         if isinstance(logger, stock.CSVLogger):
-            set_writer(logger, _Appending(logger.log_dir))
+            set_writer(logger, AppendingWriter(logger.log_dir))
         return logger
-
-
-class _Appending(ExperimentWriter):
-    """Lightning's writer of CSV files, but that one that is there goes on, and is not deleted."""
-
-    def _check_log_dir_exists(self) -> None:
-        if self._fs.isfile(self.metrics_file_path):
-            with self._fs.open(self.metrics_file_path, "r", newline="") as file:
-                self.metrics_keys = next(csv.reader(file), [])
 
 
 def _factory(spec: str | Mapping[str, Any], root: Path) -> tuple[Any, Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from cerebro_lightning._lightning_internals import (
     DataFetcher,
     FitLoop,
     SignalConnector,
-    TrainingEpochLoop,
+    SignalFreeEpochLoop,
     TunerExit,
     may_stop_early,
 )
@@ -70,7 +70,7 @@ class UnitFitLoop(FitLoop):
             super().on_advance_start()
 
 
-class UnitEpochLoop(TrainingEpochLoop):
+class UnitEpochLoop(SignalFreeEpochLoop):
     """Goes on in the middle of an epoch as if it had never stopped."""
 
     def __init__(self, unit: LoopedUnit, trainer: pl.Trainer) -> None:
@@ -100,9 +100,6 @@ class UnitEpochLoop(TrainingEpochLoop):
         if stops and not self._unit.closes_epoch:
             self._refuse("trainer.should_stop was set")
         super().on_advance_end(data_fetcher)
-
-    def _broadcast_sigterm_tensor(self) -> None:
-        """Signals are the rank's business."""
 
     def _refuse(self, what: str) -> NoReturn:
         raise TaskError(

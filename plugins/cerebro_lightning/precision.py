@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import averaged_gradients
+from cerebro_lightning._lightning_internals import after_closure
 
 
 class TakesSteps(Protocol):
@@ -80,10 +81,10 @@ class DistributedPrecision(Precision):
         result = closure()
         if not model.automatic_optimization:
             averaged_gradients(list(self.main_params(optimizer)))
-            self._after_closure(model, optimizer)
+            after_closure(self, model, optimizer)
             optimizer.step(**kwargs)
             return result
         self._clip = None
-        self._after_closure(model, optimizer)  # may ask for clipping
+        after_closure(self, model, optimizer)  # may ask for clipping
         self._strategy.update(self._clip)
         return result

@@ -25,16 +25,19 @@ from torch import Tensor
 from cerebro_elastic.extending.parallelism import Portion, ranks
 from cerebro_lightning import metrics
 from cerebro_lightning._lightning_internals import (
+    RESULT_MEANS,
     LoggerConnector,
     ResultCollection,
     ResultMetadata,
     active_results_of,
     batches_that_stepped,
+    forget_epoch_value,
+    logged_step_value,
+    set_logged_step_value,
 )
 
 _ALIKE = Portion(0, 1, 1.0)
 """Where there is no batch."""
-_BEFORE = ("value", "cumulated_batch_size", "_update_count")
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,9 @@ class SyncedResults(ResultCollection):
         result = self[key]
         if key not in self._logged:
             self._logged[key] = []
-            self._before[key] = {name: vars(result)[name] for name in _BEFORE if name in vars(result)}
+            self._before[key] = {name: vars(result)[name] for name in RESULT_MEANS if name in vars(result)}
         super().update_metrics(key, value, batch_size)
-        step_value = value if result.is_tensor else result._forward_cache
+        step_value = value if result.is_tensor else logged_step_value(result)
         self._logged[key].append(
             (step_value, batch_size, self._portion() if self.batch is not None else _ALIKE)
         )
@@ -105,9 +108,9 @@ class SyncedResults(ResultCollection):
             if result.is_tensor:
                 result.forward(whole, self._weight(key, counted))
             else:
-                result._forward_cache = whole
+                set_logged_step_value(result, whole)
         if result.is_tensor:
-            result._computed = None
+            forget_epoch_value(result)
 
     def _weight(self, key: str, counted: Sequence[_LoggedValue]) -> int:
         """What a batch weighs in the epoch's mean: its rows, or what the module has said that it weighs."""

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.func import functional_call
-from torch.utils import _pytree as pytree
 
 from cerebro_elastic.extending.errors import TaskError
 from cerebro_elastic.extending.parallelism import LossOf, ranks
+from cerebro_pipeline._torch_internals import map_tensors, tensors_of
 from cerebro_pipeline.stages import BATCH, takes_batch
 
 
@@ -95,7 +95,7 @@ class Pipe:
     def _new_plan(self, x: Any, rows: int, *, training: bool) -> _Planned:
         count = max(number for number in range(1, self._most + 1) if rows % number == 0)
         stage = self._trains if training else self._evaluates
-        microbatch = pytree.tree_map_only(Tensor, lambda tensor: tensor[: rows // count], x)
+        microbatch = map_tensors(lambda tensor: tensor[: rows // count], x)
         shapes = self._shapes(stage, microbatch)
         rank, size = ranks()
         ours = PipelineStage(
@@ -141,9 +141,9 @@ class Pipe:
 
 
 def _rows(x: Any) -> int:
-    for leaf in pytree.tree_leaves(x):
-        if isinstance(leaf, Tensor) and leaf.dim():
-            return len(leaf)
+    for tensor in tensors_of(x):
+        if tensor.dim():
+            return len(tensor)
     raise TaskError(f"pipeline divides a batch by its rows, and this one has none: {type(x).__name__}")
 
 

@@ -7,6 +7,7 @@ import inspect
 import deepspeed
 import pytest
 import torch.distributed.distributed_c10d as c10d
+from deepspeed.runtime.zero import partition_parameters, stage3, stage_1_and_2
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
 from cerebro_deepspeed._deepspeed_internals import without_a_default_group
@@ -16,6 +17,34 @@ from cerebro_deepspeed._deepspeed_internals import without_a_default_group
 def test_a_zero_optimizer_has(name: str) -> None:
     source = inspect.getsource(DeepSpeedZeroOptimizer)
     assert name in source, f"DeepSpeed {deepspeed.__version__}: its ZeRO optimizer has no {name} any more"
+
+
+ELSEWHERE = {
+    "__compatible_ops__": deepspeed.ops,
+    "set_accelerator": deepspeed.accelerator,
+    "cdb": deepspeed.comm.comm,
+    "FWD_MODULE_STACK": deepspeed.runtime.zero.parameter_offload,
+}
+STAGES = {
+    "fp32_partitioned_groups_flat": stage3,
+    "fp16_groups": stage3,
+    "single_partition_of_fp32_groups": stage_1_and_2,
+    "bit16_groups": stage_1_and_2,
+    "ds_tensor": partition_parameters,
+    "ds_shape": partition_parameters,
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_module_has(name: str) -> None:
+    owner = ELSEWHERE[name]
+    assert hasattr(owner, name), f"DeepSpeed {deepspeed.__version__}: {owner.__name__} has no {name} any more"
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_knows(name: str) -> None:
+    owner = STAGES[name]
+    assert f".{name}" in inspect.getsource(owner), f"DeepSpeed {deepspeed.__version__}: {owner.__name__}"
 
 
 def test_the_default_group_is_hidden_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -74,6 +75,12 @@ def pruning() -> ModelPruning:
     return callback
 
 
+def hyperparameters() -> BoringModel:
+    module = BoringModel()
+    module.save_hyperparameters({"lr": 0.1})
+    return module
+
+
 OF_TRAINER: dict[str, tuple[str, ...]] = {
     "": ("_checkpoint_connector", "_signal_connector", "_logger_connector", "_results"),
     "_checkpoint_connector": (
@@ -122,6 +129,9 @@ OTHERS: dict[str, Callable[[], Any]] = {
     internals.PRUNED_LAYERS: pruning,
     "_parameters_to_prune": pruning,
     "_experiment": lambda: CSVLogger("."),
+    internals.HPARAMS: hyperparameters,
+    "_hparams_initial": hyperparameters,
+    "_hparams_name": hyperparameters,
     "_defaults": SumMetric,
     "_reductions": SumMetric,
     "_is_synced": SumMetric,
@@ -139,11 +149,20 @@ def test_another_private_name_is_there(name: str) -> None:
     assert hasattr(owner, name), f"{versions}: a {kind} has no {name} any more"
 
 
+def test_a_writer_of_csv_files_continues_one(tmp_path: Path) -> None:
+    for step in range(2):
+        writer = internals.AppendingWriter(str(tmp_path))
+        writer.log_metrics({"loss": 1.0}, step)
+        writer.save()
+    assert len(Path(writer.metrics_file_path).read_text().splitlines()) == 3
+
+
 def test_a_logged_value_consists_of_what_hops() -> None:
     results = internals.ResultCollection(training=True)
     results.log("on_train_batch_end", "loss", torch.tensor(1.0), on_step=True, on_epoch=True, batch_size=1)
     (result,) = results.values()
     assert internals.METADATA_SYNC in {field.name for field in fields(internals.ResultMetadata)}
+    assert set(internals.RESULT_MEANS) < set(internals.RESULT_STATE)
     own = {name for name in vars(result) if name in internals.RESULT_STATE}
     assert own == set(internals.RESULT_STATE), f"Lightning {pl.__version__}"
 
@@ -151,4 +170,5 @@ def test_a_logged_value_consists_of_what_hops() -> None:
 def test_every_private_name_is_tried() -> None:
     used = set(re.findall(r"\w\.(_[a-z]\w+)", inspect.getsource(internals)))
     tried = OTHERS.keys() | {name for names in OF_TRAINER.values() for name in names}
+    tried |= {*internals.RESULT_STATE, "_fs"}
     assert used - {"_lightning_internals"} <= tried | {"_average_model"}
