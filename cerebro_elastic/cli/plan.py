@@ -91,7 +91,7 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
         say("\nLeft out (docs/how-to/forecast.md says by which rules):")
         for line in _left_out(forecasts):
             say(line)
-    if forecasts.ways:
+    if forecasts.communication:
         say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {forecasts.best.candidate}:")
         console.print(_communication_table(forecasts))
     else:
@@ -142,8 +142,8 @@ def _left_out(forecasts: RunForecast) -> Iterator[str]:
 
 def _communication_table(forecasts: RunForecast) -> Table:
     table = _table("  trained by", "formula", "bytes", "ratio")
-    own = forecasts.ways[0].bytes
-    for cost in forecasts.ways:
+    own = forecasts.communication[0].bytes
+    for cost in forecasts.communication:
         table.add_row(f"  {cost.name}", cost.formula, bytes_text(cost.bytes), f"{cost.bytes / own:.3g}")
     return table
 
@@ -178,7 +178,7 @@ def _json(forecasts: RunForecast, price: float | None) -> dict[str, Any]:
         "profiles": profiles,
         "trials": profiles,  # the key's former name
         "evenness": forecasts.evenness,
-        "traffic": {cost.name: cost.bytes for cost in forecasts.ways},
+        "traffic": {cost.name: cost.bytes for cost in forecasts.communication},
     }
 
 

@@ -175,21 +175,21 @@ def _lost(state: State, keys: Keys, ops: Mapping[str, Op]) -> list[int]:
 
 def _recorded(history: Iterable[Event], keys: Keys) -> dict[str, object]:
     """By key, what the events say that it holds; of those that no later event changes."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
 
     def visited(visit: Visit, revision: int) -> None:
-        found[keys.visit(visit.unit, visit.k)] = replace(visit, revision=revision)
+        values[keys.visit(visit.unit, visit.k)] = replace(visit, revision=revision)
 
     for event in history:
         match event:
             case UnitCommitted(revision=revision, visit=visit):
                 visited(visit, revision)
             case ProfileDone(profile=profile):
-                found[keys.profile(profile.unit.config, profile.attempt)] = profile
+                values[keys.profile(profile.unit.config, profile.attempt)] = profile
             case StateRead(visits=visits):
-                found.clear()
+                values.clear()
                 before = 0
                 for visit in visits:  # when they were committed is not known, but in which order
                     before = max(before + 1, visit.attempt + 1)
                     visited(visit, before)
-    return found
+    return values

@@ -37,9 +37,9 @@ def total(value: float) -> float:
     _, size = ranks()
     if size == 1:
         return value
-    each = [torch.zeros((), dtype=torch.float64) for _ in range(size)]
-    dist.all_gather(each, torch.tensor(value, dtype=torch.float64))
-    return sum(float(one) for one in each)
+    addends = [torch.zeros((), dtype=torch.float64) for _ in range(size)]
+    dist.all_gather(addends, torch.tensor(value, dtype=torch.float64))
+    return sum(float(one) for one in addends)
 
 
 def means(metrics: Mapping[str, float]) -> dict[str, float]:

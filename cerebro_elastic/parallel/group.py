@@ -242,17 +242,17 @@ def _await(store: TCPStore, key: str, deadline: float, waiting: Callable[[], Non
 
 
 @contextmanager
-def _clear(story: str) -> Iterator[None]:
+def _clear(reason: str) -> Iterator[None]:
     """The border: torch's errors of a peer's doing in our words."""
     try:
         yield
     except dist.DistError as exc:
-        raise GroupBroken(f"{story}: {_first_line(exc)}; the unit can be tried again") from exc
+        raise GroupBroken(f"{reason}: {_first_line(exc)}; the unit can be tried again") from exc
     except RuntimeError as exc:
         if not any(sign in str(exc).lower() for sign in _SIGNS):
             raise
         raise GroupBroken(
-            f"{story}: a peer is gone: {_first_line(exc)}; the unit can be tried again"
+            f"{reason}: a peer is gone: {_first_line(exc)}; the unit can be tried again"
         ) from exc
 
 

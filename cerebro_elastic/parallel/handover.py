@@ -40,9 +40,9 @@ def load_values(model: nn.Module, state: Mapping[str, Any], *, strict: bool = Tr
         if strict and lazy and (wrong := {*keys.missing_keys, *keys.unexpected_keys} - lazy):
             raise RuntimeError(f"missing or unexpected: {', '.join(sorted(wrong))}")
     except RuntimeError as exc:
-        story = " ".join(str(exc).split())
+        reason = " ".join(str(exc).split())
         raise CheckpointError(
-            f"the checkpoint does not fit {type(model).__name__}: {story}; build the same model in every "
+            f"the checkpoint does not fit {type(model).__name__}: {reason}; build the same model in every "
             "unit, from hyper-parameters alone"
         ) from exc
 

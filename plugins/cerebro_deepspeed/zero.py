@@ -145,14 +145,14 @@ class Zero:
     def update(self, parts: Parts, clip: float | None) -> None:
         """The engine's step. One whose gradient is not finite it leaves out in silence; anywhere else the
         weights would tell of it, and so they do here. What has no gradient it would change all the same."""
-        left = [name for name in self._trained if name not in self._reached]
-        if len(left) == len(self._trained):
+        unreached = [name for name in self._trained if name not in self._reached]
+        if len(unreached) == len(self._trained):
             return  # there was no backward pass, so there is no step
         self._reached.clear()
-        if left:
+        if unreached:
             raise TaskError(
-                f"{_some(left)} have no part in the loss of a batch, and deepspeed would change them all the "
-                "same, by momentum and weight decay: freeze them, or take fsdp, or ddp with "
+                f"{_some(unreached)} have no part in the loss of a batch, and deepspeed would change them all "
+                "the same, by momentum and weight decay: freeze them, or take fsdp, or ddp with "
                 "find_unused_parameters"
             )
         self._engine.optimizer.clip_grad = clip or 0.0

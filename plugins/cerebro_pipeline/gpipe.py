@@ -117,9 +117,9 @@ class Pipe:
         """What each stage returns for the microbatch."""
         rank, size = ranks()
         known: list[Sequence[_Shape]] = []
-        for each in range(size):
-            shapes = [self._tried(stage, known[-1] if known else (), microbatch) if each == rank else None]
-            dist.broadcast_object_list(shapes, src=each)
+        for source in range(size):
+            shapes = [self._tried(stage, known[-1] if known else (), microbatch) if source == rank else None]
+            dist.broadcast_object_list(shapes, src=source)
             assert shapes[0] is not None
             known.append(shapes[0])
         return known

@@ -85,8 +85,8 @@ class Pipeline:
         tied = tied_over(parts.model, self._holders)
         keep(parts, self._holders, rank, device)
         # Every rank takes part in making each group, also of those that it is not in.
-        groups = {some: subgroup(some) for some in tied}
-        self._ties = [(shared, groups[some]) for some, shared in tied.items() if rank in some]
+        groups = {own_ranks: subgroup(own_ranks) for own_ranks in tied}
+        self._ties = [(shared, groups[own_ranks]) for own_ranks, shared in tied.items() if rank in own_ranks]
         self._pipe = Pipe(trains[rank], evaluates[rank], device, self._microbatches or 4 * size)
         return Parts(_Piped(parts.model, self._pipe), parts.optimizer, parts.scheduler)
 
@@ -166,11 +166,11 @@ class Pipeline:
             "model": {name: value for name, value in state.items() if speaks(name)},
             "state": {name: slots for name, slots in named["state"].items() if speaks(name)},
         }
-        every = collected(mine)
-        if every is None:
+        per_rank = collected(mine)
+        if per_rank is None:
             return {}, {}
-        values = {name: value for each in every for name, value in each["model"].items()}
-        slots = {name: value for each in every for name, value in each["state"].items()}
+        values = {name: value for own in per_rank for name, value in own["model"].items()}
+        slots = {name: value for own in per_rank for name, value in own["state"].items()}
         groups = [
             {**live, "params": whole["params"]}
             for live, whole in zip(named["param_groups"], self._groups, strict=True)

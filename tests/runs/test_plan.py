@@ -88,7 +88,7 @@ def test_epochs_validate_and_states_hop(monkeypatch: pytest.MonkeyPatch) -> None
 def test_table_two_has_the_runs_own_numbers() -> None:
     found = plan(told(tried("c0000", 0.1)), [4], [4])
     assert found.best.candidate.nodes == 4
-    moved = {way.name: way.bytes for way in found.ways}
+    moved = {way.name: way.bytes for way in found.communication}
     units = 6 * 2 * 4
     assert moved["Model Hopper Parallelism"] == 1000 * (units + 6)
     assert moved["Task parallelism, full copies"] == 4 * 1_000_000 + 6 * 1000
@@ -97,7 +97,7 @@ def test_table_two_has_the_runs_own_numbers() -> None:
 
 def test_without_the_size_of_states_nothing_is_said_of_bytes() -> None:
     found = plan(told(tried("c0000", 0.1, hop_seconds=None, state_bytes=None)), [2], [2])
-    assert found.ways == ()
+    assert found.communication == ()
 
 
 def test_choices_are_compared_and_those_refused_are_left_out() -> None:

@@ -60,7 +60,7 @@ class RunForecast:
     """The option with the least product of time and cost."""
     left_out: Mapping[PlanCandidate, str]
     """The other candidates, with the reason for each."""
-    ways: Sequence[CommunicationCost]
+    communication: Sequence[CommunicationCost]
     """The bytes that the best option moves over the network, and those that other methods would move for the
     same configs; empty if the size of states is not known."""
     configs: int
@@ -172,7 +172,9 @@ def forecast_run(
         options=sorted(options, key=lambda option: option.seconds),
         best=chosen,
         left_out=left_out | dominated,
-        ways=communication_costs(visits, measurement.bytes, chosen.candidate.nodes) if sizes_known else (),
+        communication=communication_costs(visits, measurement.bytes, chosen.candidate.nodes)
+        if sizes_known
+        else (),
         configs=len(state.configs),
         stopped=sum(config.status is Status.STOPPED for config in state.configs.values()),
         evenness=_evenness(recipe, measurement, chosen.candidate),
