@@ -196,7 +196,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e6, 25e6, 100e6], help="parameters")
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS), strategies=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", help="where checkpoints are written; a temporary folder by default")
     options = parser.parse_args()

@@ -37,7 +37,7 @@ def sizes(ranks: Ranks) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--units", type=int, default=300)
-    parser.add_argument("--kinds", nargs="+", strategies=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     asked = parser.parse_args()
     state: bytes | None = None
     with Ranks(2) as ranks:

@@ -110,7 +110,7 @@ def hopping(folder: Path, path: Path, model: str, run_id: str) -> dict[str, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--units", type=float, nargs="+", default=[0.5, 5.0], help="seconds of a unit")
-    parser.add_argument("--models", nargs="+", default=["mlp", "resnet18"], strategies=sorted(SHAPES))
+    parser.add_argument("--models", nargs="+", default=["mlp", "resnet18"], choices=sorted(SHAPES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bare", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
