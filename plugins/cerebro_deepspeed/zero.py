@@ -151,8 +151,8 @@ class Zero:
         self._reached.clear()
         if unreached:
             raise TaskError(
-                f"{_some(unreached)} have no part in the loss of a batch, and deepspeed would change them all "
-                "the same, by momentum and weight decay: freeze them, or take fsdp, or ddp with "
+                f"{_some(unreached)} have no part in the loss of a batch, and deepspeed would change them "
+                "all the same, by momentum and weight decay: freeze them, or take fsdp, or ddp with "
                 "find_unused_parameters"
             )
         self._engine.optimizer.clip_grad = clip or 0.0

@@ -1,0 +1,233 @@
+"""Where the time of a run goes, from the command to its end: start, units, and what lies between them.
+
+    python benchmarks/unit_cost.py [--recipe recipes/digits.yaml] [--rounds 3]
+
+Its peers are measured in the same minutes: the import of Lightning and scikit-learn in a fresh process, and
+one plain ``Trainer.fit`` of the recipe's module with its validation, over batches of the same shapes, alone
+and in as many processes as the run has nodes. Printed are medians over the rounds. Needs a recipe of a
+LightningModule whose ``source`` is a function, with a grid of
+lists, and no other work on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+import cerebro_elastic
+
+REPO = Path(__file__).parents[1]
+START = {
+    r"^reading ": "the command's own start",
+    r"^checking ": "recipe",
+    r"^starting etcd": "preflight and imports",
+    r"^starting \d+ node": "etcd",
+    r"^first unit": "nodes and ranks",
+}
+"""Lines that the run prints, and what it does before each."""
+KINDS = ("ranks", "agents", "leader", "etcd", "others")
+"""Kinds of processes."""
+LOOK_SECONDS = 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", type=Path, default=REPO / "recipes" / "digits.yaml")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--plain", type=int, metavar="EPOCHS", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.plain:
+        print(plain_fit(options.recipe, options.plain))
+        return
+    recipe = cerebro_elastic.load_recipe(options.recipe)
+    rounds = [measure(options.recipe, recipe.nodes.max or 1) for _ in range(options.rounds)]
+    batches = f"{rounds[0]['batches of a unit']:g} batches"
+    report = {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]}
+    imported, plain = report["import of the libraries, s"], report["plain fit, nodes busy, ms per unit"]
+    node = report["a node's time per unit, ms"]
+    for name, value in report.items():
+        print(f"{name:55s} {value:9.1f}")
+    print(f"\ncommand to first unit, in imports: {report['command to first unit, s'] / imported:.2f}")
+    print(f"a unit beyond its {batches} in a plain fit: {node - plain:.0f} ms, ratio {node / plain:.2f}")
+
+
+def measure(recipe: Path, nodes: int) -> dict[str, float]:
+    """One round: peers and run, one after the other."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import lightning, sklearn"], check=True, capture_output=True)
+    figures = {"import of the libraries, s": time.perf_counter() - began}
+    figures["plain fit, alone, ms per unit"] = plain_fits(recipe, 1)
+    figures["plain fit, nodes busy, ms per unit"] = plain_fits(recipe, nodes)
+    with tempfile.TemporaryDirectory(prefix="cerebro-unit-cost-") as folder:
+        return figures | run(recipe, Path(folder))
+
+
+def plain_fits(recipe: Path, processes: int) -> float:
+    """Milliseconds that as many batches as a unit has take in plain fits side by side."""
+    command = [sys.executable, __file__, "--recipe", str(recipe), "--plain", "30"]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for _ in range(processes)
+    ]
+    return statistics.mean(float(process.communicate()[0].split()[-1]) for process in started)
+
+
+def plain_fit(path: Path, epochs: int) -> float:
+    """Milliseconds per unit of ordinary fits at the first and the last point of the grid, without their first
+    epochs, which import."""
+    import lightning as L
+    import torch
+    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
+
+    from cerebro_elastic.registry import import_object
+
+    torch.set_num_threads(1)
+    recipe = cerebro_elastic.load_recipe(path)
+    arrays = import_object(str(recipe.data.source), path.parent)()
+    columns = [torch.as_tensor(array) for array in arrays.values()]
+    rows = int(len(columns[0]) * (1 - recipe.data.valid))
+    data = TensorDataset(*(column[:rows] for column in columns))
+    valid = TensorDataset(*(column[rows:] for column in columns))
+
+    def loader(data: Any, sampler: Any) -> Any:
+        order = BatchSampler(sampler, recipe.data.batch_size, drop_last=False)
+        return DataLoader(data, sampler=order, batch_size=None)
+
+    module = import_object(str(recipe.task.model_dump()["module"]), path.parent)
+    space = yaml.safe_load(path.read_text())["search"]["space"]
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    medians = []
+    for point in (0, -1):
+        times: list[float] = []
+        clock = L.pytorch.callbacks.LambdaCallback(
+            on_train_epoch_start=lambda *_, times=times: times.append(time.perf_counter())
+        )
+        trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[clock], **quiet)
+        config = module(**{name: values[point] for name, values in space.items()})
+        trainer.fit(config, loader(data, RandomSampler(data)), loader(valid, SequentialSampler(valid)))
+        medians.append(statistics.median(b - a for a, b in pairwise(times[5:])))
+    return 1e3 * statistics.mean(medians) / (recipe.data.partitions or 1)
+
+
+def run(recipe: Path, folder: Path) -> dict[str, float]:
+    """A run of the recipe as a user starts it."""
+    command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(recipe), "--home", str(folder)]
+    began, out = time.time(), folder / "out"
+    with out.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        printed, cpu = follow(process, out, began)
+    if process.returncode:
+        raise SystemExit(out.read_text())
+    ended = time.time()
+    (home,) = (path.parent for path in folder.glob("*/history.jsonl"))
+    return {
+        **start_phases(printed),
+        "command to first unit, s": printed["^first unit"],
+        "whole command, s": ended - began,
+        **unit_times(home, cpu),
+    }
+
+
+def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], dict[str, float]]:
+    """When each kind of line was printed, in seconds from ``began``; and CPU seconds by kind of process."""
+    printed: dict[str, float] = {}
+    cpu: dict[int, tuple[str, float]] = {}
+    while process.poll() is None:
+        text = out.read_text()
+        for start in START:
+            if start not in printed and re.search(start, text, re.MULTILINE):
+                printed[start] = time.time() - began
+        for member in _family(process.pid):
+            try:
+                times = member.cpu_times()
+                cpu[member.pid] = (_kind(member, process.pid), times.user + times.system)
+            except psutil.Error:
+                continue
+        time.sleep(LOOK_SECONDS)
+    by_kind: dict[str, float] = defaultdict(float)
+    for kind, seconds in cpu.values():
+        by_kind[kind] += seconds
+    return printed, dict(by_kind)
+
+
+def _family(pid: int) -> list[Any]:
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _kind(process: Any, leader: int) -> str:
+    text = " ".join(process.cmdline())
+    kinds = {"etcd ": "etcd", "worker": "ranks", "torchrun": "agents", "distributed.run": "agents"}
+    if process.pid == leader:
+        return "leader"
+    return next((kind for mark, kind in kinds.items() if mark in text), "others")
+
+
+def start_phases(printed: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of each phase of the start."""
+    phases, before = {}, 0.0
+    for line, phase in START.items():
+        phases[f"start: {phase}, s"] = printed[line] - before
+        before = printed[line]
+    return phases
+
+
+def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
+    """What the nodes' logs and the history say about units."""
+    gaps: list[float] = []
+    spans: list[float] = []
+    committed: list[dict[str, Any]] = []
+    for log in home.glob("logs/node-*.log"):
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        begun = [event["time"] for event in events if event["event"] == "began"]
+        ended = [event for event in events if event["event"] == "committed"]
+        gaps += _gaps(begun, [event["time"] for event in ended])
+        spans.append((ended[-1]["time"] - begun[1]) / (len(begun) - 1))
+        committed += ended[1:]
+    lines = [json.loads(line) for line in (home / "history.jsonl").read_text().splitlines()]
+    visits = [line["visit"] for line in lines if line["kind"] == "UnitCommitted"]
+    return {
+        "batches of a unit": statistics.median(visit["batches"] for visit in visits),
+        "units": len(visits),
+        "a node's time per unit, ms": 1e3 * statistics.mean(spans),
+        "  training (with validation), ms": 1e3 * statistics.mean(e["seconds"] for e in committed),
+        "  loading and saving, ms": 1e3 * statistics.mean(e["hop_seconds"] for e in committed),
+        "  saving behind the next unit, ms": 1e3
+        * statistics.mean(e.get("save_seconds", 0) for e in committed),
+        "  commit to the node's next unit, ms": 1e3 * statistics.median(gaps),
+        "events per unit": len(lines) / len(visits),
+        **{f"CPU of {kind} per unit, ms": 1e3 * cpu.get(kind, 0) / len(visits) for kind in KINDS},
+    }
+
+
+def _gaps(begun: list[float], committed: list[float]) -> list[float]:
+    """Seconds from each commit to the node's next beginning; 0 where that came first."""
+    gaps, unit = [], 1
+    for at in committed[:-1]:
+        if unit < len(begun):
+            gaps.append(max(0.0, begun[unit] - at))
+        unit += 1
+    return gaps
+
+
+if __name__ == "__main__":
+    main()
