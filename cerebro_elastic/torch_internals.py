@@ -1,4 +1,4 @@
-"""Private names of torch that more than one folder uses. Tried with torch 2.13.
+"""Private names of torch that more than one folder uses. Tried with torch 2.13, 2.14 and 2.15.
 
 ``tests/test_torch_internals.py`` names what an upgrade of torch takes away. What a single folder uses is in
 that folder's ``_torch_internals.py``.
