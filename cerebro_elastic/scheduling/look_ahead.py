@@ -7,6 +7,7 @@ once is found again as long as it is good.
 
 Dry runs go ``WINDOW`` units ahead, not to the end. They are compared by the time before which the run
 cannot end from there. The effort is counted in decisions, so that the answer depends on the moment alone.
+Nodes wait for the answer: where units are short, less effort is made.
 
 In moments without a ``RemainingWork``, and where the problem is larger than ``LARGEST``, all these policies
 are ``longest-remaining``.
@@ -42,7 +43,10 @@ from cerebro_elastic.scheduling.longest_remaining import LongestRemaining, shuff
 LARGEST = 100_000
 """The largest problem to look ahead in: configs times partitions times nodes."""
 DECISIONS = 2_000
-"""The effort of all dry runs for one moment."""
+"""The effort of all dry runs for one moment, at most."""
+DECISIONS_PER_SECOND = 5_000
+"""The effort that a second of a unit is worth, divided by the nodes: about 5 % of the leader's core, however
+short units are. It goes by expected seconds, which the history has."""
 WINDOW = 64
 """About how many units a dry run goes ahead."""
 HORIZON = 1.01
@@ -152,8 +156,10 @@ def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Ru
     """
     least = least_end(state, ())
     state.horizon = HORIZON * least
-    ahead = WINDOW * mean_unit(state) / len(state.replicas)
-    best, best_end, decisions = next(rules), inf, DECISIONS
+    unit_seconds, nodes = mean_unit(state), len(state.replicas)
+    ahead = WINDOW * unit_seconds / nodes
+    best, best_end = next(rules), inf
+    decisions = min(DECISIONS, DECISIONS_PER_SECOND * unit_seconds / nodes)
     rule = best
     while decisions > 0 and best_end > least * (1 + 1e-9):
         end, spent = dry_run(state, rule, ahead, best_end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,9 @@ from cerebro_elastic.core.model.interfaces import Policy, RemainingWork, Schedul
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import Strategy, Unit
+from cerebro_elastic.openshop.rules import Longest
 from cerebro_elastic.scheduling import look_ahead
+from cerebro_elastic.scheduling.live_state import give_owners, instance_of, present_state
 from cerebro_elastic.scheduling.longest_remaining import LongestRemaining
 from cerebro_elastic.scheduling.look_ahead import Auto, MonteCarlo, Target, VectorRearrangement
 from cerebro_elastic.simulation import Simulation, SyntheticMetrics, Times, divergence, read_faults, simulate
@@ -98,6 +100,38 @@ def test_what_is_too_large_is_left_to_the_plain_rule(monkeypatch: pytest.MonkeyP
     assert Auto().choose(asked) == [("a", Unit("short", 0, 0))]
     monkeypatch.setattr(look_ahead, "LARGEST", 3 * 2 * 2 - 1)
     assert Auto().choose(asked) == [("a", Unit("long", 0, 0))]
+
+
+def rules_tried(unit_seconds: float) -> int:
+    """How many rules are tried at the start of a run of units that take about so long."""
+    rng = random.Random(1)
+    nodes, configs = ["a", "b", "c"], [f"c{i}" for i in range(CONFIGS)]
+    left = RemainingWork(
+        nodes=dict.fromkeys(nodes, 0.0),
+        configs=dict.fromkeys(configs, 0.0),
+        seconds={name: [unit_seconds * rng.lognormvariate(0, 0.5)] * len(nodes) for name in configs},
+        undone={name: range(len(nodes)) for name in configs},
+        later=dict.fromkeys(configs, 1),
+        holders=[[name] for name in nodes],
+    )
+    state = present_state(instance_of(left), left)
+    give_owners(state, left)
+    tried: list[Longest] = []
+
+    def rules() -> Iterator[Longest]:
+        while True:
+            tried.append(Longest([rng.random() for _ in configs], [rng.random() for _ in nodes]))
+            yield tried[-1]
+
+    look_ahead._best(state, rules())
+    return len(tried) - 1
+
+
+def test_the_shorter_units_are_the_less_effort_is_made() -> None:
+    """Nodes wait for the answer."""
+    tried = [rules_tried(seconds) for seconds in (1e-4, 0.1, 10.0, 100.0)]
+    assert tried[0] == 1
+    assert tried[0] < tried[1] < tried[2] == tried[3]
 
 
 def evenness(progress: Progress, plan: Plan, seconds: dict[str, float]) -> tuple[float, float]:
