@@ -9,6 +9,7 @@ from functools import partial
 from typing import Self
 
 from cerebro_elastic.core.model.attempts import Attempt
+from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.errors import Compacted
 from cerebro_elastic.store.client.base import KeyValue, Watch
 from cerebro_elastic.store.client.sealed import unsigned
@@ -43,6 +44,8 @@ class AssignmentWatcher:
         self._threads: list[threading.Thread] = []
         self._watches: dict[str, Watch] = {}
         self._closed = threading.Event()
+        self.registered: Node | None = None
+        """The node as it was last seen in the store."""
 
     def __enter__(self) -> Self:
         keys = self._record.keys
@@ -134,6 +137,7 @@ class AssignmentWatcher:
 
     def _registered(self, item: KeyValue) -> None:
         node = self._record.read_value(item, node_of)
+        self.registered = node
         if node is not None and node.boot == self._boot and node.drain is not None:
             self._leaving.ask(node.drain)
 

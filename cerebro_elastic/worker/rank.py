@@ -151,7 +151,7 @@ class _Service:
                 NodeLedger(self._record).mark_ready(identity.node, identity.boot, runner.cached())
             growth = Growth(torch.device(device), env)
             while (attempt := assignments.next()) is not None:
-                attempts.perform(attempt)
+                attempts.perform(attempt, assignments.registered)
                 if growth.too_much(attempts.saving_bytes):
                     log.info("starting anew: memory has grown")
                     return True

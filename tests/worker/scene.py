@@ -96,8 +96,8 @@ def rows() -> dict[str, np.ndarray]:
 class TidyAttemptRunner(AttemptRunner):
     """Has cleaned up behind each attempt when it returns."""
 
-    def perform(self, attempt: Attempt) -> None:
-        super().perform(attempt)
+    def perform(self, attempt: Attempt, own: Node | None = None) -> None:
+        super().perform(attempt, own)
         self._tools.cleaner.wait()
 
 

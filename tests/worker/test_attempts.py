@@ -151,6 +151,14 @@ def test_the_unit_of_another_node_of_the_same_name_is_left_to_it(scene: Scene) -
     assert scene.ledger.assignment("n") == attempt
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_the_node_is_read_only_if_the_attempt_is_of_another_registration(scene: Scene, reads: bool) -> None:
+    attempt, own = scene.assign(), scene.node
+    others = replace(own, boot="another's", registration=own.registration - reads)
+    scene.attempts.perform(attempt, others)
+    assert bool(scene.config.visited) is reads
+
+
 def test_an_attempt_that_is_done_is_not_done_again(scene: Scene) -> None:
     attempt = scene.assign()
     scene.attempts.perform(attempt)
