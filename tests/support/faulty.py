@@ -122,9 +122,9 @@ def _sent_and_heard(txn: Around, *args: Any) -> Any:
     return result
 
 
-def _in_attempt(perform: Around, runner: Any, attempt: Attempt) -> None:
+def _in_attempt(perform: Around, runner: Any, attempt: Attempt, *args: Any) -> None:
     with inject.entered(attempt.token):
-        perform(runner, attempt)
+        perform(runner, attempt, *args)
 
 
 def _finishing(finish: Around, rank_attempt: Any, *args: Any) -> None:
