@@ -79,8 +79,9 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
     """Configs to fail: a unit was tried often enough, or another try would be in vain, or no strategy is
     feasible."""
     hardware = {node.hardware for node in used_nodes(state, plan)}
+    busy = {attempt.unit.config for attempt in state.underway()}
     for config in state.configs.values():
-        if config.status is Status.LIVE and not state.running(config.id):
+        if config.status is Status.LIVE and config.id not in busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
                 yield EndConfig(config, Status.FAILED, reason)

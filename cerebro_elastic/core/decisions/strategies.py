@@ -50,6 +50,8 @@ def infeasible(config: Config, hardware: Iterable[str], profiles: Profiles, plan
 
     Kinds are those of ``hardware`` and those on which it was profiled. Equal reasons are stated once.
     """
+    if not chooses(plan):
+        return None
     kinds = sorted({*hardware, *(estimate.hardware for estimate in profiles.get(config.id, ()))})
     refused = {kind: refusals(config, kind, profiles, plan) for kind in kinds}
     if not kinds or any(len(refused[kind]) < len(plan.strategies) for kind in kinds):
