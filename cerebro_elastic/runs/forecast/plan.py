@@ -45,7 +45,7 @@ NODES = (1, 2, 4, 8)
 MOST_PROFILED = 6
 """At most so many configs are profiled, evenly chosen; the others are taken to be like their mean."""
 DISPATCH = 0.02
-"""Seconds between two units of a node: commit, decision and assignment (docs/design/overhead.md)."""
+"""Seconds between two units of a node: commit, decision and assignment (docs/design/performance.md)."""
 
 
 @dataclass(frozen=True, slots=True)
