@@ -85,10 +85,10 @@ def test_a_power_cut_leaves_no_checkpoint_or_a_whole_one(
     with monkeypatch.context() as context:
         disk = Disk(tmp_path / "c", context)
         ref = save(STATE, str(tmp_path / "c"))
-    found = [whole_or_none(ref) for _ in disk.after_power_cuts()]
-    assert len(found) > len(disk.cuts) >= 9
-    assert found[-1], "it is durable when save returns"
-    assert not found[0]
+    outcomes = [whole_or_none(ref) for _ in disk.after_power_cuts()]
+    assert len(outcomes) > len(disk.cuts) >= 9
+    assert outcomes[-1], "it is durable when save returns"
+    assert not outcomes[0]
 
 
 def test_a_restored_checkpoint_is_whole_or_still_known_as_damaged(
@@ -122,7 +122,7 @@ def test_a_storage_that_goes_away_at_any_request_leaves_none_or_a_whole_one(
 ) -> None:
     ref = save(STATE, URL)
     requests = len(s3.requests)
-    found = []
+    outcomes = []
     for cut in range(requests):
         remove(ref)
         s3.reset()
@@ -132,9 +132,9 @@ def test_a_storage_that_goes_away_at_any_request_leaves_none_or_a_whole_one(
             with pytest.raises(StorageError):
                 save(STATE, URL)
         s3.reset()
-        found.append(whole_or_none(ref))
+        outcomes.append(whole_or_none(ref))
     # If nothing but the last answer is lost, it is there, although nobody will ever refer to it.
-    assert found == [False] * (requests - 1) + [bad is Bad.LOST]
+    assert outcomes == [False] * (requests - 1) + [bad is Bad.LOST]
 
 
 @pytest.mark.parametrize("bad", [Bad.SLOW_DOWN, Bad.BROKEN, Bad.LOST, Bad.CUT], ids=lambda bad: bad.name)

@@ -62,8 +62,8 @@ class Stage:
 
     def __init__(self, journal: Path, store: Store | None = None, at: At | None = None) -> None:
         plan = Plan(uuid.uuid4().hex, partitions=2, epochs=2)
-        made: Callable[..., Store] = (lambda _clock: store) if store else MemoryStore
-        self.world = World(plan, 2, LongestRemaining(), store=made)
+        make_store: Callable[..., Store] = (lambda _clock: store) if store else MemoryStore
+        self.world = World(plan, 2, LongestRemaining(), store=make_store)
         self.world.join("a")
         self.journal = journal
         self.at = dict(at or {})

@@ -34,11 +34,11 @@ NODES = {"a": 1.0, "b": 1.0, "c": 3.0}
 
 def work(units: int, seed: int = 0, noise: float = 0.0) -> list[Visit]:
     rng = random.Random(seed)
-    made = []
+    visits = []
     for _ in range(units):
         config, node = rng.choice(list(CONFIGS)), rng.choice(list(NODES))
-        made.append(visit(config, node, CONFIGS[config] * NODES[node] * rng.uniform(1 - noise, 1 + noise)))
-    return made
+        visits.append(visit(config, node, CONFIGS[config] * NODES[node] * rng.uniform(1 - noise, 1 + noise)))
+    return visits
 
 
 @pytest.mark.parametrize("seed", range(10))

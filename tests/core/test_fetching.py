@@ -76,8 +76,8 @@ def test_it_is_asked_for_in_the_plan_and_measured_first() -> None:
 
 def test_a_policy_that_does_not_look_ahead_keeps_to_the_homes() -> None:
     assert given(STATE, LongestRemaining()) == []
-    held = {**STATE.nodes, "b": replace(STATE.nodes["b"], cached=(0,))}
-    assert given(replace(STATE, nodes=held), LongestRemaining()) == []
+    caching = {**STATE.nodes, "b": replace(STATE.nodes["b"], cached=(0,))}
+    assert given(replace(STATE, nodes=caching), LongestRemaining()) == []
 
 
 @pytest.mark.parametrize("fetches", [(), (25.0,)])

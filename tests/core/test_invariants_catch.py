@@ -379,5 +379,5 @@ def test_a_mutation_breaks(invariant: str, story: str, monkeypatch: Patch) -> No
     policy = FirstFit(greedy=mutate is forgets_who_is_busy)
     kinds = {searching_walks: OF_SEARCHES, choosing_walks: OF_CHOICES, saving_walks: OF_SAVES}
     tries = next((walks_ for walks_, mutations in kinds.items() if mutate in mutations), walks)
-    found = (v for violations in tries(policy) for v in violations)
-    assert any(v.invariant == invariant and story in v.story for v in found)
+    violations_found = (v for violations in tries(policy) for v in violations)
+    assert any(v.invariant == invariant and story in v.story for v in violations_found)

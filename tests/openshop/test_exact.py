@@ -81,9 +81,9 @@ SEARCH = FixedSearch([{"x": i} for i in range(len(SECONDS))])
 @pytest.mark.parametrize("faults", ["", "kill n1 at 300\njoin n7 at 340"])
 def test_a_run_is_planned_anew_after_faults_and_decided_again(faults: str) -> None:
     done = run(faults, spread=0.2)
-    told = [event for event in done.events if isinstance(event, Ordered)]
-    assert all(event.order for event in told)
-    nodes = [{node for node, *_ in event.order} for event in told]
+    orders = [event for event in done.events if isinstance(event, Ordered)]
+    assert all(event.order for event in orders)
+    nodes = [{node for node, *_ in event.order} for event in orders]
     assert {"n0", "n1", "n2"} in nodes
     if "n7" in faults:
         assert {"n0", "n2", "n7"} in nodes

@@ -52,9 +52,9 @@ def test_names_and_options() -> None:
     ],
 )
 def test_options_of_another_kind(name: str, option: str, value: object, said: str) -> None:
-    with pytest.raises(RecipeError) as told:
+    with pytest.raises(RecipeError) as refused:
         make(name, {option: value})
-    assert str(told.value) == f"{name}: {option} is {value!r}: {said}"
+    assert str(refused.value) == f"{name}: {option} is {value!r}: {said}"
 
 
 def test_options_that_are_as_they_should_be() -> None:

@@ -34,8 +34,8 @@ def test_microbatches_add_up_to_the_batch(ranks: Ranks, optimizer: str) -> None:
 @pytest.mark.cluster
 def test_every_rank_gets_the_output_in_evaluation(ranks: Ranks) -> None:
     [expected] = ranks.together(evaluated, "single", members=[0])
-    for made in ranks.together(evaluated, "pipeline", members=[0, 1]):
-        assert made == pytest.approx(expected, rel=1e-5)
+    for result in ranks.together(evaluated, "pipeline", members=[0, 1]):
+        assert result == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.cluster

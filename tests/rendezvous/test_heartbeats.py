@@ -212,11 +212,11 @@ def test_the_run_is_told_and_a_node_whose_rank_cannot_be_ended_leaves(scene: Sce
         _pass_time(scene, lambda: ledger.node("n") is None)
     finally:
         registration.close()
-    told = [e for e in ledger.history() if isinstance(e, _TOLD)]
-    assert [type(event) for event in told] == [NodeStalled, NodeRecovered, NodeStalled, UnitFailed]
-    assert isinstance(told[-1], UnitFailed)
-    assert told[-1].failure.kind is FailureKind.HANG
-    with ledger.events(told[-1].revision + 1) as stream:
+    reports = [e for e in ledger.history() if isinstance(e, _TOLD)]
+    assert [type(event) for event in reports] == [NodeStalled, NodeRecovered, NodeStalled, UnitFailed]
+    assert isinstance(reports[-1], UnitFailed)
+    assert reports[-1].failure.kind is FailureKind.HANG
+    with ledger.events(reports[-1].revision + 1) as stream:
         assert isinstance(stream.next(SOON)[0], NodeLeft)
 
 

@@ -137,8 +137,8 @@ def test_verify_catches_a_tampered_history(
 ) -> None:
     events = [json.loads(line) for line in copy.history.read_text().splitlines()]
     copy.history.write_text("".join(json.dumps(event) + "\n" for event in change(events)))
-    found = {violation.invariant for violation in verify(RunResult(copy))}
-    assert {invariant, "history"} <= found
+    broken = {violation.invariant for violation in verify(RunResult(copy))}
+    assert {invariant, "history"} <= broken
 
 
 def test_verify_catches_a_damaged_checkpoint(copy: RunFolder) -> None:

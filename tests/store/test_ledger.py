@@ -408,8 +408,8 @@ def test_what_is_trained_frees_its_node_and_keeps_its_config(stage: Stage) -> No
     stage.store.revoke(stage.node_lease)
     assert stage.leader.withdraw(lost)
     assert (ledger.state().attempts, ledger.state().saving) == ({}, {})
-    told = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
-    assert told == [
+    kinds = [type(event) for event in stage.events() if type(event).__name__.startswith("Unit")]
+    assert kinds == [
         *(UnitAssigned, UnitTrained, UnitAssigned, UnitCommitted, UnitTrained, UnitFailed),
         *(UnitAssigned, UnitTrained, UnitWithdrawn) * 2,
     ]
@@ -449,8 +449,8 @@ def test_that_it_is_trained_is_told_once(faults: tuple[Lost, ...]) -> None:
     assert saving is not None
     assert stage.ledger.commit(saving, config, stage.visit(attempt), stage.plan)
     stage.faults = []
-    told = [type(event) for event in stage.events()[-3:]]
-    assert told == [UnitAssigned, UnitTrained, UnitCommitted]
+    kinds = [type(event) for event in stage.events()[-3:]]
+    assert kinds == [UnitAssigned, UnitTrained, UnitCommitted]
 
 
 def test_a_node_may_give_its_unit_up(stage: Stage) -> None:
@@ -493,9 +493,9 @@ def test_a_gang_is_assigned_and_freed_in_one_transaction() -> None:
     assert ledger.give_up(gang_of(stage, 1))
     assert stage.leader.withdraw(gang_of(stage, 1))
     assert ledger.state().attempts == {}
-    told = [type(event) for event in stage.events() if not isinstance(event, NodeJoined | NodeLeft)]
+    kinds = [type(event) for event in stage.events() if not isinstance(event, NodeJoined | NodeLeft)]
     ends = (UnitCommitted, UnitFailed, UnitWithdrawn, UnitWithdrawn)
-    assert told[-8:] == [kind for end in ends for kind in (UnitAssigned, end)]
+    assert kinds[-8:] == [kind for end in ends for kind in (UnitAssigned, end)]
 
 
 @pytest.mark.parametrize("who", ["n", "m"])

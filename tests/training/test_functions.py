@@ -428,7 +428,7 @@ def test_an_exported_model_is_loaded_by_the_code_of_its_card(
     exec(exported.load.replace("MODEL", str(tmp_path / "a.safetensors")), names)
     assert_same(dict(names["model"].state_dict()), dict(state["model"]))
     assert exported.checkpoint is None
-    told = " ".join(exported.not_carried)
-    assert "optimizer" in told
-    assert ("scheduler" in told) == (model_fn == "one_cycle")
-    assert "random generators" in told
+    left_out = " ".join(exported.not_carried)
+    assert "optimizer" in left_out
+    assert ("scheduler" in left_out) == (model_fn == "one_cycle")
+    assert "random generators" in left_out

@@ -19,7 +19,7 @@ DDP, ZERO = Strategy("ddp", 2), Strategy("deepspeed", 2, options={"stage": 2})
 
 
 def together(ranks: Ranks, *args: Any) -> list[dict[str, Any]]:
-    return [unpacked(made) for made in ranks.together(units, *args, members=[0, 1])]
+    return [unpacked(result) for result in ranks.together(units, *args, members=[0, 1])]
 
 
 @pytest.mark.parametrize(("name", "strategy"), [("ready-made", DDP), ("ready-made", ZERO), ("own", DDP)])
@@ -29,7 +29,7 @@ def test_two_ranks_train_as_one_does(ranks: Ranks, name: str, strategy: Strategy
     divided = together(ranks, name, strategy, {})[0]
     for key, value in alone["state"]["model"].items():
         assert torch.allclose(divided["state"]["model"][key], value, rtol=1e-5, atol=1e-6), key
-    groups = [made["state"]["optimizer"]["param_groups"][0] for made in (divided, alone)]
+    groups = [result["state"]["optimizer"]["param_groups"][0] for result in (divided, alone)]
     assert groups[0]["lr"] == groups[1]["lr"] < 0.1
     assert divided["state"]["step"] == alone["state"]["step"]
     for (metrics, rows, bad), (same, others, _) in zip(divided["told"], alone["told"], strict=True):
@@ -45,7 +45,7 @@ def test_what_is_random_is_drawn_again_by_the_same_choice_also_in_parts(ranks: R
     for cuts in ([], [1, 2]):
         again = together(ranks, "ready-made", DDP, noise, cuts)
         assert_same(again[0]["state"], one["state"])
-        assert [made["drawn"] for made in again] == [one["drawn"], other["drawn"]]
+        assert [result["drawn"] for result in again] == [one["drawn"], other["drawn"]]
         assert again[0]["told"] == one["told"]
 
 

@@ -84,7 +84,7 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
     torch.set_num_threads(1)
     drawn.clear()
     state: TaskState | None = None
-    told: list[UnitResult] = []
+    results: list[UnitResult] = []
     for number in range(EPOCHS * len(ROWS)):
         epoch, index = divmod(number, len(ROWS))
         job = UnitJob(
@@ -100,13 +100,13 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
             state=state,
             strategy=strategy,
         )
-        told.append(in_parts(task(name).train, job, cuts, hopped)[-1])
-        state = hopped(told[-1].state)
+        results.append(in_parts(task(name).train, job, cuts, hopped)[-1])
+        state = hopped(results[-1].state)
     assert state is not None
     return packed(
         {
             "state": {key: state[key] for key in ("model", "optimizer", "scheduler", "step", "sums")},
-            "told": [(dict(r.metrics), [dict(row) for row in r.log], r.not_finite) for r in told],
+            "told": [(dict(r.metrics), [dict(row) for row in r.log], r.not_finite) for r in results],
             "drawn": drawn,
         }
     )

@@ -44,8 +44,8 @@ def test_a_unit_tells_what_it_waited_for_its_partition(
         scene.perform()
     visits = scene.ledger.visits()
     assert [v.unit.partition for v in visits if v.fetch_seconds] == [0, 1], "each once"
-    told = [r.__dict__["fields"] for r in caplog.records if r.getMessage() == "committed"]
-    assert [fields.get("fetch_seconds") for fields in told][:3] == [
+    logged = [r.__dict__["fields"] for r in caplog.records if r.getMessage() == "committed"]
+    assert [fields.get("fetch_seconds") for fields in logged][:3] == [
         visits[0].fetch_seconds,
         visits[1].fetch_seconds,
         None,

@@ -79,25 +79,25 @@ OF_A_RANK = {
 }
 
 
-def close(found: Any, expected: Any, relative: float, path: str = "") -> list[str]:
+def close(actual: Any, expected: Any, relative: float, path: str = "") -> list[str]:
     """Where two trees differ by more."""
     if isinstance(expected, torch.Tensor):
         scale = float(expected.double().abs().max().clamp(min=1e-3)) if expected.numel() else 1.0
-        far = float((found.double() - expected.double()).abs().max()) / scale if expected.numel() else 0.0
+        far = float((actual.double() - expected.double()).abs().max()) / scale if expected.numel() else 0.0
         return [] if far <= relative else [f"{path}: {far:.1e}"]
     if isinstance(expected, Mapping):
-        if found.keys() != expected.keys():
-            return [f"{path}: {found.keys() ^ expected.keys()}"]
+        if actual.keys() != expected.keys():
+            return [f"{path}: {actual.keys() ^ expected.keys()}"]
         every = [key for key in expected if key not in OF_A_RANK]
-        return [d for key in every for d in close(found[key], expected[key], relative, f"{path}.{key}")]
+        return [d for key in every for d in close(actual[key], expected[key], relative, f"{path}.{key}")]
     if isinstance(expected, list | tuple):
-        if len(found) != len(expected):
-            return [f"{path}: {len(found)} and {len(expected)} items"]
-        pairs = zip(found, expected, strict=True)
+        if len(actual) != len(expected):
+            return [f"{path}: {len(actual)} and {len(expected)} items"]
+        pairs = zip(actual, expected, strict=True)
         return [d for n, (a, b) in enumerate(pairs) for d in close(a, b, relative, f"{path}[{n}]")]
     if isinstance(expected, float):
-        return [] if found == pytest.approx(expected, rel=relative, abs=1e-4, nan_ok=True) else [path]
-    return [] if found == expected else [f"{path}: {found} and {expected}"]
+        return [] if actual == pytest.approx(expected, rel=relative, abs=1e-4, nan_ok=True) else [path]
+    return [] if actual == expected else [f"{path}: {actual} and {expected}"]
 
 
 def without_generators(ends: Outcome) -> dict[str, Any]:
@@ -109,9 +109,9 @@ def without_generators(ends: Outcome) -> dict[str, Any]:
 def test_the_lightning_matrix(ranks: Ranks, tmp_path: Path, name: str) -> None:
     case, kinds = MATRIX[name]
     alone = without_generators(outcome(list(units(case))))
-    found = without_generators(outcome(units_by(ranks, case, kinds, tmp_path)))
+    actual = without_generators(outcome(units_by(ranks, case, kinds, tmp_path)))
     relative = RELATIVE_BF16 if "precision" in case.trainer else RELATIVE
-    assert not close(found, alone, relative)
+    assert not close(actual, alone, relative)
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "zero-2"])
@@ -164,9 +164,9 @@ def test_what_several_ranks_cannot_honour_is_refused_before_the_first_batch(
 
 @pytest.mark.parametrize(("kind", "case", "message"), REFUSED)
 def test_it_is_foreseen_before_the_run(kind: str, case: Case, message: str) -> None:
-    found = LightningTask(case.section, FOLDER).refusal(case.hparams, CHOICES.get(kind, Strategy(kind, 2)))
-    assert found is not None
-    assert re.search(message, found)
+    actual = LightningTask(case.section, FOLDER).refusal(case.hparams, CHOICES.get(kind, Strategy(kind, 2)))
+    assert actual is not None
+    assert re.search(message, actual)
 
 
 @pytest.mark.parametrize("kind", CHOICES)
