@@ -5,8 +5,7 @@
 Its peers are measured in the same minutes: the import of Lightning and scikit-learn in a fresh process, and
 one plain ``Trainer.fit`` of the recipe's module with its validation, over batches of the same shapes, alone
 and in as many processes as the run has nodes. Printed are medians over the rounds. Needs a recipe of a
-LightningModule whose ``source`` is a function, with a grid of
-lists, and no other work on the machine.
+LightningModule whose ``source`` is a function and whose space is lists, and no other work on the machine.
 """
 
 from __future__ import annotations
@@ -39,14 +38,15 @@ START = {
     r"^first unit": "nodes and ranks",
 }
 """Lines that the run prints, and what it does before each."""
-KINDS = ("ranks", "agents", "leader", "etcd", "others")
-"""Kinds of processes."""
+KINDS = {"forkserver": "imports", "distributed.run": "agents", "worker": "ranks", "/etcd ": "etcd"}
+"""Kinds of processes, by what their commands contain; the first that fits."""
 LOOK_SECONDS = 0.1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", type=Path, default=REPO / "recipes" / "digits.yaml")
+    parser.add_argument("--nodes", type=int, help="nodes of the run, instead of the recipe's")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plain", type=int, metavar="EPOCHS", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -54,7 +54,7 @@ def main() -> None:
         print(plain_fit(options.recipe, options.plain))
         return
     recipe = cerebro_elastic.load_recipe(options.recipe)
-    rounds = [measure(options.recipe, recipe.nodes.max or 1) for _ in range(options.rounds)]
+    rounds = [measure(options.recipe, options.nodes or recipe.nodes.min) for _ in range(options.rounds)]
     batches = f"{rounds[0]['batches of a unit']:g} batches"
     report = {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]}
     imported, plain = report["import of the libraries, s"], report["plain fit, nodes busy, ms per unit"]
@@ -73,7 +73,7 @@ def measure(recipe: Path, nodes: int) -> dict[str, float]:
     figures["plain fit, alone, ms per unit"] = plain_fits(recipe, 1)
     figures["plain fit, nodes busy, ms per unit"] = plain_fits(recipe, nodes)
     with tempfile.TemporaryDirectory(prefix="cerebro-unit-cost-") as folder:
-        return figures | run(recipe, Path(folder))
+        return figures | run(recipe, nodes, Path(folder))
 
 
 def plain_fits(recipe: Path, processes: int) -> float:
@@ -125,9 +125,10 @@ def plain_fit(path: Path, epochs: int) -> float:
     return 1e3 * statistics.mean(medians) / (recipe.data.partitions or 1)
 
 
-def run(recipe: Path, folder: Path) -> dict[str, float]:
+def run(recipe: Path, nodes: int, folder: Path) -> dict[str, float]:
     """A run of the recipe as a user starts it."""
-    command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(recipe), "--home", str(folder)]
+    command = [sys.executable, "-m", "cerebro_elastic.cli", "run", str(recipe)]
+    command += ["--nodes", str(nodes), "--home", str(folder)]
     began, out = time.time(), folder / "out"
     with out.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
@@ -156,7 +157,10 @@ def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], dic
         for member in _family(process.pid):
             try:
                 times = member.cpu_times()
-                cpu[member.pid] = (_kind(member, process.pid), times.user + times.system)
+                kind = _kind(member, process.pid)
+                if kind == "others" and member.pid in cpu:  # it ends, and has no command any more
+                    kind = cpu[member.pid][0]
+                cpu[member.pid] = (kind, times.user + times.system)
             except psutil.Error:
                 continue
         time.sleep(LOOK_SECONDS)
@@ -176,10 +180,9 @@ def _family(pid: int) -> list[Any]:
 
 def _kind(process: Any, leader: int) -> str:
     text = " ".join(process.cmdline())
-    kinds = {"etcd ": "etcd", "worker": "ranks", "torchrun": "agents", "distributed.run": "agents"}
     if process.pid == leader:
         return "leader"
-    return next((kind for mark, kind in kinds.items() if mark in text), "others")
+    return next((kind for mark, kind in KINDS.items() if mark in text), "others")
 
 
 def start_phases(printed: Mapping[str, float]) -> dict[str, float]:
@@ -200,7 +203,7 @@ def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
         events = [json.loads(line) for line in log.read_text().splitlines()]
         begun = [event["time"] for event in events if event["event"] == "began"]
         ended = [event for event in events if event["event"] == "committed"]
-        gaps += _gaps(begun, [event["time"] for event in ended])
+        gaps += [max(0.0, b - e["time"]) for e, b in zip(ended, begun[1:], strict=False)]
         spans.append((ended[-1]["time"] - begun[1]) / (len(begun) - 1))
         committed += ended[1:]
     lines = [json.loads(line) for line in (home / "history.jsonl").read_text().splitlines()]
@@ -215,18 +218,11 @@ def unit_times(home: Path, cpu: Mapping[str, float]) -> dict[str, float]:
         * statistics.mean(e.get("save_seconds", 0) for e in committed),
         "  commit to the node's next unit, ms": 1e3 * statistics.median(gaps),
         "events per unit": len(lines) / len(visits),
-        **{f"CPU of {kind} per unit, ms": 1e3 * cpu.get(kind, 0) / len(visits) for kind in KINDS},
+        **{
+            f"CPU of {kind} per unit, ms": 1e3 * cpu.get(kind, 0) / len(visits)
+            for kind in ("leader", *KINDS.values(), "others")
+        },
     }
-
-
-def _gaps(begun: list[float], committed: list[float]) -> list[float]:
-    """Seconds from each commit to the node's next beginning; 0 where that came first."""
-    gaps, unit = [], 1
-    for at in committed[:-1]:
-        if unit < len(begun):
-            gaps.append(max(0.0, begun[unit] - at))
-        unit += 1
-    return gaps
 
 
 if __name__ == "__main__":

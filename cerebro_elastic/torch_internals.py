@@ -17,9 +17,8 @@ OPTIMIZER_IMPORT = "torch._dynamo"
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
 """The attributes that every module has: none of them was set by a user's code."""
 
-
 SPARSE_PARTS = ("_indices", "_values")
-"""What gives the parts of a sparse tensor that is not coalesced."""
+"""The methods that give the parts of a sparse tensor that is not coalesced."""
 
 
 def parameters_of(module: nn.Module) -> dict[str, nn.Parameter | None]:

@@ -1,6 +1,6 @@
 """What is private to torch's distributed package and used in this folder. Tried with torch 2.13 to 2.15.
 
-``tests/test_torch_internals.py`` names what an upgrade of torch takes away.
+``tests/parallel/test_torch_internals.py`` names what an upgrade of torch takes away.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ class Fsdp:
                     return _sharded(full, names.get(name), self._place)
             return full
 
-        whole = None if model is None else {"model": model, "optimizer": optimizer}
-        mine = taken(whole, cut, self._place)
+        state = None if model is None else {"model": model, "optimizer": optimizer}
+        mine = taken(state, cut, self._place)
         if all(parameter.is_meta for parameter in names.values()):
             _fill(parts, mine["model"], live, self._place)
         else:
@@ -207,9 +207,9 @@ def _fill(parts: Parts, state: Mapping[str, Any], live: Mapping[str, Any], place
             filled[id(own)] = (
                 nn.Parameter(value, own.requires_grad) if isinstance(own, nn.Parameter) else value
             )
-    whole = {name: filled.get(id(live.get(name)), value) for name, value in state.items()}
+    values = {name: filled.get(id(live.get(name)), value) for name, value in state.items()}
     before = {parameter: name for name, parameter in parts.model.named_parameters()}
-    parts.model.load_state_dict(whole, assign=True)
+    parts.model.load_state_dict(values, assign=True)
     after = dict(parts.model.named_parameters())
     for group in parts.optimizer.param_groups:
         group["params"] = [after[before[parameter]] for parameter in group["params"]]
@@ -221,19 +221,19 @@ def _state(model: nn.Module) -> dict[str, Any]:
     return model.state_dict(keep_vars=True)
 
 
-def _sharded(whole: Tensor, like: Any, place: torch.device) -> Any:
-    """This rank's rows of ``whole``, copied, or ``whole`` if it is these, as the sharded tensor that ``like``
+def _sharded(value: Tensor, like: Any, place: torch.device) -> Any:
+    """This rank's rows of ``value``, copied, or ``value`` if it is these, as the sharded tensor that ``like``
     is; anything else as it is."""
     if not isinstance(like, DTensor):
-        return whole
+        return value
     local = local_tensor_of(like).shape
-    if whole.shape == like.shape != local:
-        rows = math.ceil(len(whole) / like.device_mesh.size())
+    if value.shape == like.shape != local:
+        rows = math.ceil(len(value) / like.device_mesh.size())
         start = like.device_mesh.get_local_rank() * rows
-        whole = whole[start : start + local[0]].to(place, copy=True)
-    if whole.shape != local:
-        return whole
-    return sharded_like(whole.to(place).contiguous(), like)
+        value = value[start : start + local[0]].to(place, copy=True)
+    if value.shape != local:
+        return value
+    return sharded_like(value.to(place).contiguous(), like)
 
 
 def _dtype(option: str, name: str | None) -> torch.dtype | None:

@@ -18,8 +18,8 @@ def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Modu
     model does not have, and for a module that cannot be sharded by itself.
     """
     if classes is None:
-        blocks, owners = repeated(model), _owners(model)
-        return {name: block for name, block in blocks.items() if not _shared(owners, block)}
+        candidates, owners = repeated(model), _owners(model)
+        return {name: block for name, block in candidates.items() if not _shared(owners, block)}
     chosen = {
         name: module for name, module in model.named_modules() if name and type(module).__name__ in classes
     }
@@ -29,16 +29,16 @@ def blocks(model: nn.Module, classes: Sequence[str] | None) -> dict[str, nn.Modu
 
 def repeated(model: nn.Module) -> dict[str, nn.Module]:
     """The repeated entries of each ``ModuleList`` or ``Sequential``, by name: the model's blocks."""
-    blocks: dict[str, nn.Module] = {}
+    repeats: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        if any(name.startswith(f"{outer}.") for outer in blocks):
+        if any(name.startswith(f"{outer}.") for outer in repeats):
             continue
         if isinstance(module, nn.ModuleList | nn.Sequential):
             entries = {key: child for key, child in module.named_children() if _parameters(child)}
             kinds = Counter(type(child) for child in entries.values())
             prefix = f"{name}." if name else ""
-            blocks |= {f"{prefix}{key}": child for key, child in entries.items() if kinds[type(child)] > 1}
-    return {name: block for name, block in blocks.items() if _callable(block)}
+            repeats |= {f"{prefix}{key}": child for key, child in entries.items() if kinds[type(child)] > 1}
+    return {name: block for name, block in repeats.items() if _callable(block)}
 
 
 def _check(model: nn.Module, classes: Sequence[str], chosen: dict[str, nn.Module]) -> None:

@@ -7,7 +7,7 @@ once is found again as long as it is good.
 
 Dry runs go ``WINDOW`` units ahead, not to the end. They are compared by the time before which the run
 cannot end from there. The effort is counted in decisions, so that the answer depends on the moment alone.
-Nodes wait for the answer: where units are short, less effort is made.
+Nodes wait for the answer, so short units get less effort.
 
 In moments without a ``RemainingWork``, and where the problem is larger than ``LARGEST``, all these policies
 are ``longest-remaining``.
@@ -45,8 +45,10 @@ LARGEST = 100_000
 DECISIONS = 2_000
 """The effort of all dry runs for one moment, at most."""
 DECISIONS_PER_SECOND = 5_000
-"""The effort that a second of a unit is worth, divided by the nodes: about 5 % of the leader's core, however
-short units are. It goes by expected seconds, which the history has."""
+"""The effort for each expected second of a unit, divided by the nodes: a few per cent of the leader's core,
+however short units are."""
+LEAST_RULES = 2
+"""How many rules are tried in any case: what even progress costs shows only beside the plain rule."""
 WINDOW = 64
 """About how many units a dry run goes ahead."""
 HORIZON = 1.01
@@ -160,9 +162,10 @@ def _best(state: DispatchState, rules: Iterator[Rule], worth: float = 0.0) -> Ru
     ahead = WINDOW * unit_seconds / nodes
     best, best_end = next(rules), inf
     decisions = min(DECISIONS, DECISIONS_PER_SECOND * unit_seconds / nodes)
-    rule = best
-    while decisions > 0 and best_end > least * (1 + 1e-9):
+    rule, tried = best, 0
+    while (decisions > 0 or tried < LEAST_RULES) and best_end > least * (1 + 1e-9):
         end, spent = dry_run(state, rule, ahead, best_end)
+        tried += 1
         if end < best_end:
             best, best_end = rule, end if best_end < inf else end * (1 - worth)
         decisions -= spent

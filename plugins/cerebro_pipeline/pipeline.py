@@ -85,8 +85,8 @@ class Pipeline:
         tied = tied_over(parts.model, self._holders)
         keep(parts, self._holders, rank, device)
         # Every rank takes part in making each group, also of those that it is not in.
-        groups = {own_ranks: subgroup(own_ranks) for own_ranks in tied}
-        self._ties = [(shared, groups[own_ranks]) for own_ranks, shared in tied.items() if rank in own_ranks]
+        groups = {sharers: subgroup(sharers) for sharers in tied}
+        self._ties = [(shared, groups[sharers]) for sharers, shared in tied.items() if rank in sharers]
         self._pipe = Pipe(trains[rank], evaluates[rank], device, self._microbatches or 4 * size)
         return Parts(_Piped(parts.model, self._pipe), parts.optimizer, parts.scheduler)
 

@@ -130,7 +130,7 @@ def rules_tried(unit_seconds: float) -> int:
 def test_the_shorter_units_are_the_less_effort_is_made() -> None:
     """Nodes wait for the answer."""
     tried = [rules_tried(seconds) for seconds in (1e-4, 0.1, 10.0, 100.0)]
-    assert tried[0] == 1
+    assert tried[0] == look_ahead.LEAST_RULES
     assert tried[0] < tried[1] < tried[2] == tried[3]
 
 

@@ -49,6 +49,7 @@ def infeasible(config: Config, hardware: Iterable[str], profiles: Profiles, plan
     """Why no strategy can train the config on any kind of node; ``None`` if one may.
 
     Kinds are those of ``hardware`` and those on which it was profiled. Equal reasons are stated once.
+    A single strategy is never refused.
     """
     if not chooses(plan):
         return None
