@@ -32,9 +32,9 @@ import cerebro_elastic
 REPO = Path(__file__).parents[1]
 START = {
     r"^reading ": "the command's own start",
-    r"^checking ": "recipe",
-    r"^starting etcd": "preflight and imports",
-    r"^starting \d+ node": "etcd",
+    r"^starting etcd": "its imports, the recipe",
+    r"^checking ": "etcd, beside the imports",
+    r"^starting \d+ node": "imports and preflight",
     r"^first unit": "nodes and ranks",
 }
 """Lines that the run prints, and what it does before each."""

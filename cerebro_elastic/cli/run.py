@@ -22,6 +22,7 @@ from cerebro_elastic.cli.options import (
 )
 from cerebro_elastic.config import GRACE
 from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.runs.start.imports import SharedImports
 
 
 def run(
@@ -56,29 +57,29 @@ def run(
             "name a recipe: cerebro run my_run.yaml. `cerebro init digits` writes one to begin with, and "
             "`cerebro init` lists others"
         )
-    echo(f"reading {recipe}", err=as_json)  # the imports below take a second
-    from cerebro_elastic.recipes import load_recipe
-    from cerebro_elastic.reporting.terminal import terminal
-    from cerebro_elastic.runs.live import LiveView
-    from cerebro_elastic.runs.start.run import run as launch
+    echo(f"reading {recipe}", err=as_json)
+    with SharedImports() as imports:  # they go on beside our own, which take a second
+        from cerebro_elastic.cli.output import in_vain, json_text, outcome_json, show_outcome
+        from cerebro_elastic.reporting.terminal import terminal
+        from cerebro_elastic.runs.live import LiveView
+        from cerebro_elastic.runs.start.launch import Launch
 
-    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
-    view = LiveView(checked.objective, terminal(stderr=as_json), verbose=verbose)
-    try:
-        with stopped_as_by_ctrl_c(), view:
-            result = launch(
-                checked,
-                run_id=run_id,
-                home=home,
-                fresh=fresh,
-                store=store_of(etcd),
-                grace=grace,
-                watcher=view.watcher,
-            )
-    except KeyboardInterrupt:
-        echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
-        raise typer.Exit(130) from None
-    from cerebro_elastic.cli.output import in_vain, json_text, outcome_json, show_outcome
+        launch = Launch.of(
+            recipe,
+            run_id=run_id,
+            home=home,
+            fresh=fresh,
+            store=store_of(etcd),
+            grace=grace,
+            overrides=overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints),
+        )
+        view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
+        try:
+            with stopped_as_by_ctrl_c(), view:
+                result = launch(view.watcher, imports)
+        except KeyboardInterrupt:
+            echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
+            raise typer.Exit(130) from None
 
     if as_json:
         echo(json_text(outcome_json(result)))

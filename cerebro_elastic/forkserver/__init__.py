@@ -4,7 +4,8 @@ that needs them.
 An import of torch and Lightning takes seconds of CPU, a fork takes milliseconds. So ranks, their agents, and
 the checks before a run are forks of one process that has done the imports::
 
-    with ForkServer(["torch", "lightning"], log) as server:
+    with ForkServer(["torch"]) as server:
+        server.load(["lightning", "sweep"], "/home/her/recipes", log)
         env = {**os.environ, SOCKET: server.path}
         process = start([sys.executable, "-m", "json.tool"], env, stdin=DEVNULL, stdout=log, stderr=log)
         process.wait()

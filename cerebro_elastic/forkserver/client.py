@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Protocol, Self
 
-from cerebro_elastic.forkserver.messages import Request, address, receive, send, send_request
+from cerebro_elastic.forkserver.messages import Imports, Request, address, receive, send, send_request
 from cerebro_elastic.scratch import Scratch
 
 SOCKET = "CEREBRO_FORKSERVER"
@@ -34,44 +34,56 @@ class ForkServer:
 
     Args:
         modules: Names of the modules to import, in this order.
-        log: Where the server writes what it does, and what imports print.
-        root: A folder in which modules are looked for first, while they are imported.
         env: The environment for the imports; by default this process's.
-
-    Raises:
-        Refused: The server could not be started.
     """
 
-    def __init__(
-        self,
-        modules: Sequence[str],
-        log: IO[bytes] | int = subprocess.DEVNULL,
-        root: str = "",
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._folder = Scratch("fork")
-        self.path = str(self._folder.path / "socket")
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "cerebro_elastic.forkserver.server",
-                self.path,
-                str(os.getpid()),
-                root,
-                *modules,
-            ],
-            env={**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        while not os.path.exists(self.path):
+        self._path = self._folder.path / "socket"
+        with open(self._folder.path / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "cerebro_elastic.forkserver.server",
+                    str(self._path),
+                    str(os.getpid()),
+                    *modules,
+                ],
+                env={**_FIT_TO_BE_FORKED, **(os.environ if env is None else env)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def path(self) -> str:
+        """Its socket, once it listens. Raises ``Refused`` if the server could not be started."""
+        while not self._path.exists():
             if self._process.poll() is not None:
-                self.close()
                 raise Refused(f"the fork server could not start: it ended with {self._process.returncode}")
             time.sleep(_PAUSE)
+        return str(self._path)
+
+    def load(self, modules: Sequence[str], root: str, log: IO[bytes]) -> None:
+        """Have more modules imported before the next process is forked; do not wait for it.
+
+        Args:
+            modules: Their names, in this order.
+            root: A folder in which modules are looked for first, while these are imported.
+            log: Where the server writes what it does and what imports print; what it has written so far, too.
+
+        Raises:
+            Refused: The server could not be started, or has ended.
+        """
+        try:
+            path = self.path
+        except Refused:
+            log.write((self._folder.path / "log").read_bytes())
+            raise
+        with open(os.devnull, "rb") as nothing:
+            _ask(path, Imports(modules, root), [nothing.fileno(), log.fileno(), log.fileno()]).close()
 
     @property
     def pid(self) -> int:
@@ -201,19 +213,33 @@ def connect(path: str, request: Request, files: Sequence[int]) -> ForkedProcess:
     ``files`` are the standard input, output and error of the process. Raises ``Refused`` if the server has
     ended, or if an import has made it unfit to be forked.
     """
+    connection = _ask(path, request, files)
+    try:
+        message = receive(connection)
+    except OSError as exc:
+        connection.close()
+        raise _no_answer(path, exc) from exc
+    if message is None or "pid" not in message:
+        connection.close()
+        raise Refused("the fork server has ended" if message is None else message["refused"])
+    return ForkedProcess(connection, message["pid"])
+
+
+def _ask(path: str, request: Request | Imports, files: Sequence[int]) -> socket.socket:
+    """Send a request to the server at ``path``. Returns the connection by which it answers."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         with address(path) as server:
             connection.connect(server)
         send_request(connection, request, files)
-        message = receive(connection)
     except OSError as exc:
         connection.close()
-        raise Refused(f"the fork server at {path} does not answer: {exc}") from exc
-    if message is None or "pid" not in message:
-        connection.close()
-        raise Refused("the fork server has ended" if message is None else message["refused"])
-    return ForkedProcess(connection, message["pid"])
+        raise _no_answer(path, exc) from exc
+    return connection
+
+
+def _no_answer(path: str, error: OSError) -> Refused:
+    return Refused(f"the fork server at {path} does not answer: {error}")
 
 
 def stand_in(path: str, argv: Sequence[str]) -> int | None:

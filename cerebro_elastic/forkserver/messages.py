@@ -31,6 +31,16 @@ class Request:
     """How long it may go on, after SIGTERM, when whoever asked for it has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """Modules to import before the next process is forked."""
+
+    modules: Sequence[str]
+    """Their names, in this order."""
+    root: str
+    """A folder in which modules are looked for first, while these are imported."""
+
+
 @contextmanager
 def address(path: str) -> Iterator[str]:
     """The address of the socket at ``path``: by its open folder, for an address has 107 bytes at most."""
@@ -57,18 +67,20 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
     return None if body is None else json.loads(body)
 
 
-def send_request(connection: socket.socket, request: Request, descriptors: Sequence[int]) -> None:
-    """Ask for a fork that has these files as its standard input, output and error."""
-    send(connection, asdict(request), descriptors)
+def send_request(connection: socket.socket, request: Request | Imports, descriptors: Sequence[int]) -> None:
+    """Ask for a fork, or for imports, with these files as standard input, output and error."""
+    send(connection, {"kind": type(request).__name__, **asdict(request)}, descriptors)
 
 
-def receive_request(connection: socket.socket) -> tuple[Request, list[int]] | None:
+def receive_request(connection: socket.socket) -> tuple[Request | Imports, list[int]] | None:
     """The request, and its three open files; ``None`` if the other side has gone, or sent something else."""
     header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _DESCRIPTORS)
     if len(header) == _LENGTH.size and len(descriptors) == _DESCRIPTORS:
         body = _read(connection, *_LENGTH.unpack(header))
         if body is not None:
-            return Request(**json.loads(body)), descriptors
+            message = json.loads(body)
+            kind = Imports if message.pop("kind") == Imports.__name__ else Request
+            return kind(**message), descriptors
     return None
 
 

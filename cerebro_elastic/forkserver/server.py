@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
@@ -15,23 +17,23 @@ from contextlib import suppress
 
 from cerebro_elastic.forkserver.child import die_with, run
 from cerebro_elastic.forkserver.keeper import keep
-from cerebro_elastic.forkserver.messages import Request, address, receive_request, send
+from cerebro_elastic.forkserver.messages import Imports, Request, address, receive_request, send
 
 _REQUEST_SECONDS = 10.0
 _SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 """Threads whose libraries are prepared for forks: pyarrow's allocator (``pthread_atfork``)."""
 
 
-def main(path: str, parent: int, root: str, modules: Sequence[str]) -> None:
+def main(path: str, parent: int, modules: Sequence[str]) -> None:
     """Serve on the Unix socket ``path`` until the process ``parent`` ends. In a child: run the request, and
     return."""
-    request = _serve(path, parent, root, modules)
-    if request is not None:
-        # At the bottom of the stack: the child unwinds nothing of the server.
-        run(request)
+    request = _serve(path, parent, modules)
+    # At the bottom of the stack: the child unwinds nothing of the server.
+    run(request)
 
 
-def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request | None:
+def _serve(path: str, parent: int, modules: Sequence[str]) -> Request:
+    """Import and fork for ever. Returns in a child, with its request."""
     die_with(parent)
     with socket.socket(socket.AF_UNIX) as listener:
         with address(f"{path}.new") as new:
@@ -39,17 +41,29 @@ def _serve(path: str, parent: int, root: str, modules: Sequence[str]) -> Request
         listener.listen(64)  # clients that connect meanwhile wait for the imports
         os.rename(f"{path}.new", path)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _load(modules, root)
-        has_spoilt_cuda = _has_spoilt_cuda()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
+        spoilt = _load(modules)
         while True:
             connection, _ = listener.accept()
-            if (request := _fork(connection, listener, has_spoilt_cuda)) is not None:
-                return request
+            with connection:
+                connection.settimeout(_REQUEST_SECONDS)
+                try:
+                    received = receive_request(connection) if _is_ours(connection) else None
+                except (OSError, ValueError):
+                    received = None
+                match received:
+                    case Imports() as imports, files:
+                        _print_to(files)
+                        spoilt = _load(imports.modules, imports.root)
+                    case Request() as request, files:
+                        if _fork(connection, listener, request, files, spoilt):
+                            return request
 
 
-def _load(modules: Sequence[str], root: str) -> None:
-    """Import the modules. One that cannot be imported is left to those that need it: they report why."""
+def _load(modules: Sequence[str], root: str = "") -> str | None:
+    """Import the modules. One that cannot be imported is left to those that need it: they report why. Returns
+    why forks cannot use CUDA, if so."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a module may start a process and wait for it
+    gc.disable()  # collections would take a fifth of the time, and find nothing
     search_path = list(sys.path)
     if root:
         sys.path.insert(0, root)
@@ -59,38 +73,43 @@ def _load(modules: Sequence[str], root: str) -> None:
             importlib.import_module(module)
         print(f"imported {module} in {time.monotonic() - began:.2f} s", file=sys.stderr, flush=True)
     sys.path[:] = search_path
-    gc.collect()
+    gc.enable()
     gc.freeze()  # a collection in a child would copy the pages of all of it
+    spoilt = "an import has used CUDA" if _has_spoilt_cuda() else None
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers report to their clients
+    return spoilt
 
 
-def _fork(connection: socket.socket, listener: socket.socket, has_spoilt_cuda: bool) -> Request | None:
-    """Fork a keeper for the request that comes by ``connection``; the request, in the child."""
-    with connection:
-        connection.settimeout(_REQUEST_SECONDS)
-        try:
-            received = receive_request(connection) if _is_ours(connection) else None
-        except (OSError, ValueError):
-            received = None
-        if received is None:
-            return None
-        request, descriptors = received
-        reason = "an import has used CUDA" if has_spoilt_cuda else _unsafe()
-        if reason is None:
-            server = os.getpid()
-            if os.fork() == 0:
-                die_with(server)
-                listener.close()
-                connection.settimeout(None)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                keep(connection, request, descriptors)
-                return request
-        else:
-            print(f"forked nothing: {reason}", file=sys.stderr, flush=True)
-            with suppress(OSError):
-                send(connection, {"refused": reason})
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return None
+def _print_to(files: Sequence[int]) -> None:
+    """Print to the second and third file from now on, and print there what was printed so far."""
+    if stat.S_ISREG(os.fstat(2).st_mode):
+        with open("/proc/self/fd/2", "rb") as printed, open(files[2], "ab", closefd=False) as log:
+            shutil.copyfileobj(printed, log)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+
+
+def _fork(
+    connection: socket.socket, listener: socket.socket, request: Request, files: list[int], spoilt: str | None
+) -> bool:
+    """Fork a keeper for the request that came by ``connection``. Returns whether this is the child."""
+    reason = spoilt or _unsafe()
+    if reason is None:
+        server = os.getpid()
+        if os.fork() == 0:
+            die_with(server)
+            listener.close()
+            connection.settimeout(None)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return keep(connection, request, files)
+    else:
+        print(f"forked nothing: {reason}", file=sys.stderr, flush=True)
+        with suppress(OSError):
+            send(connection, {"refused": reason})
+    for file in files:
+        os.close(file)
+    return False
 
 
 def _is_ours(connection: socket.socket) -> bool:
@@ -129,4 +148,4 @@ def _threads() -> list[str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

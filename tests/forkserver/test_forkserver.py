@@ -27,11 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[ForkServer]:
-    with (
-        (folder / "server.log").open("wb") as log,
-        ForkServer(["json.tool", "no_such_module"], log) as server,
-    ):
+def server() -> Iterator[ForkServer]:
+    with ForkServer(["json.tool", "no_such_module"]) as server:
         yield server
 
 
@@ -155,8 +152,9 @@ import os, subprocess, sys, time
 os.environ.clear()
 daemon = ["import os, sys, time", "if os.fork(): sys.exit()", "os.setsid()", "if os.fork(): sys.exit()"]
 daemon += ["print(os.getpid(), flush=True)", "time.sleep(60)"]
-subprocess.run([sys.executable, "-c", os.linesep.join(daemon)], env={})
-print("left", flush=True)
+command = [sys.executable, "-c", os.linesep.join(daemon)]
+daemon = subprocess.Popen(command, env={}, stdout=subprocess.PIPE, text=True)
+print(daemon.stdout.readline(), "left", flush=True)
 """
 
 
@@ -202,13 +200,14 @@ def test_all_end_with_the_server(folder: Path) -> None:
     (folder / "sleeping.py").write_text("import time; time.sleep(60)")
     with ForkServer([]) as server, open(os.devnull) as nothing:
         request, files = Request(["sleeping"], {"PYTHONPATH": str(folder)}, "/"), [nothing.fileno(), 1, 2]
-        process = connect(server.path, request, files)
+        path = server.path
+        process = connect(path, request, files)
         pid = process.pid
         server.close()
         assert process.wait(DEADLINE) == -signal.SIGKILL
         wait_for(lambda: not is_alive(pid))
         with pytest.raises(Refused, match="does not answer"):
-            connect(server.path, request, files)
+            connect(path, request, files)
 
 
 def test_it_may_ask_to_be_forked_anew(run: Run, folder: Path) -> None:
@@ -259,12 +258,39 @@ def test_an_import_may_run_commands(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with (
         log.open("wb") as file,
-        ForkServer(["asking"], file, str(tmp_path)) as server,
+        ForkServer([]) as server,
         open(os.devnull, "r+b") as nothing,
     ):
+        server.load(["asking"], str(tmp_path), file)
         request = Request(["json.tool", "--help"], dict(os.environ), os.getcwd())
         assert connect(server.path, request, [nothing.fileno()] * 3).wait(DEADLINE) == 0
     assert "ended with 1 1" in log.read_text()
+
+
+def test_more_is_imported_once_it_is_known(tmp_path: Path) -> None:
+    """A server begins with what is known early. The rest, and the place of its log, come later."""
+    (tmp_path / "early.py").write_text("print('early')")
+    (tmp_path / "late.py").write_text("print('late')\nfrom nowhere import nothing")
+    (tmp_path / "main.py").write_text("import sys; sys.exit(7 if 'early' in sys.modules else 1)")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(tmp_path)])}
+    log = tmp_path / "log"
+    log.write_text("of an earlier start\n")
+    with ForkServer(["early"], env) as server, log.open("ab") as file, open(os.devnull, "r+b") as nothing:
+        server.load(["late"], str(tmp_path), file)
+        request, files = Request(["main"], env, "/"), [nothing.fileno()] * 3
+        assert connect(server.path, request, files).wait(DEADLINE) == 7
+    lines = [line.partition(" in ")[0] for line in log.read_text().splitlines()]
+    assert lines == ["of an earlier start", "early", "imported early", "late", "imported late"]
+
+
+def test_a_server_that_has_ended_loads_nothing(tmp_path: Path) -> None:
+    with ForkServer([]) as server, (tmp_path / "log").open("wb") as log:
+        path = server.path  # it listens
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        assert path == server.path
+        with pytest.raises(Refused, match="does not answer"):
+            server.load(["json"], "", log)
 
 
 def test_a_command_stands_in_for_its_fork(server: ForkServer, folder: Path) -> None:
@@ -316,9 +342,14 @@ def test_a_server_that_cannot_start_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CEREBRO_SCRATCH", str(tmp_path))
-    with pytest.raises(Refused, match="could not start"):
-        ForkServer([], env={"PYTHONHOME": "/nowhere"})
-    assert list(tmp_path.iterdir()) == []
+    with (
+        (tmp_path / "log").open("w+b") as log,
+        ForkServer([], env={"PYTHONHOME": "/nowhere"}) as server,
+        pytest.raises(Refused, match="could not start"),
+    ):
+        server.load([], "", log)
+    assert "No module named 'encodings'" in (tmp_path / "log").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_the_next_server_removes_what_a_killed_process_has_left(

@@ -27,7 +27,7 @@ from cerebro_elastic.runs.attach import known_spec, store_at, with_key
 from cerebro_elastic.runs.folder import RunFolder, etcd_folder, run_folder
 from cerebro_elastic.runs.live import Watcher
 from cerebro_elastic.runs.results.result import RunResult
-from cerebro_elastic.runs.start.imports import imported_once
+from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.join import join_as, node_names
 from cerebro_elastic.runs.start.preflight import preflight
 from cerebro_elastic.runs.start.prepare_run import ended_in, new_spec
@@ -192,7 +192,7 @@ def _open(
             return None
         with folder.locked():
             _check_new(folder)
-            env = imports.enter_context(imported_once(recipe, folder, watcher.say))
+            env = imports.enter_context(SharedImports()).load(recipe, folder, watcher.say)
             spec = new_spec(folder, recipe, watcher, partial(preflight, env=env))
             key = settings.run_key
             if key is not None:

@@ -1,20 +1,21 @@
-"""What the processes of a run import: a fork server of this machine does it once for all of them."""
+"""What the processes of a run import: a fork server of this machine does it once for all of them.
+
+This module imports little, so that the server can start first and work while this process imports the rest.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Self
 
-from cerebro_elastic.files import as_its_folder, make_folder
 from cerebro_elastic.forkserver import SOCKET, ForkServer, Refused
 from cerebro_elastic.process import ALLOCATOR
-from cerebro_elastic.recipes import Recipe
-from cerebro_elastic.recipes.parallelism import AUTO
-from cerebro_elastic.registry import is_reference, module_of
-from cerebro_elastic.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from cerebro_elastic.recipes import Recipe
+    from cerebro_elastic.runs.folder import RunFolder
 
 _ALWAYS = (
     "torch",
@@ -24,50 +25,39 @@ _ALWAYS = (
 )
 
 
-@contextmanager
-def imported_once(
-    recipe: Recipe, folder: RunFolder, say: Callable[[str], None]
-) -> Iterator[Mapping[str, str]]:
-    """Start a fork server that imports what the run needs, on Linux, and unless ``$CEREBRO_FORKSERVER`` is
-    ``off`` or names one.
+class SharedImports:
+    """A fork server that begins with what every run imports. There is none on other systems than Linux, nor
+    if ``$CEREBRO_FORKSERVER`` is ``off`` or names one. It ends with this context."""
 
-    Yields:
-        What processes that are to be its forks have in their environment, besides this process's.
-    """
-    if SOCKET in os.environ or sys.platform != "linux":
-        yield {}
-        return
-    make_folder(folder.logs)
-    path = folder.logs / "imports.log"
-    with open(path, "ab", opener=as_its_folder) as log:
-        try:
-            server = ForkServer(_modules(recipe), log, str(recipe.root), {**ALLOCATOR, **os.environ})
-        except Refused as error:
-            say(f"note: each process imports for itself, for {error}: see {path}")
-            yield {}
-            return
-    with server:
-        yield {SOCKET: server.path}
+    def __init__(self) -> None:
+        self._server: ForkServer | None = None
+        if SOCKET not in os.environ and sys.platform == "linux":
+            self._server = ForkServer(_ALWAYS, {**ALLOCATOR, **os.environ})
 
+    def __enter__(self) -> Self:
+        return self
 
-def _modules(recipe: Recipe) -> list[str]:
-    """The modules of the task's kind and of the parallelisms, and the user's own."""
-    used = () if recipe.parallelism == AUTO else [section.use for section in recipe.parallelism]
-    parts = [
-        module_of("cerebro.tasks", recipe.task.kind),
-        *(module_of("cerebro.parallel", name) for name in used),
-    ]
-    own = [text.partition(":")[0] for text in _texts(recipe.resolved()) if is_reference(text)]
-    return list(dict.fromkeys([*_ALWAYS, *(module for module in parts if module), *own]))
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
 
+    def load(self, recipe: Recipe, folder: RunFolder, say: Callable[[str], None]) -> Mapping[str, str]:
+        """Have the server import what the recipe needs, too.
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in a recipe's values."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _texts(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _texts(part)
+        Returns:
+            What processes that are to be its forks have in their environment, besides this process's.
+        """
+        from cerebro_elastic.files import as_its_folder, make_folder
+        from cerebro_elastic.recipes.modules import modules_of
+
+        if self._server is None:
+            return {}
+        make_folder(folder.logs)
+        path = folder.logs / "imports.log"
+        with open(path, "ab", opener=as_its_folder) as log:
+            try:
+                self._server.load(modules_of(recipe), str(recipe.root), log)
+            except Refused as error:
+                say(f"note: each process imports for itself, for {error}: see {path}")
+                return {}
+        return {SOCKET: self._server.path}

@@ -26,7 +26,7 @@ from cerebro_elastic.runs.logging.loggers import Loggers
 from cerebro_elastic.runs.results.report import write_report
 from cerebro_elastic.runs.results.result import RunResult
 from cerebro_elastic.runs.start.agents import LocalAgents
-from cerebro_elastic.runs.start.imports import imported_once
+from cerebro_elastic.runs.start.imports import SharedImports
 from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
 from cerebro_elastic.runs.start.prepare_run import write_spec
 from cerebro_elastic.store.ledger.journal import Journal
@@ -109,7 +109,7 @@ def join_as(
         stack.enter_context(publish_endpoint(folder, settings))
         recipe = load_recipe(spec.recipe, root=spec.root)
         if env is None:
-            env = stack.enter_context(imported_once(recipe, folder, watcher.say))
+            env = stack.enter_context(SharedImports()).load(recipe, folder, watcher.say)
         agents = LocalAgents(
             spec.plan.run,
             folder,

@@ -1,0 +1,226 @@
+"""A run on this machine, from the check of its recipe to its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.core.model.run import Spec
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.reporting.curves import write_curves
+from cerebro_elastic.run_key import RunKey
+from cerebro_elastic.runs.attach import store_at
+from cerebro_elastic.runs.callbacks import CallbackCaller, CallbackFailed, RunCallback
+from cerebro_elastic.runs.folder import RunFolder, run_folder
+from cerebro_elastic.runs.live import Watcher
+from cerebro_elastic.runs.logging.loggers import Loggers
+from cerebro_elastic.runs.results.report import write_report
+from cerebro_elastic.runs.results.result import RunResult
+from cerebro_elastic.runs.start.agents import LocalAgents, NodeHealthCheck
+from cerebro_elastic.runs.start.background_check import BackgroundCheck
+from cerebro_elastic.runs.start.imports import SharedImports
+from cerebro_elastic.runs.start.participate import publish_endpoint, take_part
+from cerebro_elastic.runs.start.prepare_run import (
+    check_store,
+    ended_in,
+    new_spec,
+    old_spec,
+    recheck,
+    write_spec,
+)
+from cerebro_elastic.search.studies import is_study, section_of, tell
+from cerebro_elastic.store.client.embedded import EmbeddedEtcd
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.journal import Journal
+from cerebro_elastic.store.ledger.operators import OperatorLedger
+from cerebro_elastic.store.ledger.record import Record
+from cerebro_elastic.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A checked call of ``run``."""
+
+    recipe: Recipe
+    """The recipe with its overrides."""
+    folder: RunFolder
+    """The run's folder."""
+    store: StoreSettings | None
+    """The etcd to use; ``None`` for one of the run's own."""
+    fresh: bool
+    """Whether to throw away an earlier run of this id."""
+    grace: float
+    """Seconds that nodes have to leave."""
+    callbacks: Sequence[RunCallback]
+    """They are called when a unit, an epoch and the run have ended."""
+    study: Any
+    """The ``optuna.Study`` that gets the configs as trials; ``None`` without one."""
+
+    @classmethod
+    def of(
+        cls,
+        recipe: str | Path | Mapping[str, Any] | Recipe,
+        *,
+        run_id: str | None,
+        home: str | Path | None,
+        fresh: bool,
+        store: StoreSettings | None,
+        grace: float,
+        callbacks: Sequence[RunCallback] = (),
+        overrides: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Self:
+        """Check the arguments of ``run``. Raises as it does."""
+        values = dict(overrides)
+        study = values.pop("search") if is_study(values.get("search")) else None
+        if study is not None:
+            values["search"] = section_of(study, load_recipe(recipe, **values).objective)
+        checked = load_recipe(recipe, **values)
+        if store is None and checked.etcd is not None:
+            store = store_at(checked.etcd)
+        folder = run_folder(checked.name if run_id is None else run_id, home)
+        return cls(checked, folder, store, fresh, grace, callbacks, study)
+
+    def __call__(self, watcher: Watcher, imports: SharedImports | None = None) -> RunResult:
+        """Run to the run's end. ``imports`` have begun; by default new ones are begun here."""
+        folder = self.folder
+        try:
+            with folder.locked():
+                caller = self._run(watcher, imports)
+                result = RunResult(folder)
+                write_curves(result.leaderboard, folder.curves)
+                write_report(result)
+            caller.end(result)
+        except CallbackFailed as failed:
+            raise failed.error from None
+        return result
+
+    def _run(self, watcher: Watcher, imports: SharedImports | None) -> CallbackCaller:
+        """Run what is left of the run. Returns the caller of the callbacks, for the run's end."""
+        folder = self.folder
+        spec = None if self.fresh else old_spec(folder, self.recipe)
+        if spec is not None and ended_in(folder):
+            watcher.say(f"run {folder.run!r} has ended before; to run it again: --fresh, or another --run-id")
+            return CallbackCaller(self.callbacks, folder.history)
+        if self.store is not None:
+            check_store(self.store, folder.run, known=spec is not None)
+        if self.fresh:
+            folder.clear()
+        with ExitStack() as stack:
+            env = stack.enter_context(imports or SharedImports()).load(self.recipe, folder, watcher.say)
+            journal = Journal(folder.history)
+            # While the imports go on, which the preflight waits for.
+            settings = self._store_settings(stack, watcher, old=bool(journal))
+            check = stack.enter_context(BackgroundCheck(folder, watcher.say, env))
+            spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
+            caller = CallbackCaller(self.callbacks, folder.history)
+            self._take_part(spec, settings, journal, caller.watching(watcher), check, env)
+        if self.study is not None:
+            tell(self.study, RunResult(folder).study())
+        return caller
+
+    def _store_settings(self, stack: ExitStack, watcher: Watcher, *, old: bool) -> StoreSettings:
+        """The settings of the run's etcd, which is started unless one is given, and ends with ``stack``."""
+        key = _key(self.folder, self.store, old)
+        if self.store is not None:
+            return replace(self.store, run_key=key)
+        watcher.say("starting etcd")
+        return stack.enter_context(EmbeddedEtcd(self.folder.etcd, key=key)).settings
+
+    def _take_part(
+        self,
+        spec: Spec,
+        settings: StoreSettings,
+        journal: Journal,
+        watcher: Watcher,
+        check: BackgroundCheck,
+        env: Mapping[str, str],
+    ) -> None:
+        """Open the run in its store, unless it is open, and take part in it to its end."""
+        folder, key = self.folder, settings.run_key
+        recipe = load_recipe(spec.recipe, root=self.recipe.root)
+        with ExitStack() as stack:
+            stack.enter_context(publish_endpoint(folder, settings))
+            record = Record(stack.enter_context(closing(EtcdStore(settings))), folder.run, key)
+            if key is not None and key.file == folder.new_key:
+                settings = replace(settings, run_key=_sign(folder, record, journal))
+            if _open(record, spec, journal):
+                nodes = counted(recipe.nodes.min, "node")
+                watcher.say(f"starting {nodes}")
+            else:
+                spec = recheck(spec, recipe, record.state(), watcher, check.preflight)
+                OperatorLedger(record).replace_spec(spec)
+                write_spec(folder, spec)
+                OperatorLedger(record).release_nodes()
+                watcher.say(f"starting {counted(recipe.nodes.min, 'node')} again")
+            if not settings.loopback:
+                watcher.say(f"other machines join by: {_join_command(folder, settings)}")
+            agents = LocalAgents(
+                folder.run,
+                folder,
+                settings,
+                [f"node-{i}" for i in range(recipe.nodes.min)],
+                ranks=recipe.node.ranks,
+                grace=self.grace,
+                since=record.now(),
+                say=watcher.say,
+                env=env,
+            )
+            nodes_work = NodeHealthCheck(agents)
+
+            def stop_condition(events: list[Event], state: State) -> None:
+                check.poll(state)
+                nodes_work(events, state)
+
+            loggers = Loggers(recipe, spec, folder, env)
+            take_part(record, recipe, journal, agents, loggers, watcher, stop_condition)
+
+
+def _key(folder: RunFolder, store: StoreSettings | None, old: bool) -> RunKey | None:
+    """The key with which the run is signed; ``None`` in a trusted etcd, unless a key is given. An ``old`` run
+    without a key gets a new one, which becomes the run's key once all its records are signed."""
+    given = store.run_key if store is not None else None
+    if given is None and store is not None and store.trusted:
+        return None
+    given = given or RunKey.from_env(os.environ)
+    if given is not None:
+        return given.kept_in(folder.key)
+    return RunKey.kept(folder.new_key if old and not folder.key.exists() else folder.key)
+
+
+def _join_command(folder: RunFolder, settings: StoreSettings) -> str:
+    """The command that lets another machine join. The key comes by ssh, so that no log contains it."""
+    key = f"CEREBRO_RUN_KEY=$(ssh {socket.gethostname()} cat {folder.key}) " if settings.run_key else ""
+    return f"{key}cerebro join {folder.run} --etcd {','.join(settings.endpoints)}"
+
+
+def _sign(folder: RunFolder, record: Record, journal: Journal) -> RunKey:
+    OperatorLedger(record).sign_all()
+    journal.resume(record.read(), afresh=True)  # revisions are others now
+    folder.new_key.rename(folder.key)
+    return RunKey.read(folder.key)
+
+
+def _open(record: Record, spec: Spec, journal: Journal) -> bool:
+    """Open the run in the store. Returns whether it begins now; else an earlier start has opened it."""
+    if journal and record.spec() is None:
+        raise RunError(
+            f"run {record.keys.run!r} has begun, but in another store than this, which does not know it: "
+            "give the --etcd with which it was started, or start it anew with --fresh"
+        )
+    begins, known = OperatorLedger(record).open_run(spec), record.spec()
+    if known is None or replace(known, code=spec.code) != spec:
+        raise RunError(
+            f"the store at hand already has a run {record.keys.run!r} that was started elsewhere; "
+            "choose another id with --run-id"
+        )
+    return begins
