@@ -203,12 +203,18 @@ class DispatchState:
         self.remaining = [0.0] * len(configs)
         for i in configs:
             self._deal_epoch(i)
-            for j in range(len(self.tables.fetch)):
-                times = (self.undone[i] >> j & 1) + self.later[i]
-                takers = self._owners(i, j) if times else ()
-                for n in takers:
-                    self.load[n] += times * seconds[i][j][n] / len(takers)
-                    self.remaining[i] += times * seconds[i][j][n] / len(takers)
+            undone, later = self.undone[i], self.later[i]
+            for j, by_node in enumerate(seconds[i]):
+                times = (undone >> j & 1) + later
+                if times and not self.shared:
+                    n = self.owner[i][j]
+                    self.load[n] += times * by_node[n]
+                    self.remaining[i] += times * by_node[n]
+                elif times:
+                    takers = self._owners(i, j)
+                    for n in takers:
+                        self.load[n] += times * by_node[n] / len(takers)
+                        self.remaining[i] += times * by_node[n] / len(takers)
 
     def _owners(self, i: int, j: int) -> Sequence[int]:
         if not self.shared:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from cerebro_elastic.core.model.interfaces import RemainingWork
 from cerebro_elastic.openshop.dispatch import Dispatch
-from cerebro_elastic.openshop.instances import Instance, instance
+from cerebro_elastic.openshop.instances import Instance
 from cerebro_elastic.openshop.owners import lightest, only_holders
 from cerebro_elastic.openshop.rules import Rule
 from cerebro_elastic.openshop.state import DispatchState, ScheduledUnit
@@ -18,13 +20,17 @@ def instance_of(left: RemainingWork) -> Instance:
     Configs and nodes are numbered in the order in which ``left`` has them. Their present epochs are taken
     to be whole.
     """
-    return instance(
-        [left.seconds[config] for config in left.configs],
-        [[name in holders for holders in left.holders] for name in left.nodes],
-        epochs=[left.later[config] + 1 for config in left.configs],
-        fetch=left.fetch,
-        node_ready=list(left.nodes.values()),
-        config_ready=list(left.configs.values()),
+    configs, partitions = len(left.configs), len(left.holders)
+    # Made directly: an instance that users give is checked, which takes longer than a dry run.
+    return Instance(
+        durations=np.array([left.seconds[config] for config in left.configs]),
+        availability=np.array([[name in holders for holders in left.holders] for name in left.nodes]),
+        sizes=np.ones(partitions),
+        epochs=np.array([left.later[config] + 1 for config in left.configs]),
+        hop=np.zeros(configs),
+        fetch=np.full(partitions, left.fetch),
+        node_ready=np.array(list(left.nodes.values()), dtype=float),
+        config_ready=np.array(list(left.configs.values()), dtype=float),
     )
 
 

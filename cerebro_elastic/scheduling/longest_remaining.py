@@ -42,19 +42,24 @@ class LongestRemaining:
         """
         chosen: list[tuple[str, Unit]] = []
         taken_configs: set[str] = set()
-        for node in sorted(context.eligible, key=lambda name: (-context.load.get(name, 0.0), name)):
+        nodes = list(context.eligible)
+        if len(nodes) > 1:
+            nodes.sort(key=lambda name: (-context.load.get(name, 0.0), name))
+        for node in nodes:
             units = [unit for unit in context.eligible[node] if unit.config not in taken_configs]
             if units:
-                unit = min(units, key=lambda unit: _rank(context, unit))
+                first = min(units, key=lambda unit: _rank(context, unit)).config
+                of_config = (unit for unit in units if unit.config == first)
+                unit = min(of_config, key=lambda unit: shuffled(unit, context.seed[0]))
                 chosen.append((node, unit))
                 taken_configs.add(unit.config)
         return chosen
 
 
-def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str, tuple[int, int]]:
-    """The unit with the lowest rank comes first."""
+def _rank(context: SchedulingContext, unit: Unit) -> tuple[int, float, str]:
+    """The config with the lowest rank comes first."""
     epoch = unit.epoch if context.even else 0
-    return epoch, -context.remaining[unit.config], unit.config, shuffled(unit, context.seed[0])
+    return epoch, -context.remaining[unit.config], unit.config
 
 
 def shuffled(unit: Unit, seed: int) -> tuple[int, int]:

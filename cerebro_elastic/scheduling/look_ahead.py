@@ -82,9 +82,8 @@ class LookAhead:
         """What begins now, and which nodes wait."""
         configs = {unit.config for units in context.eligible.values() for unit in units}
         pays = len(configs) > 1 or context.elsewhere is not None or self.waits
-        left = context.remaining_work() if pays else None
-        size = 0 if left is None else len(left.configs) * len(left.holders) * len(left.nodes)
-        if left is None or not 0 < size <= LARGEST:
+        left = context.remaining_work() if pays and context.size <= LARGEST else None
+        if left is None or not left.configs:
             return [], set()
         state, rule = self._rule(left, context.seed)
         chosen = list(_as_units(first_visits(state, rule), context, left))

@@ -121,6 +121,7 @@ class Engine:
         """By attempt."""
         self.when_idle: dict[str, Callback] = {}
         """By node that is asked to leave: what it does when it has nothing more to do."""
+        self._settled: State | None = None
         self._agenda: list[tuple[float, int, Callback]] = []
         self._scheduled = 0
         self._begun: set[str] = set()
@@ -160,7 +161,11 @@ class Engine:
 
     def settle(self) -> None:
         """Decide and act until there is nothing to do but wait."""
-        while self.led and (actions := decide(self.state, self.policy, self.search)):
+        while (
+            self.led
+            and self.state is not self._settled
+            and (actions := decide(self.state, self.policy, self.search))
+        ):
             before = self.state.revision
             for action in actions:
                 event = effect(action, self.revision)
@@ -173,6 +178,8 @@ class Engine:
                             self.at(self.now + seconds, partial(self.release, node))
             if self.state.revision == before:
                 raise IllegalEvent(f"nothing of {actions} can be done in {self.state}")
+        if self.led:
+            self._settled = self.state
         if self.led and self._solver is not None and not self._solving:
             order = self._solver.order(self.state)
             if order is not None:

@@ -277,7 +277,7 @@ def insists_on_the_home(patch: Patch) -> None:
     patch.setattr(
         placements,
         "_takers",
-        lambda state, unit, able, _failed: [n for n in state.homes.get(unit.partition, ()) if n in able],
+        lambda homes, unit, able, _failed: [n for n in homes.get(unit.partition, ()) if n in able],
     )
 
 

@@ -73,6 +73,7 @@ def moment(left: RemainingWork) -> SchedulingContext:
         load={"a": 6.0, "b": 6.0},
         seconds=lambda _unit, _node: 1.0,
         remaining_work=lambda: left,
+        size=len(left.configs) * len(left.holders) * len(left.nodes),
     )
 
 

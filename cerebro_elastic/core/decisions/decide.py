@@ -7,13 +7,14 @@ asked for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.assignment import assignments
 from cerebro_elastic.core.decisions.homes import Homes, rebalance
 from cerebro_elastic.core.decisions.membership import quarantines, used_nodes, waiting
-from cerebro_elastic.core.decisions.strategies import counts, infeasible
-from cerebro_elastic.core.history.estimates import speed_factor
+from cerebro_elastic.core.decisions.per_config import PerConfig
+from cerebro_elastic.core.decisions.strategies import chooses, counts, infeasible
+from cerebro_elastic.core.history.estimates import speed_factors
 from cerebro_elastic.core.history.lineage import born, child, fresh_names, in_order
 from cerebro_elastic.core.history.progress import next_units, units_done
 from cerebro_elastic.core.history.tallies import cached_partitions, failed_alike_elsewhere
@@ -39,7 +40,7 @@ from cerebro_elastic.core.model.interfaces import (
 )
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
-from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.state import Point, State
 from cerebro_elastic.words import counted
 
 WORTH_MOVING = 0.75
@@ -80,8 +81,9 @@ def failures(state: State, plan: Plan) -> Iterator[EndConfig]:
     feasible."""
     hardware = {node.hardware for node in used_nodes(state, plan)}
     busy = {attempt.unit.config for attempt in state.underway()}
+    may_fail = chooses(plan)
     for config in state.configs.values():
-        if config.status is Status.LIVE and config.id not in busy:
+        if (config.failures or may_fail) and config.status is Status.LIVE and config.id not in busy:
             reason = _hopeless(config, plan) or infeasible(config, hardware, state.profiles, plan)
             if reason is not None:
                 yield EndConfig(config, Status.FAILED, reason)
@@ -93,20 +95,29 @@ def home_changes(state: State, plan: Plan) -> Iterator[AssignHomes]:
     nodes = _hosting(state, plan)
     if not nodes or waiting(state, plan):
         return
-    speed_factors = {n.name: speed_factor(state, n.name) for n in nodes}
+    factors = speed_factors(state, (node.name for node in nodes))
+    before = set(_count(state.homes))
+    homeless = before - set(factors) or len(state.homes) < plan.partitions
+    if not homeless and before == set(factors) and not _may_be_worthwhile(state.homes, factors):
+        return
     balanced = rebalance(
-        state.homes, nodes, cached_partitions(nodes), plan.partitions, speed_factors, plan.replicas
+        state.homes, nodes, cached_partitions(nodes), plan.partitions, factors, plan.replicas
     )
-    before, after = set(_count(state.homes)), set(_count(balanced))
-    homeless = before - set(speed_factors) or len(state.homes) < plan.partitions
+    after = set(_count(balanced))
     newcomer = after - before and len(after) > len(before)
     worthwhile = (
-        homeless
-        or newcomer
-        or _longest(balanced, speed_factors) <= WORTH_MOVING * _longest(state.homes, speed_factors)
+        homeless or newcomer or _longest(balanced, factors) <= WORTH_MOVING * _longest(state.homes, factors)
     )
     if worthwhile and balanced != state.homes:
         yield AssignHomes(balanced)
+
+
+def _may_be_worthwhile(homes: Homes, factors: Mapping[str, float]) -> bool:
+    """Whether other homes could be better by enough, if partitions could be cut: no homes are better than
+    those."""
+    counts = _count(homes)
+    ideal = sum(counts.values()) / sum(1 / factor for factor in factors.values())
+    return ideal * (1 - 1e-9) <= WORTH_MOVING * _longest(homes, factors)
 
 
 def _hosting(state: State, plan: Plan) -> list[Node]:
@@ -151,27 +162,33 @@ def _count(homes: Homes) -> Counter[str]:
 def observe(state: State, plan: Plan) -> SearchContext:
     """The run as a search sees it."""
     busy = {attempt.unit.config for attempt in state.underway()}
-    configs = [
-        ConfigView(
-            config=config.id,
-            hparams=config.hparams,
-            status=config.status,
-            epochs=config.epoch,
-            units=units_done(config, plan),
-            curve=state.curves.get(config.id, ()),
-            idle=config.id not in busy,
-            parent=(config.parent.config or None) if config.parent else None,
-            origin=config.origin,
-            by_hand=config.by_hand,
-        )
+    seen = (
+        (config, (state.curves.get(config.id, ()), config.id not in busy))
         for config in in_order(state.configs.values())
-    ]
+    )
     return SearchContext(
-        configs=configs,
+        configs=list(_view(plan, seen).values()),
         partitions=plan.partitions,
         epochs=plan.epochs,
         nodes=max(len(used_nodes(state, plan)), plan.min_nodes),
         usage=state.usage,
+    )
+
+
+@PerConfig
+def _view(plan: Plan, config: Config, own: tuple[Sequence[Point], bool]) -> ConfigView:
+    curve, idle = own
+    return ConfigView(
+        config=config.id,
+        hparams=config.hparams,
+        status=config.status,
+        epochs=config.epoch,
+        units=units_done(config, plan),
+        curve=curve,
+        idle=idle,
+        parent=(config.parent.config or None) if config.parent else None,
+        origin=config.origin,
+        by_hand=config.by_hand,
     )
 
 
@@ -186,8 +203,9 @@ def searches(state: State, plan: Plan, search: Search) -> Iterator[CreateConfig 
                 yield EndConfig(config, Status.STOPPED, reason)
             case Resume(reason=reason):
                 yield ResumeConfig(config, reason)
-    if not decisions:
-        for name, proposal in zip(fresh_names(state.configs), search.propose(context), strict=False):
+    proposals = () if decisions else search.propose(context)
+    if proposals:
+        for name, proposal in zip(fresh_names(state.configs), proposals, strict=False):
             yield _created(state, plan, name, proposal)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.next_steps import kind_of
-from cerebro_elastic.core.decisions.placements import Placement, Placements
+from cerebro_elastic.core.decisions.placements import OffersByConfig, Placement
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import State
 
@@ -36,14 +36,12 @@ def companions(
     return companion_nodes if all(node.name in idle for node in companion_nodes) else None
 
 
-def overdue(state: State, placements: Placements, nodes: int) -> str | None:
+def overdue(state: State, offers: OffersByConfig, nodes: int) -> str | None:
     """The config for which idle nodes are held back, if any; ``nodes`` is the number of nodes in use."""
+    needs = {name: offer.most_nodes for name, offer in offers.items() if offer.most_nodes}
+    if all(need == 1 for need in needs.values()):
+        return None
     running = {attempt.unit.config: attempt.token for attempt in state.underway()}
-    needs = {
-        name: max(placement.strategy.nodes for placement in options)
-        for name, options in placements.items()
-        if options
-    }
     gone_on = {name: max(state.configs[name].revision, running.get(name, 0)) for name in needs}
     longest_waiting: dict[int, tuple[int, str]] = {}
     for name, need in needs.items():
@@ -68,13 +66,13 @@ def nearest(
     placements: Sequence[Placement], nodes: Mapping[str, Node], idle: Collection[str]
 ) -> tuple[Node, ...]:
     """The gang that lacks the fewest idle nodes, in the order of its ranks; empty without a gang."""
-    gangs = [(o.lead, *_companions(o, nodes, idle)) for o in placements if o.strategy.nodes > 1]
+    gangs = [(nodes[o.lead], *_companions(o, nodes, idle)) for o in placements if o.strategy.nodes > 1]
     return max(gangs, key=lambda gang: sum(node.name in idle for node in gang), default=())
 
 
 def _companions(placement: Placement, nodes: Mapping[str, Node], idle: Collection[str]) -> tuple[Node, ...]:
     """The lead's companions, idle nodes first."""
-    lead, size = placement.lead, placement.strategy.nodes
+    lead, size = nodes[placement.lead], placement.strategy.nodes
     alike = [node for node in nodes.values() if kind_of(node) == kind_of(lead)]
     untried = [node for node in alike if node.name not in placement.failed]
     pool = untried if len(untried) >= size else alike

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from cerebro_elastic.core.decisions.gang_sizes import GangSeconds, NodeKind, gang_sizes
@@ -53,8 +54,7 @@ def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[s
     node_counts = Counter(map(kind_of, nodes.values()))
     if not chooses(plan):
         (only,) = plan.strategies
-        same = {kind: NextStep(only) for kind in node_counts if _fits(only, kind, node_counts)}
-        return dict.fromkeys(state.configs, same)
+        return dict.fromkeys(state.configs, _only_steps(only, frozenset(node_counts.items())))
     by_size: dict[str, StepsBySize] = {}
     for config in state.configs.values():
         if units := next_units(config, plan):
@@ -68,6 +68,11 @@ def next_steps(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Mapping[s
         config: {kind: steps[sizes[config][kind]] for kind, steps in by_size.get(config, {}).items()}
         for config in state.configs
     }
+
+
+@lru_cache(maxsize=1)  # one object for all moments: what depends on it need not be computed anew
+def _only_steps(only: Strategy, node_counts: frozenset[tuple[NodeKind, int]]) -> NextSteps:
+    return {kind: NextStep(only) for kind, _ in node_counts if _fits(only, kind, dict(node_counts))}
 
 
 def steps_by_size(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeAlias
 
+from cerebro_elastic.core.decisions.gang_sizes import NodeKind
 from cerebro_elastic.core.decisions.homes import Homes
 from cerebro_elastic.core.decisions.next_steps import NextStep, NextSteps, kind_of
+from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.decisions.strategies import counts
 from cerebro_elastic.core.history.estimates import fetch_seconds
 from cerebro_elastic.core.history.progress import is_next, next_units
@@ -25,7 +27,7 @@ class Placement:
 
     unit: Unit
     """The unit, or a profile of it."""
-    lead: Node
+    lead: str
     """The node, or the gang's lead."""
     strategy: Strategy
     """How the unit is trained."""
@@ -35,33 +37,69 @@ class Placement:
     """Seconds for which the node will wait for the partition."""
 
 
-Placements: TypeAlias = Mapping[str, Sequence[Placement]]
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What a config may do next, as if it and all nodes were idle."""
+
+    placements: Sequence[Placement]
+    """The units that it may do, and where."""
+    by_lead: Mapping[str, Sequence[Placement]]
+    """The same by node."""
+    leads: Sequence[Sequence[str]]
+    """By unit: the nodes that may lead it."""
+    most_nodes: int
+    """How many nodes the largest of its gangs has; 0 without placements."""
+    plain: bool
+    """All are training units of one node each."""
+
+
+OffersByConfig: TypeAlias = Mapping[str, Offers]
 """By config."""
 ByNode: TypeAlias = Mapping[str, NextStep]
 """A config's next step on each node that can do it."""
 
 
-def placements(
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """What the offers of all configs depend on."""
+
+    plan: Plan
+    homes: Homes
+    kinds: Sequence[tuple[str, NodeKind]]
+    """Each node and its kind."""
+
+
+def offers(
     state: State, plan: Plan, nodes: Mapping[str, Node], next_steps: Mapping[str, NextSteps]
-) -> Placements:
+) -> OffersByConfig:
     """What each live config may do next on ``nodes``, as if the config and they were idle."""
-    kinds = {name: kind_of(node) for name, node in nodes.items()}
-    placements_by_config: dict[str, list[Placement]] = {}
-    for name, by_kind in next_steps.items():
-        steps = {node: by_kind[kind] for node, kind in kinds.items() if kind in by_kind}
-        placements_by_config[name] = list(_offers(state, plan, state.configs[name], nodes, steps))
-    return placements_by_config
+    places = _Places(plan, state.homes, [(name, kind_of(node)) for name, node in nodes.items()])
+    return _offers(places, ((state.configs[name], steps) for name, steps in next_steps.items()))
 
 
-def _offers(
-    state: State, plan: Plan, config: Config, nodes: Mapping[str, Node], steps: ByNode
-) -> Iterator[Placement]:
-    for unit in next_units(config, plan):
-        for name in _takers(state, unit, steps, _tried_in_vain(config, unit, steps, plan)):
-            step = steps[name]
-            yield Placement(
-                _unit_of(unit, step), nodes[name], step.strategy, _failed(config, unit, step, plan)
+@PerConfig
+def _offers(places: _Places, config: Config, next_steps: NextSteps) -> Offers:
+    steps = {name: next_steps[kind] for name, kind in places.kinds if kind in next_steps}
+    placements: list[Placement] = []
+    leads: list[Sequence[str]] = []
+    for unit in next_units(config, places.plan):
+        in_vain = _tried_in_vain(config, unit, steps, places.plan)
+        leads.append(_takers(places.homes, unit, steps, in_vain))
+        placements += [
+            Placement(
+                _unit_of(unit, steps[name]),
+                name,
+                steps[name].strategy,
+                _failed(config, unit, steps[name], places.plan),
             )
+            for name in leads[-1]
+        ]
+    by_lead: dict[str, list[Placement]] = {}
+    for placement in placements:
+        by_lead.setdefault(placement.lead, []).append(placement)
+    most_nodes = max((placement.strategy.nodes for placement in placements), default=0)
+    trains = all(placement.unit.phase is Phase.TRAIN for placement in placements)
+    return Offers(placements, by_lead, leads, most_nodes, trains and most_nodes <= 1)
 
 
 def elsewhere(
@@ -81,7 +119,7 @@ def elsewhere(
     if step is None or step.profile or step.strategy.nodes > 1:
         return None
     failed = _failed(config, unit, step, plan)
-    return None if node.name in failed else Placement(unit, node, step.strategy, failed, fetch)
+    return None if node.name in failed else Placement(unit, node.name, step.strategy, failed, fetch)
 
 
 def at_hand(
@@ -104,18 +142,18 @@ def at_hand(
     ]
 
 
-def _takers(state: State, unit: Unit, able: Collection[str], failed: Collection[str]) -> Collection[str]:
+def _takers(homes: Homes, unit: Unit, able: Collection[str], failed: Collection[str]) -> Sequence[str]:
     """The nodes that may lead the unit, of those that are ``able`` to.
 
     They are the partition's homes, or any node for an evaluation. After a failure they are nodes where the
     unit has not failed, if one is left. (A node's own trouble is over when it gets units again.)
     """
-    homes = state.homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
-    at_home = [name for name in homes if name in able]
+    home_nodes = homes.get(unit.partition, ()) if unit.phase is Phase.TRAIN else ()
+    at_home = [name for name in home_nodes if name in able]
     for candidates in (at_home, able):
         if untried := [name for name in candidates if name not in failed]:
             return untried
-    return at_home or able
+    return at_home or list(able)
 
 
 def _tried_in_vain(config: Config, unit: Unit, steps: ByNode, plan: Plan) -> frozenset[str]:

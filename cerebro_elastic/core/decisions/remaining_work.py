@@ -8,57 +8,48 @@ gains.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from math import inf
 
-from cerebro_elastic.core.decisions.placements import Placements
+from cerebro_elastic.core.decisions.moment import Moment
+from cerebro_elastic.core.decisions.per_config import PerConfig
 from cerebro_elastic.core.history.estimates import fetch_seconds, speed_factor, unit_seconds
 from cerebro_elastic.core.model.attempts import Attempt
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.interfaces import RemainingWork
-from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan
 from cerebro_elastic.core.model.state import State
-from cerebro_elastic.core.model.units import Phase
 
 LEAST = 0.05
 """The share of its expected seconds that a unit under way still takes at least: it may be late, but it has
 not ended."""
 
 
-def remaining_work(
-    state: State,
-    plan: Plan,
-    nodes: Mapping[str, Node],
-    cached: Mapping[str, Collection[int]],
-    placements: Placements,
-) -> RemainingWork | None:
-    """What is left of the run on ``nodes``; ``None`` if that is more than training units of one node each."""
+def remaining_work(moment: Moment) -> RemainingWork | None:
+    """What is left of the run on the moment's nodes; ``None`` if that is more than training units of one node
+    each."""
+    state, plan, nodes = moment.state, moment.plan, moment.nodes
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
-    not_alone = any(
-        placement.strategy.nodes > 1 or placement.unit.phase is not Phase.TRAIN
-        for options in placements.values()
-        for placement in options
-    )
-    if plan.evaluations or not_alone or not all(holders):
+    plain = all(offer.plain for offer in moment.offers.values())
+    if plan.evaluations or not plain or not all(holders):
         return None
     live = [config for config in state.configs.values() if config.status is Status.LIVE]
-    unit_times = {config.id: _unit_seconds(state, config.id) for config in live}
-    speed_factors = {name: speed_factor(state, name) for name in nodes}
+    longest = max(state.timings.values(), default=None)
+    seconds = {
+        # One that was not measured may be the tail of the run, and must begin early.
+        config.id: moment.seconds[config.id] if longest is None or _measured(state, config.id) else longest
+        for config in live
+    }
+    factors = moment.speed_factors.values()
     underway = {attempt.unit.config: attempt for attempt in state.underway()}
     return RemainingWork(
         nodes={name: _until_free(state, name) for name in nodes},
-        configs={
-            name: _seconds_left(state, underway[name]) if name in underway else 0.0 for name in unit_times
-        },
-        seconds={
-            name: [unit * factor for factor in speed_factors.values()] for name, unit in unit_times.items()
-        },
-        undone={config.id: _undone_partitions(config, underway.get(config.id), plan) for config in live},
+        configs={name: _seconds_left(state, underway[name]) if name in underway else 0.0 for name in seconds},
+        seconds={name: [unit * factor for factor in factors] for name, unit in seconds.items()},
+        undone=_undone_partitions(plan, ((config, underway.get(config.id)) for config in live)),
         later={config.id: plan.epochs - config.epoch - 1 for config in live},
         holders=holders,
         fetch=fetch_seconds(state.fetches) if plan.on_demand else inf,
-        cached=cached if plan.on_demand else {},
+        cached=moment.cached if plan.on_demand else {},
         epochs={config.id: config.epoch for config in live},
         order=state.order,
         guessed=[config.id for config in live if not _measured(state, config.id)],
@@ -66,19 +57,12 @@ def remaining_work(
     )
 
 
-def _unit_seconds(state: State, config: str) -> float:
-    """A config that was not measured yet counts as the longest that was: it may be the tail of the run, and
-    must begin early."""
-    if _measured(state, config):
-        return unit_seconds(state, config)
-    return max(state.timings.values(), default=unit_seconds(state, config))
-
-
 def _measured(state: State, config: str) -> bool:
     return config in state.timings or config in state.profiles
 
 
-def _undone_partitions(config: Config, attempt: Attempt | None, plan: Plan) -> list[int]:
+@PerConfig
+def _undone_partitions(plan: Plan, config: Config, attempt: Attempt | None) -> list[int]:
     done = {*config.visited, *([attempt.unit.partition] if attempt is not None else [])}
     return [j for j in range(plan.partitions) if j not in done]
 

@@ -9,7 +9,7 @@ ratios between nodes matter: a scale common to all cancels out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cerebro_elastic.core.model.attempts import Visit
@@ -85,13 +85,18 @@ def fetch_seconds(fetches: tuple[float, ...]) -> float:
     return known[3 * len(known) // 4] if known else math.inf
 
 
-def speed_factor(state: State, node: str) -> float:
-    """The node's factor; if it is not known, or outdated, the geometric mean of the known ones, else 1."""
+def speed_factors(state: State, nodes: Iterable[str]) -> dict[str, float]:
+    """The nodes' factors; for those that are not known, or outdated, the geometric mean of the known ones,
+    else 1."""
     oldest = _visits(state.speed_factors) - FORGOTTEN
     known = {name: p.factor for name, p in state.speed_factors.items() if p.units >= KNOWN and p.at >= oldest}
-    if node in known or not known:
-        return known.get(node, 1.0)
-    return math.exp(sum(map(math.log, known.values())) / len(known))
+    usual = math.exp(sum(map(math.log, known.values())) / len(known)) if known else 1.0
+    return {name: known.get(name, usual) for name in nodes}
+
+
+def speed_factor(state: State, node: str) -> float:
+    """The factor of one of the ``speed_factors``."""
+    return speed_factors(state, (node,))[node]
 
 
 def unit_seconds(state: State, config: str) -> float:
@@ -104,6 +109,8 @@ def unit_seconds(state: State, config: str) -> float:
 def all_unit_seconds(state: State) -> dict[str, float]:
     """The ``unit_seconds`` of all configs."""
     mean = _mean(state)
+    if not state.profiles:
+        return {config: state.timings.get(config, mean) for config in state.configs}
     measured = {config: _measured(state, config) for config in state.configs}
     return {config: mean if seconds is None else seconds for config, seconds in measured.items()}
 

@@ -1,0 +1,77 @@
+"""What is remembered from one decision to the next is what would be computed anew."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+
+from cerebro_elastic.core.decisions.decide import decide
+from cerebro_elastic.core.decisions.per_config import PerConfig
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.nodes import Node
+from cerebro_elastic.core.model.run import Plan, Progress
+from cerebro_elastic.core.model.state import State
+from cerebro_elastic.core.model.units import Strategy
+from cerebro_elastic.scheduling.look_ahead import Auto
+from cerebro_elastic.simulation import SyntheticMetrics, Times, read_faults, simulate
+from support.world import FixedSearch
+
+A, B = Config("a", {"x": 1}), Config("b", {"x": 2})
+
+
+def test_a_value_is_computed_anew_when_anything_has_changed() -> None:
+    calls: list[tuple[int, str, int]] = []
+
+    def function(shared: int, config: Config, own: int) -> str:
+        calls.append((shared, config.id, own))
+        return f"{shared} {config.hparams['x']} {own}"
+
+    values = PerConfig(function)
+    assert values(1, [(A, 0), (B, 0)]) == {"a": "1 1 0", "b": "1 2 0"}
+    assert values(1, [(A, 0), (B, 0)]) == {"a": "1 1 0", "b": "1 2 0"}
+    assert len(calls) == 2
+    assert values(1, [(A, 0), (replace(B, hparams={"x": 3}), 0)])["b"] == "1 3 0"
+    assert values(1, [(A, 5)]) == {"a": "1 1 5"}
+    assert values(2, [(A, 5)]) == {"a": "2 1 5"}
+    assert calls[2:] == [(1, "b", 0), (1, "a", 5), (2, "a", 5)]
+
+
+FAULTS = """
+kill n1 at 13 for 7
+join n4 at 22
+slow n2 at 10 by 4
+drain n0 at 31
+"""
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("r", partitions=4, epochs=3, min_nodes=3, max_nodes=4, replicas=2, on_demand=True),
+        Plan("r", partitions=3, epochs=2, evaluations=2, min_nodes=3, max_nodes=4, progress=Progress.EVEN),
+        Plan(
+            "r",
+            partitions=3,
+            epochs=2,
+            min_nodes=3,
+            max_nodes=4,
+            strategies=(Strategy(), Strategy("ddp", ranks=2, nodes=2)),
+        ),
+    ],
+    ids=["replicas", "evaluations", "gangs"],
+)
+def test_decisions_are_those_of_a_controller_that_takes_over(plan: Plan) -> None:
+    """One that takes over has no object of the states before, so it remembers nothing."""
+    nodes = [Node(f"n{k}", f"h{k}") for k in range(3)]
+    search = FixedSearch([{"x": i} for i in range(7)])
+    seconds = Times(configs={f"c{i:04d}": 1.0 + i % 3 for i in range(7)})
+    metrics = SyntheticMetrics({}, plan.epochs * plan.partitions)
+    faults = read_faults(FAULTS, [node.name for node in nodes])
+    run = simulate(plan, nodes, Auto(), search, seconds, metrics, spread=0.2, faults=faults)
+    states = list(accumulate(run.events, fold, initial=State()))
+    remembering = [decide(state, Auto(), search) for state in states]
+    assert remembering == [decide(deepcopy(state), Auto(), search) for state in states]
