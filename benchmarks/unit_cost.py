@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 import yaml
+from run_processes import KINDS, family, kind_of
 
 import cerebro_elastic
 
@@ -38,8 +39,6 @@ START = {
     r"^first unit": "nodes and ranks",
 }
 """Lines that the run prints, and what it does before each."""
-KINDS = {"forkserver": "imports", "distributed.run": "agents", "worker": "ranks", "/etcd ": "etcd"}
-"""Kinds of processes, by what their commands contain; the first that fits."""
 LOOK_SECONDS = 0.1
 
 
@@ -154,10 +153,10 @@ def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], dic
         for start in START:
             if start not in printed and re.search(start, text, re.MULTILINE):
                 printed[start] = time.time() - began
-        for member in _family(process.pid):
+        for member in family(process.pid):
             try:
                 times = member.cpu_times()
-                kind = _kind(member, process.pid)
+                kind = kind_of(member, process.pid)
                 if kind == "others" and member.pid in cpu:  # it ends, and has no command any more
                     kind = cpu[member.pid][0]
                 cpu[member.pid] = (kind, times.user + times.system)
@@ -168,21 +167,6 @@ def follow(process: Any, out: Path, began: float) -> tuple[dict[str, float], dic
     for kind, seconds in cpu.values():
         by_kind[kind] += seconds
     return printed, dict(by_kind)
-
-
-def _family(pid: int) -> list[Any]:
-    try:
-        parent = psutil.Process(pid)
-        return [parent, *parent.children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def _kind(process: Any, leader: int) -> str:
-    text = " ".join(process.cmdline())
-    if process.pid == leader:
-        return "leader"
-    return next((kind for mark, kind in KINDS.items() if mark in text), "others")
 
 
 def start_phases(printed: Mapping[str, float]) -> dict[str, float]:
