@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
@@ -63,7 +64,7 @@ class PartitionFiles:
     """Its files, in the order of the manifest's columns."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """What a dataset holds."""
 
@@ -87,7 +88,7 @@ class Manifest:
         """Rows per training partition."""
         return tuple(partition.rows for partition in self.train)
 
-    @property
+    @cached_property  # each look into the cache asks for it
     def digest(self) -> str:
         """sha256 of all the above: two datasets with one digest are the same, byte for byte."""
         return hashlib.sha256(json.dumps(self._document(), sort_keys=True).encode()).hexdigest()
