@@ -113,9 +113,10 @@ class BackgroundCleaner:
 
 def part_of(strategy: Strategy, rank: int) -> Part | None:
     """The part of a state that a rank holds, if the strategy's parallelism divides it by rows."""
+    if strategy.ranks == 1:
+        return None
     parallelism = choose.make(strategy.parallelism, strategy.options)
-    divides = strategy.ranks > 1 and isinstance(parallelism, Sharding)
-    return Part(rank, strategy.ranks) if divides else None
+    return Part(rank, strategy.ranks) if isinstance(parallelism, Sharding) else None
 
 
 def save_part(state: TaskState, url: str, part: Part | None) -> dict[str, Content] | None:

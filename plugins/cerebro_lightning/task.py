@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,7 @@ def _arguments(module: type, fixed: Mapping[str, Any], hparams: HParams) -> dict
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+@lru_cache(maxsize=16)
 def _parameters(module: type) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(module).parameters
 

@@ -16,7 +16,7 @@ import pytest
 from cerebro_elastic.config import DRIVERS, StoreSettings
 from cerebro_elastic.store.client.etcd import EtcdStore
 
-_PACKAGES = {"gateway": "etcd3gw", "grpc": "etcd3"}
+_PACKAGES = {"gateway": "urllib3", "grpc": "etcd3"}
 
 
 @pytest.fixture(params=[driver for driver in DRIVERS if find_spec(_PACKAGES[driver])])

@@ -8,7 +8,7 @@ import ssl
 from typing import Any
 
 import pytest
-import requests
+from urllib3.exceptions import SSLError
 
 from cerebro_elastic.errors import StoreRefused
 from cerebro_elastic.store.client.etcd_errors import NoAnswer, NoSpace, NotSent, Refused, from_error
@@ -87,7 +87,7 @@ def test_what_an_error_means_for_the_request(message: str, code: int, kind: type
 def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
     cause: ssl.SSLError, kind: type[Exception]
 ) -> None:
-    error = requests.exceptions.SSLError(cause)
+    error = SSLError(cause)
     error.__cause__ = cause
     assert type(from_exception(error, "etcd", "with TLS")) is kind
 
@@ -113,9 +113,6 @@ def test_a_connection_lost_inside_tls_is_no_matter_of_certificates(
     ],
 )
 def test_a_response_with_an_error_status(status: int, body: str, kind: type[Exception], told: str) -> None:
-    response = requests.Response()
-    response.status_code = status
-    response._content = body.encode()
-    error = from_response(response, "etcd")
+    error = from_response(status, body.encode(), "etcd")
     assert type(error) is kind
     assert re.search(told, str(error))

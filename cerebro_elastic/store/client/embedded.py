@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import socket
 import subprocess
 import threading
@@ -18,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import requests
+from urllib3 import HTTPConnectionPool
+from urllib3.exceptions import HTTPError
 
 from cerebro_elastic.config import StoreSettings
 from cerebro_elastic.errors import CerebroError, DiskFull, StoreError
@@ -191,12 +193,11 @@ class EmbeddedEtcd:
         self, binary: Path, process: subprocess.Popen[bytes], name: str, log_start: int
     ) -> bool:
         deadline = time.monotonic() + _START_SECONDS
-        with requests.Session() as session:
-            session.trust_env = False
+        with HTTPConnectionPool("127.0.0.1", self.port) as etcd:
             while time.monotonic() < deadline:
                 if process.poll() is not None:
                     return self._explain_death(binary, process.returncode, self._log_since(log_start))
-                member = _healthy_member(session, self.port, binary)
+                member = _healthy_member(etcd, binary)
                 if member is not None:
                     return member == name
                 time.sleep(_POLL_SECONDS)
@@ -207,9 +208,8 @@ class EmbeddedEtcd:
 
     def _demand_login(self, key: RunKey) -> None:
         """Switch logins on: from now on only holders of the key may read and write."""
-        with requests.Session() as session:
-            session.trust_env = False
-            ask = partial(_ask, session, self.port)
+        with HTTPConnectionPool("127.0.0.1", self.port) as etcd:
+            ask = partial(_ask, etcd)
             login = {"name": LOGIN, "password": key.password}
             if "token" not in (answer := ask("authenticate", login)):
                 if "not enabled" not in str(answer):
@@ -246,34 +246,45 @@ class EmbeddedEtcd:
             return log.read().decode(errors="replace")
 
 
-def _healthy_member(session: requests.Session, port: int, binary: Path) -> str | None:
-    """The name of the healthy etcd on ``port``, if there is one; ``StoreRefused`` if it is too old."""
-    url = f"http://127.0.0.1:{port}"
+def _healthy_member(etcd: HTTPConnectionPool, binary: Path) -> str | None:
+    """The name of the healthy ``etcd``, if there is one; ``StoreRefused`` if it is too old."""
     try:
-        if session.get(f"{url}/health", timeout=1).json().get("health") != "true":
+        if _answer(etcd, "GET", "/health", 1.0).get("health") != "true":
             return None
-        version = str(session.get(f"{url}/version", timeout=1).json()["etcdserver"])
+        version = str(_answer(etcd, "GET", "/version", 1.0)["etcdserver"])
         check_version(version, str(binary), f"set CEREBRO_ETCD to a later one{perhaps_packaged()}")
-        (member,) = session.post(f"{url}/v3/cluster/member/list", json={}, timeout=1).json()["members"]
+        (member,) = _answer(etcd, "POST", "/v3/cluster/member/list", 1.0, {})["members"]
         return str(member["name"])
-    except (requests.RequestException, ValueError, KeyError, AttributeError):
+    except (HTTPError, ValueError, KeyError, AttributeError):
         return None
 
 
-def _ask(
-    session: requests.Session, port: int, what: str, body: Mapping[str, str], token: str = ""
-) -> dict[str, Any]:
+def _ask(etcd: HTTPConnectionPool, what: str, body: Mapping[str, str], token: str = "") -> dict[str, Any]:
     """What etcd answers about its users, also where it refuses. Raises ``StoreError`` if it does not."""
     try:
-        answer: dict[str, Any] = session.post(
-            f"http://127.0.0.1:{port}/v3/auth/{what}",
-            json=body,
-            headers={"Authorization": token} if token else {},
-            timeout=_START_SECONDS,
-        ).json()
-        return answer
-    except (requests.RequestException, ValueError) as exc:
-        raise StoreError(f"etcd on port {port} does not answer to auth/{what}: {exc}") from exc
+        return _answer(etcd, "POST", f"/v3/auth/{what}", _START_SECONDS, body, token)
+    except (HTTPError, ValueError) as exc:
+        raise StoreError(f"etcd on port {etcd.port} does not answer to auth/{what}: {exc}") from exc
+
+
+def _answer(
+    etcd: HTTPConnectionPool,
+    method: str,
+    path: str,
+    seconds: float,
+    body: Mapping[str, str] | None = None,
+    token: str = "",
+) -> dict[str, Any]:
+    response = etcd.urlopen(
+        method,
+        path,
+        None if body is None else json.dumps(body).encode(),
+        {"Authorization": token} if token else {},
+        retries=False,
+        timeout=seconds,
+    )
+    answer: dict[str, Any] = json.loads(response.data)
+    return answer
 
 
 def _check_port(listen: str, port: int) -> None:

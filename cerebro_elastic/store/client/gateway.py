@@ -1,9 +1,8 @@
 """One etcd server by its JSON gateway, over HTTP: no protobuf and no gRPC threads, so that it is safe in
 processes that fork.
 
-URLs, TLS and the HTTP session are ``etcd3gw``'s. Its ``post`` is not used: it hides whether a request
-was sent at all, which a transaction must know, and drops etcd's error codes; nor is its ``watch``,
-which does not resume.
+urllib3 pools the connections. What it raises says whether a request was sent at all, which a transaction must
+know.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-import requests
-from etcd3gw.client import Etcd3Client
-from urllib3.exceptions import NewConnectionError
+from urllib3 import HTTPConnectionPool, HTTPResponse, HTTPSConnectionPool, Timeout
+from urllib3.exceptions import ClosedPoolError, ConnectTimeoutError, HTTPError, NewConnectionError
 
 from cerebro_elastic.config import StoreSettings, host_port
 from cerebro_elastic.errors import StoreRefused
@@ -36,6 +35,8 @@ from cerebro_elastic.store.client.etcd_errors import (
 from cerebro_elastic.store.client.wire import Json
 
 _CONNECT_SECONDS = 2.0
+_CONNECTIONS = 10
+"""So many are kept open; more are closed after their request."""
 # At most: what has come is read at once.
 _READ_BYTES = 1 << 20
 _ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")
@@ -43,65 +44,79 @@ _ITSELF = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>[:,] ")
 
 
 class GatewayEndpoint:
-    """An ``Endpoint``. urllib3's pool is thread-safe and the session never changes, so that all threads
-    share its connections."""
+    """An ``Endpoint``. urllib3's pool is thread-safe, so that all threads share its connections."""
 
     def __init__(self, address: str, settings: StoreSettings) -> None:
         self._settings = settings
-        self._client = _client(address, settings)
+        self._pool = _pool(address, settings)
 
     def __str__(self) -> str:
         return f"etcd at {', '.join(self._settings.endpoints)}"
 
     def version(self, seconds: float, token: str | None) -> str:
-        url = f"{self._client.base_url}/version"
-        answer = self._json_from(self._send(url, None, seconds, token))
+        path = "/version"
+        answer = self._json_from(path, self._send(path, None, seconds, token))
         if "etcdserver" not in answer:
-            raise StoreRefused(f"{url} answered, but tells no etcd version: check that it is an etcd")
+            raise StoreRefused(
+                f"{self._url(path)} answered, but tells no etcd version: check that it is an etcd"
+            )
         return str(answer["etcdserver"])
 
     def call(self, path: str, body: Json, seconds: float, token: str | None) -> dict[str, Any]:
-        answer = self._json_from(self._send(self._client.get_url(path), body, seconds, token))
+        path = f"/v3/{path}"
+        answer = self._json_from(path, self._send(path, body, seconds, token))
         # What is a stream in gRPC answers with one message, wrapped.
         result: dict[str, Any] = answer.get("result", answer)
         return result
 
     def stream(self, path: str, body: Json, seconds: float, token: str | None) -> GatewayStream:
-        response = self._send(self._client.get_url(path), body, seconds, token, stream=True)
+        response = self._send(f"/v3/{path}", body, seconds, token, stream=True)
         return GatewayStream(response, str(self))
 
     def close(self) -> None:
-        self._client.session.close()
+        self._pool.close()
+
+    def _url(self, path: str) -> str:
+        return f"{self._pool.scheme}://{self._pool.host}:{self._pool.port}{path}"
 
     def _send(
-        self, url: str, body: Json | None, seconds: float, token: str | None, stream: bool = False
-    ) -> requests.Response:
+        self, path: str, body: Json | None, seconds: float, token: str | None, stream: bool = False
+    ) -> HTTPResponse:
         """One HTTP exchange: POST of ``body``, or GET without one. The response is a good one."""
         headers = {"Authorization": token} if token else {}
         if stream:
             # A member that is cut off from its leader then ends the stream instead of falling silent.
             headers["Grpc-Metadata-hasleader"] = "true"
-        method = "GET" if body is None else "POST"
-        timeout = min(_CONNECT_SECONDS, seconds), seconds
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         try:
-            response = self._client.session.request(
-                method, url, json=body, headers=headers, timeout=timeout, stream=stream
+            response = self._pool.urlopen(
+                "GET" if data is None else "POST",
+                path,
+                data,
+                headers,
+                retries=False,
+                redirect=False,
+                timeout=Timeout(connect=min(_CONNECT_SECONDS, seconds), read=seconds),
+                preload_content=not stream,
             )
-        except requests.RequestException as exc:
+            if not 200 <= response.status < 300:
+                raise from_response(response.status, response.data, str(self))
+        except HTTPError as exc:
             raise from_exception(exc, str(self), self._settings.encryption) from exc
-        if not response.ok:
-            with response:
-                raise from_response(response, str(self))
         return response
 
-    def _json_from(self, response: requests.Response) -> dict[str, Any]:
+    def _json_from(self, path: str, response: HTTPResponse) -> dict[str, Any]:
         """The answer in a good response. etcd may report an error in this way too."""
         try:
-            answer = response.json()
-        except requests.JSONDecodeError as exc:
-            raise StoreRefused(f"{response.url} answered, but not in JSON: check that it is an etcd") from exc
+            answer = json.loads(response.data)
+        except ValueError as exc:
+            raise StoreRefused(
+                f"{self._url(path)} answered, but not in JSON: check that it is an etcd"
+            ) from exc
         if not isinstance(answer, dict):
-            raise StoreRefused(f"{response.url} answered {answer!r}: check that it is an etcd")
+            raise StoreRefused(f"{self._url(path)} answered {answer!r}: check that it is an etcd")
         if isinstance(answer.get("error"), dict):
             raise from_error(answer["error"], str(self))
         return answer
@@ -110,50 +125,56 @@ class GatewayEndpoint:
 class GatewayStream:
     """A ``Stream``: lines of JSON."""
 
-    def __init__(self, response: requests.Response, server: str) -> None:
+    def __init__(self, response: HTTPResponse, server: str) -> None:
         self._response = response
         self._server = server
 
     def messages(self) -> Iterator[Json]:
         try:
-            for line in self._response.iter_lines(chunk_size=_READ_BYTES):
+            for line in self._lines():
                 message = json.loads(line)
                 if "error" in message:
                     raise from_error(message["error"], self._server)
                 yield message["result"]
-        except (requests.RequestException, ValueError) as exc:
+        except (HTTPError, OSError, ValueError) as exc:
             # Lost, silent for too long, or cut within a line.
             raise NoAnswer(str(exc)) from exc
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._response.stream(_READ_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from filter(None, lines)
+        if rest:
+            yield rest
 
     def cut(self) -> None:
         # Closing it would not wake the thread that reads.
         try:
-            with socket.socket(fileno=os.dup(self._response.raw.fileno())) as duplicate:
+            with socket.socket(fileno=os.dup(self._response.fileno())) as duplicate:
                 duplicate.shutdown(socket.SHUT_RDWR)
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPError):
             pass
 
     def close(self) -> None:
         self._response.close()
 
 
-def from_response(response: requests.Response, server: str) -> Problem:
+def from_response(status: int, body: bytes, server: str) -> Problem:
     """A response with an error status, from etcd or from what stands in front of it."""
     try:
-        answer = response.json()
+        answer = json.loads(body)
         # Streams wrap the error once more.
         error = answer["error"] if isinstance(answer["error"], dict) else answer
         return from_error(error, server)
-    except (requests.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass
-    code = UNAVAILABLE if response.status_code >= 500 else INVALID_ARGUMENT
-    excerpt = shorten(response.text, 80, placeholder=" ...")
-    return from_status(f"HTTP {response.status_code} {excerpt} (no answer of an etcd)", code, server)
+    code = UNAVAILABLE if status >= 500 else INVALID_ARGUMENT
+    excerpt = shorten(body.decode(errors="replace"), 80, placeholder=" ...")
+    return from_status(f"HTTP {status} {excerpt} (no answer of an etcd)", code, server)
 
 
-def from_exception(
-    exc: requests.RequestException, server: str, encryption: str
-) -> NotSent | NoAnswer | StoreRefused:
+def from_exception(exc: HTTPError, server: str, encryption: str) -> NotSent | NoAnswer | StoreRefused:
     """A failed exchange; ``StoreRefused`` where TLS does not match, which waiting will not mend."""
     cause: BaseException | None = exc
     while cause is not None and not isinstance(cause, ssl.SSLError):
@@ -161,22 +182,26 @@ def from_exception(
     # An end of file inside TLS is a lost connection, as it is without.
     if cause is not None and not isinstance(cause, ssl.SSLEOFError):
         return StoreRefused(f"{server} does not accept the connection {encryption} ({cause}): {TLS_ADVICE}")
-    reason = getattr(exc.args[0] if exc.args else None, "reason", exc)
-    message = _ITSELF.sub("", str(reason))
-    if isinstance(exc, requests.ConnectTimeout) or isinstance(reason, NewConnectionError):
+    message = _ITSELF.sub("", str(exc))
+    if isinstance(exc, NewConnectionError | ConnectTimeoutError | ClosedPoolError):
         return NotSent(f"cannot connect: {message}")
     return NoAnswer(message)
 
 
-def _client(address: str, settings: StoreSettings) -> Etcd3Client:
+def _pool(address: str, settings: StoreSettings) -> HTTPConnectionPool:
     host, port = host_port(address)
-    session = requests.Session()
-    # etcd is spoken to directly: no proxy, no .netrc.
-    session.trust_env = False
-    if settings.ca is not None:
-        session.verify = str(settings.ca)
-    if settings.cert is not None and settings.key is not None:
-        session.cert = str(settings.cert), str(settings.key)
-    protocol = "https" if settings.tls else "http"
-    # Without a path etcd3gw would ask for the version once more.
-    return Etcd3Client(host, port, protocol=protocol, api_path="/v3/", session=session)
+    if not settings.tls:
+        return HTTPConnectionPool(host, port, maxsize=_CONNECTIONS)
+    return HTTPSConnectionPool(
+        host,
+        port,
+        maxsize=_CONNECTIONS,
+        cert_reqs="CERT_REQUIRED",
+        ca_certs=_text(settings.ca),  # else those that the system trusts
+        cert_file=_text(settings.cert),
+        key_file=_text(settings.key),
+    )
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
