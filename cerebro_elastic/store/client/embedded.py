@@ -35,11 +35,12 @@ _FAST = ["--heartbeat-interval", "50", "--election-timeout", "250"]
 _START_SECONDS, _POLL_SECONDS = 30.0, 0.01
 _LOCK_SECONDS, _PORT_TRIES, _TAIL_LINES = 1.0, 5, 10
 _AGAIN_SECONDS, _LONGEST_AGAIN_SECONDS = 0.1, 10.0
-# Room for some millions of units. The history of the last 100 000 transactions is kept, for processes that
-# were away.
+# Room for some millions of units. The history of the last 100 000 transactions is kept on disk, for processes
+# that were away. In memory etcd keeps all since a snapshot, by default as many.
 _ROOM = [
     *("--quota-backend-bytes", str(8 << 30)),
     *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "100000"),
+    *("--snapshot-count", "5000"),
 ]
 
 # etcd's words, of 3.4 and from 3.5 on, for data of a later version.
