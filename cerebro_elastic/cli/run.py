@@ -58,21 +58,16 @@ def run(
             "`cerebro init` lists others"
         )
     echo(f"reading {recipe}", err=as_json)
-    with SharedImports() as imports:  # they go on beside our own, which take a second
+    from cerebro_elastic.recipes import load_recipe
+
+    checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
+    with SharedImports() as imports:  # they go on beside our own below
         from cerebro_elastic.cli.output import in_vain, json_text, outcome_json, show_outcome
         from cerebro_elastic.reporting.terminal import terminal
         from cerebro_elastic.runs.live import LiveView
         from cerebro_elastic.runs.start.launch import Launch
 
-        launch = Launch.of(
-            recipe,
-            run_id=run_id,
-            home=home,
-            fresh=fresh,
-            store=store_of(etcd),
-            grace=grace,
-            overrides=overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints),
-        )
+        launch = Launch.of(checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace)
         view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
         try:
             with stopped_as_by_ctrl_c(), view:

@@ -10,10 +10,7 @@ from cerebro_elastic.core.decisions.moment import Load, Moment, moment_of
 from cerebro_elastic.core.decisions.placements import Placement, at_hand, elsewhere
 from cerebro_elastic.core.decisions.remaining_work import remaining_work
 from cerebro_elastic.core.decisions.strategies import expected_seconds
-from cerebro_elastic.core.history.estimates import (
-    speed_factor,
-    unit_seconds,
-)
+from cerebro_elastic.core.history.estimates import speed_factor, unit_seconds
 from cerebro_elastic.core.history.progress import skipped
 from cerebro_elastic.core.model.actions import Assign
 from cerebro_elastic.core.model.attempts import Attempt, Member, Prefetch
