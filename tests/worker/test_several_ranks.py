@@ -71,7 +71,9 @@ class Play:
         attempt = self.stage.assign(config, nodes, strategy)
         self.stage.done(attempt)
         visit = self.stage.ledger.visits()[-1]
-        assert visit.attempt == attempt.token, self.stage.config(config).failures
+        failures = self.stage.config(config).failures
+        # A text, so that pytest shows the whole of it.
+        assert visit.attempt == attempt.token, "\n".join(f"{f.node}: {f.kind}: {f.story}" for f in failures)
         return visit
 
 
