@@ -61,20 +61,22 @@ def run(
     from cerebro_elastic.recipes import load_recipe
 
     checked = load_recipe(recipe, **overrides(nodes=nodes, epochs=epochs, checkpoints=checkpoints))
-    with SharedImports() as imports:  # they go on beside our own below
-        from cerebro_elastic.cli.output import in_vain, json_text, outcome_json, show_outcome
-        from cerebro_elastic.reporting.terminal import terminal
-        from cerebro_elastic.runs.live import LiveView
-        from cerebro_elastic.runs.start.launch import Launch
+    try:
+        with SharedImports() as imports:  # they go on beside our own below
+            from cerebro_elastic.cli.output import in_vain, json_text, outcome_json, show_outcome
+            from cerebro_elastic.reporting.terminal import terminal
+            from cerebro_elastic.runs.live import LiveView
+            from cerebro_elastic.runs.start.launch import Launch
 
-        launch = Launch.of(checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace)
-        view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
-        try:
+            launch = Launch.of(
+                checked, run_id=run_id, home=home, fresh=fresh, store=store_of(etcd), grace=grace
+            )
+            view = LiveView(launch.recipe.objective, terminal(stderr=as_json), verbose=verbose)
             with stopped_as_by_ctrl_c(), view:
                 result = launch(view.watcher, imports)
-        except KeyboardInterrupt:
-            echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
-            raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        echo("stopped; what was committed is safe. The same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
 
     if as_json:
         echo(json_text(outcome_json(result)))

@@ -63,7 +63,7 @@ def _load(modules: Sequence[str], root: str = "") -> str | None:
     """Import the modules. One that cannot be imported is left to those that need it: they report why. Returns
     why forks cannot use CUDA, if so."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a module may start a process and wait for it
-    gc.disable()  # collections would take a fifth of the time, and find nothing
+    gc.disable()  # collections would take time, and find nothing
     search_path = list(sys.path)
     if root:
         sys.path.insert(0, root)

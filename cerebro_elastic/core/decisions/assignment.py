@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from cerebro_elastic.core.decisions.gangs import companions, held_back, overdue
 from cerebro_elastic.core.decisions.membership import used_nodes, waiting
-from cerebro_elastic.core.decisions.moment import Load, Moment, moment_of
+from cerebro_elastic.core.decisions.moment import Moment, NodeLoads, moment_of
 from cerebro_elastic.core.decisions.placements import Placement, at_hand, elsewhere
 from cerebro_elastic.core.decisions.remaining_work import remaining_work
 from cerebro_elastic.core.decisions.strategies import expected_seconds
@@ -33,10 +33,10 @@ def assignments(state: State, plan: Plan, policy: Policy) -> Iterator[Assign]:
     moment = moment_of(state, plan, nodes)
     busy = {attempt.unit.config for attempt in state.underway()}
     chosen: list[tuple[Placement, tuple[Node, ...]]] = []
-    first = overdue(state, moment.offers, len(nodes))
+    first = overdue(state, moment.placements, len(nodes))
     if first is not None:
         chosen += _choose(moment, policy, idle, state.configs.keys() - {first})
-        keep = set() if chosen else held_back(moment.offers[first].placements, nodes, idle)
+        keep = set() if chosen else held_back(moment.placements[first].placements, nodes, idle)
         idle = [name for name in _still_idle(idle, chosen) if name not in keep]
     chosen += _choose(moment, policy, idle, busy | _configs_of(chosen))
     busy |= _configs_of(chosen)
@@ -67,7 +67,7 @@ def _choose(
         choose_again = False
         free, unavailable = _still_idle(idle, chosen), {*busy, *_configs_of(chosen)}
         for name, unit in policy.choose(_context(moment, free, unavailable)):
-            offered = moment.offers[unit.config].by_lead.get(name, ())
+            offered = moment.placements[unit.config].by_lead.get(name, ())
             matching = (placement for placement in offered if placement.unit == unit)
             placement = next(matching, None) or _elsewhere(moment, name, unit)
             assert placement is not None, (
@@ -145,7 +145,7 @@ def _context(
     moment: Moment, idle: Sequence[str], busy: Collection[str], *, hint: bool = False
 ) -> SchedulingContext:
     state, plan, nodes = moment.state, moment.plan, moment.nodes
-    free = [offer.by_lead for config, offer in moment.offers.items() if config not in busy]
+    free = [options.by_lead for config, options in moment.placements.items() if config not in busy]
     eligible = {
         name: [
             placement.unit
@@ -164,7 +164,7 @@ def _context(
     return SchedulingContext(
         eligible={name: at_hand(units, name, state.homes, moment.cached) for name, units in eligible.items()},
         remaining=moment.remaining,
-        load=Load(moment),
+        load=NodeLoads(moment),
         seconds=lambda unit, node: moment.seconds[unit.config] * moment.speed_factors[node],
         seed=(plan.seed, state.revision),
         remaining_work=lambda: None if hint else remaining_work(moment),

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from cerebro_elastic.core.decisions.next_steps import kind_of
-from cerebro_elastic.core.decisions.placements import OffersByConfig, Placement
+from cerebro_elastic.core.decisions.placements import Placement, Placements
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.state import State
 
@@ -36,9 +36,9 @@ def companions(
     return companion_nodes if all(node.name in idle for node in companion_nodes) else None
 
 
-def overdue(state: State, offers: OffersByConfig, nodes: int) -> str | None:
+def overdue(state: State, placements: Placements, nodes: int) -> str | None:
     """The config for which idle nodes are held back, if any; ``nodes`` is the number of nodes in use."""
-    needs = {name: offer.most_nodes for name, offer in offers.items() if offer.most_nodes}
+    needs = {name: options.most_nodes for name, options in placements.items() if options.most_nodes}
     if all(need == 1 for need in needs.values()):
         return None
     running = {attempt.unit.config: attempt.token for attempt in state.underway()}

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from cerebro_elastic.core.decisions.next_steps import NextSteps, next_steps
 from cerebro_elastic.core.decisions.per_config import PerConfig
-from cerebro_elastic.core.decisions.placements import OffersByConfig, offers
+from cerebro_elastic.core.decisions.placements import Placements, placements
 from cerebro_elastic.core.history.estimates import all_unit_seconds, speed_factors
 from cerebro_elastic.core.history.progress import units_left
 from cerebro_elastic.core.history.tallies import cached_partitions
@@ -29,7 +29,7 @@ class Moment:
     """The nodes in use."""
     next_steps: Mapping[str, NextSteps]
     """By config: what it does next on each kind of node."""
-    offers: OffersByConfig
+    placements: Placements
     """What each config may do next, and where."""
     cached: Mapping[str, Collection[int]]
     """By node: the partitions in its cache."""
@@ -41,6 +41,7 @@ class Moment:
 
 
 def moment_of(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Moment:
+    """The moment of ``state``, with ``nodes`` in use."""
     steps, seconds = next_steps(state, plan, nodes), all_unit_seconds(state)
     units = _units_left(plan, ((config, None) for config in state.configs.values()))
     return Moment(
@@ -48,7 +49,7 @@ def moment_of(state: State, plan: Plan, nodes: Mapping[str, Node]) -> Moment:
         plan,
         nodes,
         steps,
-        offers(state, plan, nodes, steps),
+        placements(state, plan, nodes, steps),
         cached=cached_partitions(nodes.values()),
         seconds=seconds,
         speed_factors=speed_factors(state, nodes),
@@ -61,7 +62,7 @@ def _units_left(plan: Plan, config: Config, _own: None) -> int:
     return units_left(config, plan)
 
 
-class Load(Mapping[str, float]):
+class NodeLoads(Mapping[str, float]):
     """Each node's expected seconds, if the nodes that may lead a unit share such units by their speeds. It is
     computed for a policy that looks at it: most moments have one idle node."""
 
@@ -88,8 +89,8 @@ class Load(Mapping[str, float]):
             for name in names:
                 seconds[name] += node_work
 
-        for config, offer in moment.offers.items():
-            for names in offer.leads:
+        for config, options in moment.placements.items():
+            for names in options.leads:
                 share_work(names, moment.seconds[config])
         live = [config for config in state.configs.values() if config.status is Status.LIVE]
         later = sum((plan.epochs - config.epoch - 1) * moment.seconds[config.id] for config in live)

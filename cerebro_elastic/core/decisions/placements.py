@@ -38,7 +38,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class ConfigPlacements:
     """What a config may do next, as if it and all nodes were idle."""
 
     placements: Sequence[Placement]
@@ -53,7 +53,7 @@ class Offers:
     """All are training units of one node each."""
 
 
-OffersByConfig: TypeAlias = Mapping[str, Offers]
+Placements: TypeAlias = Mapping[str, ConfigPlacements]
 """By config."""
 ByNode: TypeAlias = Mapping[str, NextStep]
 """A config's next step on each node that can do it."""
@@ -61,7 +61,7 @@ ByNode: TypeAlias = Mapping[str, NextStep]
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """What the offers of all configs depend on."""
+    """What the placements of all configs depend on."""
 
     plan: Plan
     homes: Homes
@@ -69,16 +69,16 @@ class _Places:
     """Each node and its kind."""
 
 
-def offers(
+def placements(
     state: State, plan: Plan, nodes: Mapping[str, Node], next_steps: Mapping[str, NextSteps]
-) -> OffersByConfig:
+) -> Placements:
     """What each live config may do next on ``nodes``, as if the config and they were idle."""
     places = _Places(plan, state.homes, [(name, kind_of(node)) for name, node in nodes.items()])
-    return _offers(places, ((state.configs[name], steps) for name, steps in next_steps.items()))
+    return _placements(places, ((state.configs[name], steps) for name, steps in next_steps.items()))
 
 
 @PerConfig
-def _offers(places: _Places, config: Config, next_steps: NextSteps) -> Offers:
+def _placements(places: _Places, config: Config, next_steps: NextSteps) -> ConfigPlacements:
     steps = {name: next_steps[kind] for name, kind in places.kinds if kind in next_steps}
     placements: list[Placement] = []
     leads: list[Sequence[str]] = []
@@ -99,7 +99,7 @@ def _offers(places: _Places, config: Config, next_steps: NextSteps) -> Offers:
         by_lead.setdefault(placement.lead, []).append(placement)
     most_nodes = max((placement.strategy.nodes for placement in placements), default=0)
     trains = all(placement.unit.phase is Phase.TRAIN for placement in placements)
-    return Offers(placements, by_lead, leads, most_nodes, trains and most_nodes <= 1)
+    return ConfigPlacements(placements, by_lead, leads, most_nodes, trains and most_nodes <= 1)
 
 
 def elsewhere(

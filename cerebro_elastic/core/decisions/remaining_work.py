@@ -29,7 +29,7 @@ def remaining_work(moment: Moment) -> RemainingWork | None:
     each."""
     state, plan, nodes = moment.state, moment.plan, moment.nodes
     holders = [[name for name in state.homes[j] if name in nodes] for j in range(plan.partitions)]
-    plain = all(offer.plain for offer in moment.offers.values())
+    plain = all(options.plain for options in moment.placements.values())
     if plan.evaluations or not plain or not all(holders):
         return None
     live = [config for config in state.configs.values() if config.status is Status.LIVE]

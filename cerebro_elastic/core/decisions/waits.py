@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cerebro_elastic.core.decisions.gangs import nearest
 from cerebro_elastic.core.decisions.membership import used_nodes, waiting
 from cerebro_elastic.core.decisions.next_steps import kind_of, next_steps
-from cerebro_elastic.core.decisions.placements import offers
+from cerebro_elastic.core.decisions.placements import placements
 from cerebro_elastic.core.decisions.strategies import refusals
 from cerebro_elastic.core.model.configs import Config, Status
 from cerebro_elastic.core.model.nodes import Node
@@ -35,14 +35,14 @@ def waits(state: State, plan: Plan) -> dict[str, Wait]:
     nodes = {node.name: node for node in used_nodes(state, plan)}
     idle = [name for name in nodes if name not in state.attempts]
     waits_by_config = {}
-    for name, offer in offers(state, plan, nodes, next_steps(state, plan, nodes)).items():
+    for name, options in placements(state, plan, nodes, next_steps(state, plan, nodes)).items():
         config = state.configs[name]
         if config.status is not Status.LIVE or state.running(name):
             continue
-        if not offer.placements:
+        if not options.placements:
             waits_by_config[name] = Wait(lacks=_lack(config, nodes, state, plan))
-        elif all(placement.strategy.nodes > 1 for placement in offer.placements):
-            gang = nearest(offer.placements, nodes, idle)
+        elif all(placement.strategy.nodes > 1 for placement in options.placements):
+            gang = nearest(options.placements, nodes, idle)
             waits_by_config[name] = Wait(tuple(node.name for node in gang))
     return waits_by_config
 

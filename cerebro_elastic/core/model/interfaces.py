@@ -72,7 +72,7 @@ class SchedulingContext:
     """What is left of the run, to look ahead; costly, so only policies that need it call it. ``None`` where
     the rest is not made of units of one node each (profiles, gangs, evaluations), and for a hint."""
     size: int = 0
-    """How large that is: live configs times partitions times nodes."""
+    """The size of the remaining work: live configs times partitions times nodes."""
     elsewhere: Callable[[str, str, int], Unit | None] | None = None
     """Set where nodes fetch on demand. For an idle node, a config and a partition that is not at home on the
     node: the unit, if the policy may choose it, else ``None``."""

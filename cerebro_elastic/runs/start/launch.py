@@ -154,8 +154,7 @@ class Launch:
             if key is not None and key.file == folder.new_key:
                 settings = replace(settings, run_key=_sign(folder, record, journal))
             if _open(record, spec, journal):
-                nodes = counted(recipe.nodes.min, "node")
-                watcher.say(f"starting {nodes}")
+                watcher.say(f"starting {counted(recipe.nodes.min, 'node')}")
             else:
                 spec = recheck(spec, recipe, record.state(), watcher, check.preflight)
                 OperatorLedger(record).replace_spec(spec)
