@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.data._utils.pin_memory import pin_memory
 
 OPTIMIZER_IMPORT = "torch._dynamo"
 """The module that the first optimizer imports, which takes seconds."""
@@ -54,3 +56,8 @@ def normalizes(module: nn.Module) -> bool:
 def stop_workers(iterator: Any) -> None:
     """End the processes of a ``DataLoader``'s iterator."""
     iterator._shutdown_workers()
+
+
+def pinned(batch: Any) -> Any:
+    """The batch in page-locked memory, as a ``DataLoader`` pins it; as it is where there is no GPU."""
+    return pin_memory(batch) if torch.cuda.is_available() else batch  # type: ignore[no-untyped-call]

@@ -1,21 +1,22 @@
-"""Batches: every column indexed with a whole index batch, never row by row."""
+"""Batches: every column indexed with a whole index batch, never row by row; a user's dataset row by row."""
 
 from __future__ import annotations
 
 import pickle
-import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
 
+from cerebro_elastic.data.batch_workers import SeededTask, WorkerSettings, in_workers
+from cerebro_elastic.data.datasets import ROW, DatasetFactory, stacked
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
-from cerebro_elastic.torch_internals import stop_workers
+from cerebro_elastic.torch_internals import pinned
 
 LAYOUTS = ("tuple", "dict")
 
@@ -39,14 +40,22 @@ class LoaderSettings:
     collate: Callable[[list[Any]], Any] | None = None
     """Makes a batch from a list of rows in the ``layout``. Slow: for users who have such a function."""
     workers: int = 0
-    """Processes of a ``DataLoader``; 0: batches are made in this process. They are spawned anew for every
-    partition, which costs seconds and pays only where ``transform`` or ``collate`` is heavy."""
+    """Processes that make batches; 0: they are made in this process. They start once for all units of a
+    rank, which takes seconds, and pay where ``dataset``, ``transform`` or ``collate`` is heavy."""
+    dataset: DatasetFactory | None = None
+    """Makes the dataset whose rows the partitions name by number; ``None``: the partitions hold the rows."""
+    prefetch: int = 2
+    """Batches that each of the ``workers`` makes ahead."""
+    pin_memory: bool = False
+    """Whether batches come in page-locked memory, from where a GPU takes them faster."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise RecipeError(f"batch_size is {self.batch_size}: it must be at least 1")
         if self.workers < 0:
             raise RecipeError(f"workers is {self.workers}: it must be 0 (none) or more")
+        if self.prefetch < 1:
+            raise RecipeError(f"prefetch is {self.prefetch}: it must be at least 1")
         if self.layout not in LAYOUTS:
             raise RecipeError(f"layout is {self.layout!r}: {did_you_mean(self.layout, LAYOUTS)}")
         if self.workers:
@@ -85,17 +94,29 @@ def batches(
     """The partition's batches, its rows taken in ``order``, without the first ``skip``: those are not made.
     Of each, ``part`` is made.
 
-    They are the same for any number of workers, except that a random ``transform`` draws from the
-    global generators of its process: in a worker these are seeded for each batch, by ``seed`` and the
-    batch's number. The global generators of this process are not touched here.
+    They are the same for any number of workers, except that what draws at random (a ``transform``, a
+    dataset) draws from the global generators of its process: in a worker these are seeded for each batch, by
+    ``seed`` and the batch's number. The global generators of this process are not touched here.
     """
     if len(order) and (order.min() < 0 or order.max() >= partition.rows):
         raise IndexError(f"order has rows from {order.min()} to {order.max()} of {partition.rows}")
-    maker = _BatchMaker(partition, order, loader, part)
-    numbers = range(skip, batch_count(len(order), loader.batch_size))
+    size = loader.batch_size
+    # Asked here, since a worker process could not: full batches, and the last one.
+    parts = {rows: part(rows) for rows in (size, len(order) % size) if rows}
+    numbers = range(skip, batch_count(len(order), size))
+
+    def index_of(number: int) -> NDArray[np.int64]:
+        rows = order[number * size : (number + 1) * size]
+        return rows[parts[len(rows)]]
+
     if loader.workers and numbers:
-        return _noting_damage(partition, _in_workers(maker, numbers, loader.workers, seed))
-    return _noting_damage(partition, (maker(number) for number in numbers))
+        tasks = (
+            SeededTask(partial(make_batch, partition, index_of(number), loader), (seed, number))
+            for number in numbers
+        )
+        settings = WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
+        return _noting_damage(partition, in_workers(tasks, len(numbers), settings))
+    return _noting_damage(partition, _made_here(partition, map(index_of, numbers), loader))
 
 
 def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -> Generator[Any, None, None]:
@@ -107,83 +128,41 @@ def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -
         raise
 
 
-def _in_workers(maker: _BatchMaker, numbers: range, workers: int, seed: int) -> Generator[Any, None, None]:
-    loader: DataLoader[Any] = DataLoader(
-        _Seeded(maker, seed),
-        batch_size=None,
-        sampler=numbers,
-        collate_fn=_as_it_is,
-        num_workers=min(workers, len(numbers)),
-        multiprocessing_context="spawn",
-        generator=torch.Generator().manual_seed(seed),  # else it would draw from the global one
-    )
-    iterator: Any = iter(loader)
-    try:
-        for batch in iterator:
-            if isinstance(batch, DamagedData):
-                raise batch
-            yield batch
-    finally:
-        stop_workers(iterator)  # else they live as long as the traceback of an error
+def _made_here(
+    partition: Partition, indexes: Iterable[NDArray[np.int64]], loader: LoaderSettings
+) -> Generator[Any, None, None]:
+    for index in indexes:
+        batch = make_batch(partition, index, loader)
+        yield pinned(batch) if loader.pin_memory else batch
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def make_batch(partition: Partition, index: NDArray[np.int64], loader: LoaderSettings) -> Any:
+    """The batch of the rows at ``index``: of the partition, or of the dataset whose rows it names."""
+    partition.check_sizes()
+    columns = {name: _taken(partition, name, index) for name in partition.columns}
+    if loader.dataset is not None:
+        rows = loader.dataset.make().rows(columns[ROW].tolist())
+        batch = (loader.collate or stacked)(rows)
+    elif loader.collate is not None:
+        rows = [_arranged(columns, row, loader) for row in zip(*columns.values(), strict=True)]
+        batch = loader.collate(rows)
+    else:
+        batch = _arranged(columns, tuple(columns.values()), loader)
+    return batch if loader.transform is None else loader.transform(batch)
 
 
-class _BatchMaker:
-    """Makes a partition's batches by number."""
-
-    def __init__(
-        self, partition: Partition, order: NDArray[np.int64], loader: LoaderSettings, part: BatchPart
-    ) -> None:
-        self._partition = partition
-        self._order = order
-        self._loader = loader
-        # Asked here, since a worker process could not: full batches, and the last one.
-        size = loader.batch_size
-        self._parts = {rows: part(rows) for rows in (size, len(order) % size) if rows}
-
-    def __call__(self, number: int) -> Any:
-        start = number * self._loader.batch_size
-        rows = self._order[start : start + self._loader.batch_size]
-        index = rows[self._parts[len(rows)]]
-        self._partition.check_sizes()
-        tensors = [self._taken(name, index) for name in self._partition.columns]
-        if self._loader.collate is None:
-            batch = self._arrange(tensors)
-        else:
-            batch = self._loader.collate([self._arrange(row) for row in zip(*tensors, strict=True)])
-        return batch if self._loader.transform is None else self._loader.transform(batch)
-
-    def _taken(self, name: str, index: NDArray[np.int64]) -> torch.Tensor:
-        """Rows of a column: copied, and the copy compared; what changes in the file later does not matter."""
-        rows = _take(self._partition.columns[name], index)
-        self._partition.check_rows(name, index, rows.numpy())
-        return rows
-
-    def _arrange(self, tensors: Any) -> Any:
-        if self._loader.layout == "dict":
-            return dict(zip(self._partition.columns, tensors, strict=True))
-        return tensors[0] if len(tensors) == 1 else tuple(tensors)
+def _taken(partition: Partition, name: str, index: NDArray[np.int64]) -> torch.Tensor:
+    """Rows of a column: copied, and the copy compared; what changes in the file later does not matter."""
+    rows = _take(partition.columns[name], index)
+    partition.check_rows(name, index, rows.numpy())
+    return rows
 
 
-class _Seeded(Dataset[Any]):
-    """A maker in a worker process, where a batch draws the same wherever the unit began."""
-
-    def __init__(self, maker: _BatchMaker, seed: int) -> None:
-        self._maker = maker
-        self._seed = seed
-
-    def __getitem__(self, number: int) -> Any:
-        seed = int(np.random.SeedSequence((self._seed, number)).generate_state(1)[0])
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        try:
-            return self._maker(number)
-        except DamagedData as damage:  # raised, it would come as the text of a traceback
-            return damage
+def _arranged(names: Iterable[str], tensors: tuple[torch.Tensor, ...], loader: LoaderSettings) -> Any:
+    """A batch or a row in the loader's layout."""
+    if loader.layout == "dict":
+        return dict(zip(names, tensors, strict=True))
+    return tensors[0] if len(tensors) == 1 else tensors
 
 
 def _take(column: NDArray[Any], index: NDArray[np.int64]) -> torch.Tensor:

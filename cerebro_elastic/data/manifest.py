@@ -82,6 +82,9 @@ class Manifest:
     """The categories of each encoded column: code 0 stands for the first."""
     features: tuple[str, ...] = ()
     """The source's columns that the column ``features`` is made of, in its order."""
+    datasets: Mapping[str, int] = field(default_factory=dict)
+    """Of a user's datasets, by split, how many rows they have, if the only column is that of their numbers
+    (``datasets.py``)."""
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -98,7 +101,7 @@ class Manifest:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     def _document(self) -> dict[str, Any]:
-        absent = {key for key in ("test", "vocabulary", "features") if not getattr(self, key)}
+        absent = {key for key in ("test", "vocabulary", "features", "datasets") if not getattr(self, key)}
         return {key: value for key, value in asdict(self).items() if key not in absent}
 
     def to_json(self) -> bytes:

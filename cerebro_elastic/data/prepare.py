@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,6 +52,7 @@ def prepare(
     test: float | Source = 0.0,
     labels: tuple[str, ...] = (),
     selection: Selection = Selection(),  # noqa: B008  # frozen
+    datasets: Mapping[str, int] = MappingProxyType({}),
 ) -> Manifest:
     """Write ``source`` as a dataset; the same input gives the same bytes.
 
@@ -68,6 +70,7 @@ def prepare(
         test: Test data, for after the run; as ``valid``.
         labels: The columns that may not hold NaN or infinite values; by default all.
         selection: Which columns are used, and how.
+        datasets: Of a user's datasets, by split, how many rows they have, if ``source`` has their numbers.
 
     Raises:
         DataError: The input cannot be used.
@@ -90,7 +93,9 @@ def prepare(
     numbers: dict[Split, int] = {"train": partitions, "valid": valid_partitions}
     dealt = deal_rows(train, held_out, numbers, seed)
     features = selection.feature_names(given)
-    described = Manifest(columns_of(train), (), (), seed, vocabulary=vocabulary, features=features)
+    described = Manifest(
+        columns_of(train), (), (), seed, vocabulary=vocabulary, features=features, datasets=datasets
+    )
     return _store(destination, described, dealt)
 
 

@@ -21,6 +21,7 @@ from pydantic import (
 
 from cerebro_elastic.recipes.fields import (
     RUN_ID,
+    Arguments,
     Callback,
     Endpoints,
     Epochs,
@@ -53,8 +54,18 @@ from cerebro_elastic.recipes.source import Source
 from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.words import counted
 
-OF_SOURCE = frozenset({"partitions", "valid", "labels", "columns", "features", "label", "encode"})
+OF_COLUMNS = frozenset({"labels", "columns", "features", "label", "encode"})
+"""Keys of ``data`` that are about the columns of a `source`."""
+OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
+OF_DATASET = frozenset({"args"})
+"""Keys of ``data`` that are about a `dataset`."""
+_FOREIGN = {
+    "url": "settled when the dataset at `url` was prepared",
+    "source": "only with `dataset`",
+    "dataset": "only with `source`, since a `dataset` makes whole rows",
+}
+"""By the key that names the data: why the keys of others are refused."""
 
 
 class Data(Section):
@@ -65,10 +76,17 @@ class Data(Section):
     source: Url | None = None
     """Data that the run prepares itself: a file, a folder, a glob, a URL, or a function `module:name`; see
     [your data](../how-to/data.md)."""
+    dataset: Reference | None = None
+    """A function or class that returns a map-style torch `Dataset`, or `{train: ..., valid: ...}`. Its rows
+    are read where they are; see [datasets](../how-to/data.md#torch-datasets)."""
+    args: Arguments = Field(default={})
+    """Only with `dataset`: its arguments that are not searched. A hyper-parameter of the name of another one
+    is given to it."""
     partitions: Partitions = 4
-    """Only with `source`: the number of partitions of the training rows."""
+    """Not with `url`: the number of partitions of the training rows."""
     valid: ValidationData = 0.2
-    """Only with `source`: the share of rows kept for validation (`0.2` or `20%`), or a source of its own."""
+    """Not with `url`: the share of rows kept for validation (`0.2` or `20%`). With `source` also a source of
+    its own. A `dataset` may return validation data itself."""
     labels: Names = ()
     """Only with `source`: the columns that must be finite. If the list is empty, all columns must be."""
     columns: Names | None = None
@@ -90,20 +108,38 @@ class Data(Section):
     collate: Reference | None = None
     """A function that makes a batch of a list of rows. It is slow: it sees one row at a time."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes that make batches, for an expensive `transform` or `collate`."""
+    """Processes of each rank that make batches, for an expensive `dataset`, `transform` or `collate`."""
+    prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
+    """Batches that each of the `workers` makes ahead."""
+    pin_memory: bool = False
+    """Batches come in page-locked memory, from where a GPU takes them faster."""
     license: str | None = None
     """The licence of the data. Cards of exported models show it."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:
-        if (self.url is None) == (self.source is None):
-            raise ValueError("needs exactly one of `url` (a prepared dataset) and `source` (data to prepare)")
-        misplaced = ", ".join(sorted(self.model_fields_set & OF_SOURCE))
-        if self.url is not None and misplaced:
-            raise ValueError(f"{misplaced}: settled when the dataset at `url` was prepared; remove it here")
+        if sum(getattr(self, origin) is not None for origin in _FOREIGN) != 1:
+            raise ValueError(
+                "needs exactly one of `url` (a prepared dataset), `source` (data to prepare) and `dataset` "
+                "(a torch Dataset)"
+            )
+        if misplaced := ", ".join(sorted(self.model_fields_set & self.foreign_keys)):
+            (origin,) = (origin for origin in _FOREIGN if getattr(self, origin) is not None)
+            raise ValueError(f"{misplaced}: {_FOREIGN[origin]}; remove it here")
+        if self.dataset is not None and isinstance(self.valid, str):
+            raise ValueError(
+                "valid: with a `dataset` it is a share of the rows; or let it return {train, valid}"
+            )
         if self.columns is not None and self.features is not None:
             raise ValueError("`features` names the columns to use: give it or `columns`, not both")
         return self
+
+    @property
+    def foreign_keys(self) -> frozenset[str]:
+        """The keys that are about data of another origin."""
+        if self.dataset is not None:
+            return OF_COLUMNS | {"layout"}
+        return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 
 class Limits(Section):
@@ -255,8 +291,8 @@ class Recipe(Section):
 
     def resolved(self) -> dict[str, Any]:
         """All values with all defaults, as JSON values. ``load_recipe`` of it gives an equal recipe."""
-        prepared = OF_SOURCE if self.data.url is not None else frozenset()
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"data": set(prepared)})
+        excluded = {"data": set(self.data.foreign_keys)}
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)
 
     @property
     def digest(self) -> str:

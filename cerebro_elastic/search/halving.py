@@ -50,7 +50,7 @@ class Halving(Procedure):
         self._resource = Resource(section.resource)
         self._plan = plan
         self._synchronous = synchronous
-        if recipe.data.source is not None:
+        if recipe.data.url is None:
             self.brackets(SearchContext(partitions=recipe.data.partitions, epochs=recipe.epochs))
 
     def brackets(self, context: SearchContext) -> Sequence[Bracket]:

@@ -70,6 +70,9 @@ class FunctionTask:
     def check(self, hparams: HParams) -> None:
         self._user.check(hparams)
 
+    def takes(self, name: str) -> bool:
+        return self._user.takes(name)
+
     def refusal(self, hparams: HParams, strategy: Strategy) -> str | None:
         """Checked with a model without values; ``None`` if ``model_fn`` cannot make one."""
         parallelism = choose.make(strategy.parallelism, strategy.options)

@@ -182,6 +182,15 @@ class SupportsPrecheck(Protocol):
         against it. Cheap: it takes no memory for parameters."""
 
 
+@runtime_checkable
+class TakesByName(Protocol):
+    """A task that says which hyper-parameters it takes. One that does not gets none of those that the
+    recipe's ``data.dataset`` takes."""
+
+    def takes(self, name: str) -> bool:
+        """Whether the task takes a hyper-parameter of this name."""
+
+
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"
 """What no exported model carries."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
 from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult, never, nothing
+from cerebro_elastic.training.user_dataset import bound, dataset_factory, task_hparams
 
 _SPLITS: dict[Phase, Split] = {Phase.TRAIN: "train", Phase.PROFILE: "train", Phase.EVALUATE: "valid"}
 
@@ -47,7 +49,9 @@ class UnitRunner:
         self._manifest = check_unchanged(spec.data, spec.data_digest)
         self.cache = PartitionCache(cache)
         self.device = device
-        self._loader = loader_settings(self.recipe)
+        self._loader = replace(
+            loader_settings(self.recipe), dataset=dataset_factory(self.recipe, self._manifest.datasets)
+        )
 
     def use_threads(self) -> None:
         """Give torch the recipe's number of threads: results depend on it in their last bits."""
@@ -83,19 +87,21 @@ class UnitRunner:
         memory_limit_bytes: int | None = None,
     ) -> UnitJob:
         """The job of ``unit`` for ``config`` as it stands: the whole unit, or its rest. See ``UnitJob``."""
-        rows = self._manifest.rows
+        rows, inherits = self._manifest.rows, None
+        if config.parent and is_newborn(config):
+            inherits = task_hparams(self._task, self._loader.dataset, config.parent.hparams)
         return UnitJob(
             unit=unit,
-            hparams=config.hparams,
+            hparams=task_hparams(self._task, self._loader.dataset, config.hparams),
             seed=self._plan.seed,
             epochs=self._plan.epochs,
             visited=config.visited,
             rows=rows,
             partition=self.fetch(unit.phase, unit.partition, beat),
             validation=self._validation(config, unit, beat),
-            loader=self._loader,
+            loader=bound(self._loader, config.hparams),
             state=state,
-            inherits=config.parent.hparams if config.parent and is_newborn(config) else None,
+            inherits=inherits,
             device=self.device,
             skip=config.partial_unit.batches if config.partial_unit else 0,
             strategy=strategy,
@@ -150,4 +156,7 @@ def loader_settings(recipe: Recipe) -> LoaderSettings:
         transform=imported(data.transform),
         collate=imported(data.collate),
         workers=data.workers,
+        dataset=dataset_factory(recipe),
+        prefetch=data.prefetch,
+        pin_memory=data.pin_memory,
     )

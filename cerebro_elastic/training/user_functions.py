@@ -78,6 +78,11 @@ class UserFunctions:
                     f"{role} needs {', '.join(missing)}: search over it, or give it in task.args or a default"
                 )
 
+    def takes(self, name: str) -> bool:
+        """Whether some function takes a hyper-parameter of this name."""
+        known = _known(self._takers().values())
+        return known is None or name in known
+
     def make_parts(self, hparams: HParams, context: Mapping[str, Any]) -> Parts:
         """Model, optimizer and scheduler of a config, as ``model_fn`` makes them."""
         name = self._section.model_fn

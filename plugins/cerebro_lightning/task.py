@@ -74,6 +74,11 @@ class LightningTask:
 
         self._check_own_callbacks(hparams)
 
+    def takes(self, name: str) -> bool:
+        module: type = self._class
+        parameters = _parameters(module)
+        return name == "batch_size" or name in parameters or _takes_any(parameters)
+
     def _check_own_callbacks(self, hparams: HParams) -> None:
         """Those that the module brings, seen by one without values; none if that cannot be made."""
         if self._class.configure_callbacks is pl.LightningModule.configure_callbacks:

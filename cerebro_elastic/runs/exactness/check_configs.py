@@ -46,7 +46,7 @@ def check_configs(
     task = make_task(recipe)
     device = "cpu" if extent.beside else _device()
     for point in representative_configs(points, extent.most):
-        jobs = [replace(job, device=device) for job in small_jobs(recipe, data, point, extent.batches)]
+        jobs = [replace(job, device=device) for job in small_jobs(task, recipe, data, point, extent.batches)]
         yield CheckedConfig(point, check_exactness(task, jobs, recipe.root, extent.folder, extent.seconds))
 
 

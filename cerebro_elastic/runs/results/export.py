@@ -29,6 +29,7 @@ from cerebro_elastic.reporting.results import ConfigResult, epoch_ends, gather
 from cerebro_elastic.runs.results.result import RunResult, check_here, load_picked, result_of
 from cerebro_elastic.training.task import Exported, Exports
 from cerebro_elastic.training.unit_runner import make_task
+from cerebro_elastic.training.user_dataset import dataset_factory, task_hparams
 
 MODEL, CHECKPOINT, RECORD, CARD = "model.safetensors", "model.ckpt", "record.json", "README.md"
 
@@ -153,7 +154,7 @@ def _exported(result: RunResult, picked: ExportedConfig, state: Any) -> Exported
         )
     last = [v for v in picked.visits if v.unit.epoch == picked.at.epoch - 1 and v.unit.phase is Phase.TRAIN]
     return task.export(
-        picked.row.hparams,
+        task_hparams(task, dataset_factory(result.recipe), picked.row.hparams),
         state,
         result.spec.plan.seed,
         result.spec.plan.epochs,

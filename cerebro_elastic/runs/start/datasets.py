@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.data.manifest import Manifest, Split
 from cerebro_elastic.data.prepare import prepare as _prepare_columns
 from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.shared_jobs import MachineShare
-from cerebro_elastic.data.sources import Source
+from cerebro_elastic.data.sources import Columns, Source
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import import_object, is_reference
+
+if TYPE_CHECKING:
+    from cerebro_elastic.data.datasets import NumberedDatasets
 
 
 def prepare(
@@ -124,6 +127,28 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
         label=data.label,
         encode=data.encode,
     )
+
+
+def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -> None:
+    """Deal the numbers of the rows of the recipe's dataset to partitions, and write them at
+    ``destination``."""
+    columns = datasets.columns()
+    _prepare_columns(
+        lambda: columns["train"],
+        destination,
+        partitions=recipe.data.partitions,
+        seed=recipe.seed,
+        valid=_rows_of("valid", columns, recipe.data.valid),
+        test=_rows_of("test", columns, 0.0),
+        datasets=datasets.lengths,
+    )
+
+
+def _rows_of(split: Split, columns: Mapping[Split, Columns], share: float | str) -> float | Source:
+    """The rows of the user's own dataset for ``split``, else a share of those for training."""
+    if split not in columns:
+        return float(share)
+    return lambda: columns[split]
 
 
 def import_sources(recipe: Recipe) -> None:

@@ -22,11 +22,12 @@ from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.compatibility import content_digest
 from cerebro_elastic.runs.from_recipe import strategies
-from cerebro_elastic.runs.start.datasets import import_sources, prepare_recipe
+from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.runs.start.first_batch import check_start
 from cerebro_elastic.runs.subprocess_call import SubprocessCall, call, serve
 
 if TYPE_CHECKING:
+    from cerebro_elastic.data.datasets import NumberedDatasets
     from cerebro_elastic.training.task import SupportsPrecheck
 
 
@@ -105,22 +106,25 @@ def check(
     from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.training.task import SupportsPrecheck
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
+    from cerebro_elastic.training.user_dataset import checked_dataset, task_hparams
 
     task, allowed = make_task(recipe), strategies(recipe)
     for strategy in allowed:
         make_parallelism(strategy.parallelism, strategy.options)
-    loader_settings(recipe)
+    dataset = loader_settings(recipe).dataset
     _check_loggers(recipe)
-    for point in hparams:
+    of_task = [task_hparams(task, dataset, point) for point in hparams]
+    for point in of_task:
         task.check(point)
+    datasets = checked_dataset(recipe, hparams)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
-        _check_strategy(task, allowed[0], hparams)
+        _check_strategy(task, allowed[0], of_task)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
             f"validation is 'evaluate', but a task of kind {recipe.task.kind!r} validates at the end of each "
             "epoch's last unit: use validation: epoch"
         )
-    manifest = _checked_data(recipe, data, prepare=prepare)
+    manifest = _checked_data(recipe, datasets, data, prepare=prepare)
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
@@ -164,8 +168,10 @@ def check_writable(url: str) -> None:
         remove(probe)
 
 
-def _checked_data(recipe: Recipe, url: str, *, prepare: bool) -> Manifest:
-    if prepare:
+def _checked_data(recipe: Recipe, datasets: NumberedDatasets | None, url: str, *, prepare: bool) -> Manifest:
+    if prepare and datasets is not None:
+        deal_dataset(recipe, datasets, url)
+    elif prepare:
         prepare_recipe(recipe, url)
     else:  # its code counts, even if its data are prepared
         import_sources(recipe)

@@ -1,0 +1,142 @@
+"""Processes that make batches. They live as long as their rank, and serve unit after unit.
+
+They are those of a ``DataLoader`` whose sampler yields whole tasks instead of numbers. A process that makes
+batches imports torch once, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.torch_internals import stop_workers
+
+
+@dataclass(frozen=True)
+class SeededTask:
+    """A batch to make in a worker process, where it draws the same wherever the unit began."""
+
+    make: Callable[[], Any]
+    """Makes the batch; can be pickled."""
+    seed: tuple[int, ...]
+    """The seed of the process's generators for this batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Which processes serve a loader."""
+
+    workers: int
+    """How many there are."""
+    prefetch: int
+    """Batches that each of them makes ahead."""
+    pin_memory: bool
+    """Whether batches come in page-locked memory."""
+
+
+def in_workers(
+    tasks: Iterable[SeededTask], count: int, settings: WorkerSettings
+) -> Generator[Any, None, None]:
+    """What the ``count`` tasks make, in their order. Raises what a task raises; ``DamagedData`` as it is.
+
+    The processes are those of an earlier call that has come to its last batch, or fresh ones.
+    """
+    idle = _idle[settings]
+    processes = idle.pop() if idle else _Processes(settings)
+    batches = processes.serve(tasks)
+    try:
+        for _ in range(count - 1):
+            yield _undamaged(next(batches))
+        last = _undamaged(next(batches))
+    except GeneratorExit:  # the unit stops here
+        idle.append(processes)
+        raise
+    except BaseException:  # else they live as long as the traceback of an error
+        processes.end()
+        raise
+    idle.append(processes)  # before the last batch is taken: validation may follow it
+    yield last
+
+
+def end_idle() -> None:
+    """End all processes that wait for another unit."""
+    for processes in [process for idle in _idle.values() for process in idle]:
+        processes.end()
+    _idle.clear()
+
+
+class _Processes:
+    """The processes of one loader."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._tasks = _Tasks()
+        self._loader: DataLoader[Any] = DataLoader(
+            _Performer(),
+            batch_size=None,
+            sampler=self._tasks,
+            collate_fn=_as_it_is,
+            num_workers=settings.workers,
+            prefetch_factor=settings.prefetch,
+            pin_memory=settings.pin_memory,
+            persistent_workers=True,
+            multiprocessing_context="spawn",
+            generator=torch.Generator(),  # else it would draw from the global one
+        )
+        self._iterator: Any = None
+
+    def serve(self, tasks: Iterable[SeededTask]) -> Iterator[Any]:
+        """What the tasks make. What is left of those before is dropped."""
+        self._tasks.present = tasks
+        self._iterator = iter(self._loader)
+        return self._iterator  # type: ignore[no-any-return]
+
+    def end(self) -> None:
+        stop_workers(self._iterator)
+
+
+_idle: defaultdict[WorkerSettings, list[_Processes]] = defaultdict(list)
+"""The processes that wait for another unit, by their settings."""
+
+_Base: TypeAlias = Sampler[SeededTask]
+
+
+class _Tasks(_Base):
+    """The loader's sampler: the tasks of the present unit."""
+
+    def __init__(self) -> None:
+        self.present: Iterable[SeededTask] = ()
+
+    def __iter__(self) -> Iterator[SeededTask]:
+        return iter(self.present)
+
+
+class _Performer(Dataset[Any]):
+    """The loader's dataset, in a worker process: what it is asked for is a task."""
+
+    def __getitem__(self, task: SeededTask) -> Any:
+        seed = int(np.random.SeedSequence(task.seed).generate_state(1)[0])
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            return task.make()
+        except DamagedData as damage:  # raised, it would come as the text of a traceback
+            return damage
+
+
+def _undamaged(batch: Any) -> Any:
+    if isinstance(batch, DamagedData):
+        raise batch
+    return batch
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

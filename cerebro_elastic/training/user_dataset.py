@@ -1,0 +1,59 @@
+"""The torch ``Dataset`` that a recipe names, and which hyper-parameters are its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cerebro_elastic.core.model.configs import HParams
+from cerebro_elastic.data.batches import LoaderSettings
+from cerebro_elastic.data.datasets import DatasetFactory, NumberedDatasets
+from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.training.task import TakesByName, Task
+
+
+def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) -> DatasetFactory | None:
+    """What makes the recipe's dataset in this process; ``None`` if its data are no dataset. ``lengths`` are
+    those that it had when its rows were dealt, if they were."""
+    data = recipe.data
+    if data.dataset is None:
+        return None
+    return DatasetFactory(data.dataset, recipe.root, data.args, recipe.seed, lengths or {})
+
+
+def task_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -> HParams:
+    """The hyper-parameters of the task: all but those that only the dataset takes."""
+    if dataset is None:
+        return hparams
+    of_dataset = dataset.parameters - {"batch_size"}
+    return {
+        name: value
+        for name, value in hparams.items()
+        if name not in of_dataset or (isinstance(task, TakesByName) and task.takes(name))
+    }
+
+
+def bound(loader: LoaderSettings, hparams: HParams) -> LoaderSettings:
+    """The loader for a config, whose hyper-parameters may be arguments of the dataset."""
+    if loader.dataset is None:
+        return loader
+    return replace(loader, dataset=loader.dataset.with_hparams(hparams))
+
+
+def checked_dataset(recipe: Recipe, points: Sequence[HParams]) -> NumberedDatasets | None:
+    """The recipe's dataset, made with the arguments of each of the ``points``; ``None`` if it names none.
+
+    Raises:
+        TaskError: It does not take these arguments.
+        DataError: It cannot be made, or its number of rows depends on the arguments.
+    """
+    factory = dataset_factory(recipe)
+    if factory is None:
+        return None
+    for point in points:
+        factory.check(point)
+    datasets = factory.with_hparams(points[0] if points else {}).make()
+    factory = replace(factory, lengths=datasets.lengths)
+    for point in points:
+        factory.with_hparams(point).make()
+    return datasets
