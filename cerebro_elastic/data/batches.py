@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.batch_workers import SeededTask, WorkerSettings, in_workers
-from cerebro_elastic.data.datasets import ROW, DatasetFactory, stacked
+from cerebro_elastic.data.dataset_factory import DatasetFactory
+from cerebro_elastic.data.datasets import ROW
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
 from cerebro_elastic.torch_internals import pinned
@@ -48,6 +49,8 @@ class LoaderSettings:
     """Batches that each of the ``workers`` makes ahead."""
     pin_memory: bool = False
     """Whether batches come in page-locked memory, from where a GPU takes them faster."""
+    drop_last: bool = False
+    """Whether a training partition's short last batch is left out."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -72,9 +75,9 @@ class LoaderSettings:
                 ) from exc
 
 
-def batch_count(rows: int, batch_size: int) -> int:
-    """Batches of a partition; the last one may be short."""
-    return -(-rows // batch_size)
+def batch_count(rows: int, batch_size: int, drop_last: bool = False) -> int:
+    """Batches of a partition; the last one may be short, or is left out (``drop_last``)."""
+    return rows // batch_size if drop_last else -(-rows // batch_size)
 
 
 def whole(rows: int) -> slice:
@@ -114,9 +117,13 @@ def batches(
             SeededTask(partial(make_batch, partition, index_of(number), loader), (seed, number))
             for number in numbers
         )
-        settings = WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
-        return _noting_damage(partition, in_workers(tasks, len(numbers), settings))
+        return _noting_damage(partition, in_workers(tasks, len(numbers), worker_settings(loader)))
     return _noting_damage(partition, _made_here(partition, map(index_of, numbers), loader))
+
+
+def worker_settings(loader: LoaderSettings) -> WorkerSettings:
+    """The processes that serve a loader with ``workers``."""
+    return WorkerSettings(loader.workers, loader.prefetch, loader.pin_memory)
 
 
 def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -> Generator[Any, None, None]:
@@ -141,8 +148,8 @@ def make_batch(partition: Partition, index: NDArray[np.int64], loader: LoaderSet
     partition.check_sizes()
     columns = {name: _taken(partition, name, index) for name in partition.columns}
     if loader.dataset is not None:
-        rows = loader.dataset.make().rows(columns[ROW].tolist())
-        batch = (loader.collate or stacked)(rows)
+        datasets = loader.dataset.make()
+        batch = (loader.collate or datasets.collate)(datasets.rows(columns[ROW].tolist()))
     elif loader.collate is not None:
         rows = [_arranged(columns, row, loader) for row in zip(*columns.values(), strict=True)]
         batch = loader.collate(rows)

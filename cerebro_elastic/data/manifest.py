@@ -24,6 +24,9 @@ Vocabulary: TypeAlias = Mapping[str, Sequence[Category]]
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
+_OPTIONAL = ("test", "vocabulary", "features", "datasets", "loader")
+"""Fields that a manifest leaves out if they are empty, as manifests before them did."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -85,6 +88,8 @@ class Manifest:
     datasets: Mapping[str, int] = field(default_factory=dict)
     """Of a user's datasets, by split, how many rows they have, if the only column is that of their numbers
     (``datasets.py``)."""
+    loader: Mapping[str, int | bool] = field(default_factory=dict)
+    """``batch_size`` and ``drop_last`` of the loader that these datasets came with, if one did."""
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -101,7 +106,7 @@ class Manifest:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     def _document(self) -> dict[str, Any]:
-        absent = {key for key in ("test", "vocabulary", "features", "datasets") if not getattr(self, key)}
+        absent = {key for key in _OPTIONAL if not getattr(self, key)}
         return {key: value for key, value in asdict(self).items() if key not in absent}
 
     def to_json(self) -> bytes:

@@ -53,6 +53,7 @@ def prepare(
     labels: tuple[str, ...] = (),
     selection: Selection = Selection(),  # noqa: B008  # frozen
     datasets: Mapping[str, int] = MappingProxyType({}),
+    loader: Mapping[str, int | bool] = MappingProxyType({}),
 ) -> Manifest:
     """Write ``source`` as a dataset; the same input gives the same bytes.
 
@@ -71,6 +72,7 @@ def prepare(
         labels: The columns that may not hold NaN or infinite values; by default all.
         selection: Which columns are used, and how.
         datasets: Of a user's datasets, by split, how many rows they have, if ``source`` has their numbers.
+        loader: What of the batches is settled by the loader that they came with.
 
     Raises:
         DataError: The input cannot be used.
@@ -94,7 +96,14 @@ def prepare(
     dealt = deal_rows(train, held_out, numbers, seed)
     features = selection.feature_names(given)
     described = Manifest(
-        columns_of(train), (), (), seed, vocabulary=vocabulary, features=features, datasets=datasets
+        columns_of(train),
+        (),
+        (),
+        seed,
+        vocabulary=vocabulary,
+        features=features,
+        datasets=dict(datasets),
+        loader=dict(loader),
     )
     return _store(destination, described, dealt)
 

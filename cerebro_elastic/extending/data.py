@@ -1,11 +1,18 @@
-"""Columns of data as sources give them, and their check."""
+"""Columns of data as sources give them and their check, users' datasets, and processes that make batches."""
 
 from __future__ import annotations
 
+from cerebro_elastic.data.batch_workers import SeededTask, in_workers
+from cerebro_elastic.data.batches import worker_settings
 from cerebro_elastic.data.column_checks import check_given
+from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.sources import Columns
 
 __all__ = [
     "Columns",
+    "DatasetFactory",
+    "SeededTask",
     "check_given",
+    "in_workers",
+    "worker_settings",
 ]

@@ -60,10 +60,15 @@ OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
 OF_DATASET = frozenset({"args"})
 """Keys of ``data`` that are about a `dataset`."""
+OF_LOADER = frozenset(
+    {"valid", "batch_size", "shuffle", "collate", "workers", "prefetch", "pin_memory", "drop_last"}
+)
+"""Keys of ``data`` that a `datamodule` settles."""
 _FOREIGN = {
     "url": "settled when the dataset at `url` was prepared",
-    "source": "only with `dataset`",
+    "source": "only with `dataset` or `datamodule`",
     "dataset": "only with `source`, since a `dataset` makes whole rows",
+    "datamodule": "a `datamodule` says this itself, by its loaders",
 }
 """By the key that names the data: why the keys of others are refused."""
 
@@ -76,12 +81,15 @@ class Data(Section):
     source: Url | None = None
     """Data that the run prepares itself: a file, a folder, a glob, a URL, or a function `module:name`; see
     [your data](../how-to/data.md)."""
+    datamodule: Reference | None = None
+    """A `LightningDataModule`, as `module:Class`. Its loaders say how batches are made; see
+    [data modules](../how-to/data.md#data-modules)."""
     dataset: Reference | None = None
     """A function or class that returns a map-style torch `Dataset`, or `{train: ..., valid: ...}`. Its rows
     are read where they are; see [datasets](../how-to/data.md#torch-datasets)."""
     args: Arguments = Field(default={})
-    """Only with `dataset`: its arguments that are not searched. A hyper-parameter of the name of another one
-    is given to it."""
+    """Only with `dataset` or `datamodule`: its arguments that are not searched. A hyper-parameter of the name
+    of another one is given to it."""
     partitions: Partitions = 4
     """Not with `url`: the number of partitions of the training rows."""
     valid: ValidationData = 0.2
@@ -107,6 +115,8 @@ class Data(Section):
     """A function that maps each batch to another."""
     collate: Reference | None = None
     """A function that makes a batch of a list of rows. It is slow: it sees one row at a time."""
+    drop_last: bool = False
+    """A training partition's last batch is left out if it is short."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
     """Processes of each rank that make batches, for an expensive `dataset`, `transform` or `collate`."""
     prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
@@ -120,8 +130,8 @@ class Data(Section):
     def _one_origin(self) -> Data:
         if sum(getattr(self, origin) is not None for origin in _FOREIGN) != 1:
             raise ValueError(
-                "needs exactly one of `url` (a prepared dataset), `source` (data to prepare) and `dataset` "
-                "(a torch Dataset)"
+                "needs exactly one of `url` (a prepared dataset), `source` (data to prepare), `dataset` (a "
+                "torch Dataset) and `datamodule`"
             )
         if misplaced := ", ".join(sorted(self.model_fields_set & self.foreign_keys)):
             (origin,) = (origin for origin in _FOREIGN if getattr(self, origin) is not None)
@@ -139,6 +149,8 @@ class Data(Section):
         """The keys that are about data of another origin."""
         if self.dataset is not None:
             return OF_COLUMNS | {"layout"}
+        if self.datamodule is not None:
+            return OF_COLUMNS | {"layout"} | OF_LOADER
         return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cerebro_elastic.core.model.configs import Parent
+from cerebro_elastic.core.model.configs import HParams, Parent
 from cerebro_elastic.core.model.interfaces import Search
 from cerebro_elastic.core.model.run import Plan, Progress
 from cerebro_elastic.core.model.units import CheckpointRef, Strategy
+from cerebro_elastic.data.manifest import Manifest
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO, installed, nodes_of, ranks_of, section_type
 from cerebro_elastic.registry import load
@@ -36,6 +37,13 @@ def _all(gang: int, ranks: int) -> Iterator[Strategy]:
             for name in installed():
                 if name != "single":
                     yield Strategy(name, nodes * ranks, nodes, section_type(name).AUTO_OPTIONS)
+
+
+def batches_in(recipe: Recipe, manifest: Manifest, hparams: HParams) -> tuple[int, bool]:
+    """Rows of a config's batches, and whether a training partition's short last batch is left out."""
+    settled, data = manifest.loader, recipe.data
+    size = hparams.get("batch_size", settled.get("batch_size", data.batch_size))
+    return int(size), bool(settled.get("drop_last", data.drop_last))
 
 
 def plan_of(recipe: Recipe, run: str, partitions: int, validations: int) -> Plan:

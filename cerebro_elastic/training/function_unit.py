@@ -133,7 +133,7 @@ class FunctionUnit:
             train_pass(
                 parts,
                 self._prepared(job_batches.training_batches(job, self._portion)),
-                islice(job_batches.batch_rows(job, [job.partition]), job.skip, None),
+                islice(job_batches.training_rows(job), job.skip, None),
                 self._user.loss,
                 loss,
                 parallelism=self._parallelism,
@@ -154,7 +154,7 @@ class FunctionUnit:
         """End a whole unit; with the epoch's last unit validate and step the scheduler. Returns the
         validation metrics."""
         job = self._job
-        self.progress.add(unit, job.partition.rows)
+        self.progress.add(unit, sum(job_batches.training_rows(job)))
         if not job.last or job.unit.phase is Phase.PROFILE:
             return {}
         validation = self.validate(job.validation)

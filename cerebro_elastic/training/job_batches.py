@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
@@ -33,13 +34,15 @@ def loader_settings(job: UnitJob) -> LoaderSettings:
 
 def epoch_batches(job: UnitJob) -> int:
     """How many batches a whole epoch has. They never span partitions."""
-    size = loader_settings(job).batch_size
-    return sum(batch_count(rows, size) for rows in job.rows)
+    loader = loader_settings(job)
+    return sum(batch_count(rows, loader.batch_size, loader.drop_last) for rows in job.rows)
 
 
 def unit_batches(job: UnitJob) -> int:
-    """How many batches the job's partition has, those to skip included."""
-    return batch_count(job.partition.rows, loader_settings(job).batch_size)
+    """How many batches the job has, those to skip included."""
+    loader = loader_settings(job)
+    drop_last = loader.drop_last and job.unit.phase is not Phase.EVALUATE
+    return batch_count(job.partition.rows, loader.batch_size, drop_last)
 
 
 def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
@@ -57,7 +60,10 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     """
     loader = loader_settings(job)
     order = sample_order(job.seed, job.unit.epoch, job.unit.partition, job.partition.rows, loader.shuffle)
+    order = order[: unit_batches(job) * loader.batch_size]
     seed = rank_seed(job)
+    if not job.visited and not job.skip:
+        _begin(loader)
     with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:
         for done in range(job.skip, unit_batches(job)):
             if done > job.skip and job.stop(done):
@@ -81,6 +87,7 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
     evaluates.
     """
     loader, done = loader_settings(job), 0
+    _begin(loader)
     for partition in partitions:
         for batch in batches(partition, np.arange(partition.rows), loader, part=part):
             if done and job.unit.phase is Phase.EVALUATE and job.stop(done):
@@ -88,6 +95,18 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
             job.beat()
             yield batch
             done += 1
+
+
+def _begin(loader: LoaderSettings) -> None:
+    """Draw from torch's generator what a ``DataLoader`` over the user's dataset draws for each of its
+    iterators: one fit by such loaders then draws the same as units."""
+    if loader.dataset is not None:
+        torch.empty((), dtype=torch.int64).random_()
+
+
+def training_rows(job: UnitJob) -> Iterator[int]:
+    """The number of rows of each training batch of the job's partition, those to skip included."""
+    return islice(batch_rows(job, [job.partition]), unit_batches(job))
 
 
 def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
@@ -100,4 +119,4 @@ def batch_rows(job: UnitJob, partitions: Iterable[Partition]) -> Iterator[int]:
 
 def rows_until(job: UnitJob, done: int) -> int:
     """How many rows the job has trained when ``done`` batches of its partition are trained."""
-    return sum(islice(batch_rows(job, [job.partition]), job.skip, done))
+    return sum(islice(training_rows(job), job.skip, done))

@@ -159,4 +159,5 @@ def loader_settings(recipe: Recipe) -> LoaderSettings:
         dataset=dataset_factory(recipe),
         prefetch=data.prefetch,
         pin_memory=data.pin_memory,
+        drop_last=data.drop_last,
     )

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.batches import LoaderSettings
-from cerebro_elastic.data.datasets import DatasetFactory, NumberedDatasets
+from cerebro_elastic.data.dataset_factory import DatasetFactory
+from cerebro_elastic.data.datasets import NumberedDatasets
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.training.task import TakesByName, Task
 
@@ -16,9 +17,10 @@ def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) ->
     """What makes the recipe's dataset in this process; ``None`` if its data are no dataset. ``lengths`` are
     those that it had when its rows were dealt, if they were."""
     data = recipe.data
-    if data.dataset is None:
+    reference = data.dataset or data.datamodule
+    if reference is None:
         return None
-    return DatasetFactory(data.dataset, recipe.root, data.args, recipe.seed, lengths or {})
+    return DatasetFactory(reference, recipe.root, data.args, recipe.seed, lengths or {})
 
 
 def task_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -> HParams:
@@ -34,10 +36,12 @@ def task_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -
 
 
 def bound(loader: LoaderSettings, hparams: HParams) -> LoaderSettings:
-    """The loader for a config, whose hyper-parameters may be arguments of the dataset."""
+    """The loader for a config, whose hyper-parameters may be arguments of the dataset. A data module has
+    settled more of it."""
     if loader.dataset is None:
         return loader
-    return replace(loader, dataset=loader.dataset.with_hparams(hparams))
+    dataset = loader.dataset.with_hparams(hparams)
+    return replace(loader, dataset=dataset, **dataset.make().loader)
 
 
 def checked_dataset(recipe: Recipe, points: Sequence[HParams]) -> NumberedDatasets | None:

@@ -127,6 +127,7 @@ def restore_stock_checkpoint(trainer: pl.Trainer, checkpoint: Mapping[str, Any])
     connector = trainer._checkpoint_connector
     connector._loaded_checkpoint = dict(checkpoint)
     connector.restore_model()
+    connector.restore_datamodule()
     connector.restore_callbacks()
     connector.restore_precision_plugin_state()
     connector.restore_optimizers_and_schedulers()

@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
+from cerebro_lightning.data_module import ValidationLoader, data_module, validation_loaders
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
 
@@ -63,11 +64,16 @@ class Batches:
             job_batches.epoch_batches(self._job) + profile, self._training, sum(self._job.rows)
         )
 
-    def validation(self, module: pl.LightningModule) -> EpochLoader | None:
-        """All validation partitions in their natural order; none if the module does not validate. Units in
-        the middle of an epoch have it, too, for whoever asks for its length, and read nothing of it."""
+    def validation(self, module: pl.LightningModule) -> EpochLoader | list[ValidationLoader] | None:
+        """The data module's own loaders, or all validation partitions in their natural order; none if the
+        module does not validate. Units in the middle of an epoch have it, too, for whoever asks for its
+        length, and read nothing of it."""
         job = self._job
-        if not job.validation or not is_overridden("validation_step", module):
+        if not is_overridden("validation_step", module):
+            return None
+        if (of_module := data_module(job)) is not None:
+            return validation_loaders(of_module, job)
+        if not job.validation:
             return None
         length = sum(1 for _ in job_batches.batch_rows(job, job.validation))
         return self._loader(length, self._validation, sum(part.rows for part in job.validation))
@@ -79,7 +85,7 @@ class Batches:
 
     def _training(self) -> Iterator[Any]:
         job = self._job
-        rows = islice(job_batches.batch_rows(job, [job.partition]), job.skip, None)
+        rows = islice(job_batches.training_rows(job), job.skip, None)
         return self._weighed(partial(job_batches.training_batches, job), rows)
 
     def _validation(self) -> Iterator[Any]:

@@ -38,7 +38,7 @@ def stock_checkpoint(
     hyper-parameters or not.
     """
     unit = _Halt(module, trainer, files=files, state=state, batches=0, first=True, last=False)
-    unit.fit(EpochLoader(batches, lambda: iter(())), None)
+    unit.fit({"train_dataloaders": EpochLoader(batches, lambda: iter(()))})
     checkpoint = unit.checkpoint
     if checkpoint.get(_NAME) not in arguments:
         checkpoint[_HPARAMS] = {**arguments, **checkpoint.get(_HPARAMS, {})}

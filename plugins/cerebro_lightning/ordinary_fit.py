@@ -12,6 +12,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from cerebro_elastic.extending.tasks import Observe, OrdinaryFit, UnitJob, job_batches
 from cerebro_lightning.batches import Batches, EpochLoader
+from cerebro_lightning.data_module import attached, data_module
 from cerebro_lightning.observed import BEGINS, ENDS, observed
 from cerebro_lightning.optimizers import NamedStateStrategy
 from cerebro_lightning.rows import RowLogger
@@ -53,8 +54,9 @@ def ordinary_fit(
         )
 
     validation = Batches(next(job for job in jobs if job.last), NamedStateStrategy(device)).validation(module)
-    with observed(look):
-        trainer.fit(module, EpochLoader(job_batches.epoch_batches(jobs[0]), epoch), validation)
+    training = EpochLoader(job_batches.epoch_batches(jobs[0]), epoch)
+    with observed(look), attached(data_module(jobs[0]), training, validation) as loaders:
+        trainer.fit(module, **loaders)
     return OrdinaryFit(rows.rows, metrics)
 
 

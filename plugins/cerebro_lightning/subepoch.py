@@ -65,7 +65,6 @@ from cerebro_lightning._lightning_internals import (
     training_results_of,
 )
 from cerebro_lightning.attributes import MODULE, graph, names_of, own_attributes
-from cerebro_lightning.batches import EpochLoader
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.inherit import set_own_options
 from cerebro_lightning.loops import LeaveUnit, NoSignals, UnitFitLoop
@@ -188,15 +187,16 @@ class SubEpoch:
         """Whether the epoch's last batch has been taken."""
         return self.last and self.batches_left == 0
 
-    def fit(self, training: EpochLoader, validation: EpochLoader | None) -> None:
-        """Train. Raises ``TaskError`` for what cannot be done exactly."""
+    def fit(self, loaders: Mapping[str, Any]) -> None:
+        """Train on the ``loaders``, as ``Trainer.fit`` takes them. Raises ``TaskError`` for what cannot be
+        done exactly."""
         self._mute(self.state is not None)
         self._trainer.fit_loop = UnitFitLoop(self, self._trainer)
         set_signal_connector(self._trainer, NoSignals(self._trainer))
         if isinstance(self._strategy, DistributedStrategy):
             self._synchronize_logging(self._strategy)
         self.ended = True
-        self._trainer.fit(self._module, train_dataloaders=training, val_dataloaders=validation)
+        self._trainer.fit(self._module, **loaders)
         if self.ended:
             self._capture()
 

@@ -30,6 +30,7 @@ from cerebro_elastic.extending.tasks import (
 )
 from cerebro_lightning import precheck, refusals
 from cerebro_lightning.batches import Batches
+from cerebro_lightning.data_module import attached, data_module
 from cerebro_lightning.distributed import DistributedStrategy, ShardedStrategy
 from cerebro_lightning.export import how_to_load, stock_checkpoint
 from cerebro_lightning.inherit import with_own_attributes
@@ -127,7 +128,8 @@ class LightningTask:
                 seed=job_batches.rank_seed(job),
             )
             batches = Batches(job, strategy)
-            unit.fit(batches.training(), batches.validation(module))
+            with attached(data_module(job), batches.training(), batches.validation(module)) as loaders:
+                unit.fit(loaders)
         assert unit.state is not None
         done = end if unit.stopped_after is None else unit.stopped_after
         return UnitResult(

@@ -17,6 +17,7 @@ from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.extending.front_ends import LiveView, default_home, make_task, studies
 from cerebro_elastic.extending.recipes import Objective
 from cerebro_lightning.columns import Table, columns_of, write_columns
+from cerebro_lightning.data_module import arguments_of, has_loader
 from cerebro_lightning.task import LightningTask
 from cerebro_lightning.trainer_settings import check_trainer_settings
 
@@ -106,8 +107,10 @@ class CerebroTrainer:
         self,
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
-        train_data: Data,
+        train_data: Data | None = None,
         val_data: float | Data = 0.2,
+        *,
+        datamodule: type[Any] | pl.LightningDataModule | None = None,
         **args: Any,
     ) -> RunResult:
         """Train a config for each point of ``search_space``; the run's result, with its ``leaderboard``.
@@ -118,10 +121,12 @@ class CerebroTrainer:
         equal length), a tuple of arrays (``x, y``; of more than two ``x0, x1, ...``), a ``TensorDataset``, a
         DataFrame or another table, a path or URL of a file or a prepared dataset, or a function that returns
         columns. ``val_data`` is the share of rows for validation, or data of their own in one of these forms.
+        Instead of both, ``datamodule`` is a ``LightningDataModule``, or its class; without any data the
+        module's own ``train_dataloader`` is taken.
 
         An unfinished run of the same ``run_id`` and arguments goes on where it stood.
         """
-        recipe = self.recipe(module, search_space, train_data, val_data, **args)
+        recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
         with LiveView(recipe.objective) if self._shows else nullcontext() as view:
             watcher = view.watcher if view else None
             self._result = cerebro_elastic.run(
@@ -133,8 +138,10 @@ class CerebroTrainer:
         self,
         module: type[pl.LightningModule],
         search_space: Mapping[str, Any],
-        train_data: Data,
+        train_data: Data | None = None,
         val_data: float | Data = 0.2,
+        *,
+        datamodule: type[Any] | pl.LightningDataModule | None = None,
         **args: Any,
     ) -> Recipe:
         """The recipe that ``fit`` runs."""
@@ -144,6 +151,16 @@ class CerebroTrainer:
                 f"search_space is a {type(search_space).__name__}: map arguments of {module.__name__} to "
                 "lists of values, such as {'lr': [0.1, 0.01]}"
             )
+        if datamodule is None and train_data is None and has_loader(module):
+            datamodule = module
+        if (datamodule is None) == (train_data is None):
+            raise DataError(
+                "fit takes either train_data or a datamodule, unless the module has a train_dataloader"
+            )
+        if train_data is None:
+            data = self._of_module(datamodule, root)
+        else:
+            data = {"batch_size": self._batch_size, **self._source(train_data, val_data, root)}
         task = {
             "kind": "lightning",
             "module": reference,
@@ -155,7 +172,7 @@ class CerebroTrainer:
             {
                 **self._sections,
                 "task": task,
-                "data": {"batch_size": self._batch_size, **self._source(train_data, val_data, root)},
+                "data": data,
                 "search": {**self._search, "space": dict(search_space)},
             },
             root=root,
@@ -186,6 +203,14 @@ class CerebroTrainer:
             "valid": valid if share else self._named(valid, "val_data", root),
             **self._source_keys,
         }
+
+    def _of_module(self, datamodule: Any, root: Path) -> dict[str, Any]:
+        kind = datamodule if isinstance(datamodule, type) else type(datamodule)
+        reference, where = _reference(kind)
+        if where != root:
+            raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
+        arguments = {} if isinstance(datamodule, type) else arguments_of(datamodule)
+        return {"datamodule": reference, "args": arguments, "partitions": self._source_keys["partitions"]}
 
     def _named(self, data: Any, what: str, root: Path) -> str:
         """What a recipe calls the data: a path, a URL or a function; arrays are written to a file."""

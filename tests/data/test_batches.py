@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
+from cerebro_elastic.data.batch_workers import end_idle
 from cerebro_elastic.data.batches import LoaderSettings, batch_count, batches
 from cerebro_elastic.data.partition import Partition, sample_order
 from cerebro_elastic.data.row_sums import row_sums
@@ -33,6 +35,12 @@ def partition(tmp_path: Path) -> Partition:
         np.save(tmp_path / f"{name}.npy", column)
     mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in columns}
     return Partition(0, ROWS, mapped, {name: row_sums(np.array(column)) for name, column in mapped.items()})
+
+
+@pytest.fixture(autouse=True)
+def _no_workers_stay() -> Iterator[None]:
+    yield
+    end_idle()
 
 
 def double(batch: Any) -> Any:
@@ -128,7 +136,16 @@ def test_workers_give_the_same_batches_and_touch_no_generator_here(partition: Pa
     there = list(batches(partition, order, LoaderSettings(2, workers=2, **settings)))  # type: ignore[arg-type]
     assert [batch.tolist() for batch in there] == [batch.tolist() for batch in here]
     assert torch.equal(torch.get_rng_state(), before)
-    assert set(multiprocessing.active_children()) <= children
+    serving = set(multiprocessing.active_children()) - children
+    batches(partition, order, LoaderSettings(2, workers=2, **settings)).close()  # type: ignore[arg-type]
+    left = batches(partition, order, LoaderSettings(2, workers=2, **settings))  # type: ignore[arg-type]
+    next(left)
+    left.close()
+    again = list(batches(partition, order, LoaderSettings(2, workers=2, **settings)))  # type: ignore[arg-type]
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in here], (
+        "after a unit that stopped"
+    )
+    assert set(multiprocessing.active_children()) - children == serving, "the same processes"
 
 
 def test_a_random_transform_in_workers_is_a_function_of_the_seed(partition: Partition) -> None:

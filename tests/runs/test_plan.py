@@ -34,7 +34,7 @@ def recipe(**values: Any) -> Recipe:
 
 
 def told(*profiles: StrategyCost, valid: int = 0) -> RecipeMeasurement:
-    return RecipeMeasurement(rows=1600, valid=valid, bytes=1_000_000, profiles=profiles)
+    return RecipeMeasurement(rows=1600, valid=valid, bytes=1_000_000, batch_size=10, profiles=profiles)
 
 
 def test_a_unit_takes_what_it_takes_besides_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.exactness.small_jobs import representative_configs, small_jobs
+from cerebro_elastic.training.unit_runner import make_task
 
 
 def test_the_first_and_those_with_another_choice_stand_for_all() -> None:
@@ -58,7 +59,7 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
     tmp_path: Path, rows: int, partitions: int, size: int, expected: tuple[int, int]
 ) -> None:
     recipe = recipe_of(tmp_path, rows, partitions, size)
-    jobs = small_jobs(recipe, str(tmp_path / "data"), {"lr": 0.1}, 3)
+    jobs = small_jobs(make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1}, 3)
     assert [job.unit.partition for job in jobs] == [0, 1, 1, 0]
     assert [job.last for job in jobs] == [False, True, False, True]
     assert [bool(job.validation) for job in jobs] == [False, True, False, True]
@@ -73,5 +74,5 @@ def test_two_epochs_over_a_few_batches_of_real_rows(
 
 def test_the_batch_size_of_the_config_counts(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, 400, 2, 10)
-    jobs = small_jobs(recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3)
+    jobs = small_jobs(make_task(recipe), recipe, str(tmp_path / "data"), {"lr": 0.1, "batch_size": 4}, 3)
     assert jobs[0].rows[0] == 2 * 4 + 150 % 4

@@ -18,6 +18,7 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, locate, open_read, translated
 from cerebro_elastic.recipes import Recipe
+from cerebro_elastic.runs.from_recipe import batches_in
 from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings
 from cerebro_elastic.training.user_dataset import bound, task_hparams
@@ -57,11 +58,12 @@ def _worth(point: HParams, known: Collection[tuple[str, str]]) -> tuple[int, int
 def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: int) -> list[UnitJob]:
     """The units of ``task`` in two epochs over two small partitions, and a small one to validate on: the
     first rows of those at ``url``, at most ``batches`` of each. Raises ``DataError``."""
-    size = int(point.get("batch_size", recipe.data.batch_size))
     with translated(DataError, f"cannot read the dataset {url}"):
-        train, valid = _partitions(read_manifest(url), locate(url), size, batches)
+        manifest = read_manifest(url)
+        size, _ = batches_in(recipe, manifest, point)
+        train, valid = _partitions(manifest, locate(url), size, batches)
     orders = (range(len(train)), range(len(train))[::-1])
-    loader = bound(replace(loader_settings(recipe), workers=0), point)
+    loader = replace(bound(loader_settings(recipe), point), workers=0)
     of_task = task_hparams(task, loader.dataset, point)
     return [
         UnitJob(

@@ -18,7 +18,7 @@ from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import PartitionFiles, read_manifest
 from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.from_recipe import start_of, strategies
+from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.runs.subprocess_call import call, serve
 from cerebro_elastic.scratch import Scratch
@@ -36,6 +36,8 @@ class RecipeMeasurement:
     """Rows to validate on."""
     bytes: int
     """Bytes of the training partitions."""
+    batch_size: int
+    """Rows of a batch, where no hyper-parameter says how many."""
     profiles: tuple[StrategyCost, ...] = ()
     """Seconds, bytes or the refusal of a config's units, by strategy."""
 
@@ -106,6 +108,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
         rows=sum(manifest.rows),
         valid=sum(partition.rows for partition in manifest.valid),
         bytes=sum(map(_bytes, manifest.train)),
+        batch_size=batches_in(recipe, manifest, {})[0],
         profiles=tuple(profiles),
     )
     return {"measurement": encode(measurement)}

@@ -230,17 +230,17 @@ def _simulate(
         max_nodes=candidate.nodes,
         progress=progress or recipe_plan.progress,
     )
-    times, sizes = _times(recipe, measurement, candidate), _sizes(recipe, measurement, candidate)
+    times, sizes = _times(recipe, measurement, candidate), _sizes(measurement, candidate)
     return simulate_plan(recipe, candidate_plan, times, toy_curves(recipe, candidate_plan), sizes=sizes)
 
 
 def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> Times:
     """Seconds of units of this many partitions, from those of batches. ``Times`` has them as one rank's."""
     profiles, ranks = _profiles_of(measurement, candidate), candidate.strategy.ranks
-    batches = _batches(recipe, _rows(measurement, candidate))
+    batches = _batches(measurement, _rows(measurement, candidate))
     units = {p.config: (p.fixed_seconds + p.batch_seconds * batches) * ranks for p in profiles}
     # The last unit of an epoch validates.
-    valid = 0 if recipe.validation == "evaluate" else _batches(recipe, measurement.valid)
+    valid = 0 if recipe.validation == "evaluate" else _batches(measurement, measurement.valid)
     validation = {p.config: EVALUATION * p.batch_seconds * valid * ranks for p in profiles}
     names = islice(fresh_names(()), recipe.limits.configs)
     return Times(
@@ -253,10 +253,10 @@ def _times(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandid
     )
 
 
-def _sizes(recipe: Recipe, measurement: RecipeMeasurement, candidate: PlanCandidate) -> UnitSizes:
+def _sizes(measurement: RecipeMeasurement, candidate: PlanCandidate) -> UnitSizes:
     states = {p.config: p.state_bytes or 0 for p in _profiles_of(measurement, candidate)}
     rows = _rows(measurement, candidate)
-    return UnitSizes(states, round(fmean(states.values())), batches=_batches(recipe, rows), samples=rows)
+    return UnitSizes(states, round(fmean(states.values())), batches=_batches(measurement, rows), samples=rows)
 
 
 def _rows(measurement: RecipeMeasurement, candidate: PlanCandidate) -> int:
@@ -264,8 +264,8 @@ def _rows(measurement: RecipeMeasurement, candidate: PlanCandidate) -> int:
     return -(-measurement.rows // candidate.partitions)
 
 
-def _batches(recipe: Recipe, rows: int) -> int:
-    return -(-rows // recipe.data.batch_size)
+def _batches(measurement: RecipeMeasurement, rows: int) -> int:
+    return -(-rows // measurement.batch_size)
 
 
 def _option(candidate: PlanCandidate, simulation: Simulation) -> Option:

@@ -36,7 +36,7 @@ from cerebro_elastic.files import content, locate
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.parallelism import AUTO
 from cerebro_elastic.reporting.results import gather
-from cerebro_elastic.runs.from_recipe import plan_of
+from cerebro_elastic.runs.from_recipe import batches_in, plan_of
 from cerebro_elastic.words import counted
 
 
@@ -139,10 +139,11 @@ def check_data(
         unit = visit.unit
         partitions = manifest.valid if unit.phase is Phase.EVALUATE else manifest.train
         rows = partitions[unit.partition].rows
-        size = state.configs[unit.config].hparams.get("batch_size", recipe.data.batch_size)
+        size, drop_last = batches_in(recipe, manifest, state.configs[unit.config].hparams)
         end = visit.skip + visit.batches
         samples = min(rows, end * size) - min(rows, visit.skip * size)
-        batches = batch_count(rows, size) - visit.skip if visit.whole else visit.batches
+        whole = batch_count(rows, size, drop_last and unit.phase is not Phase.EVALUATE)
+        batches = whole - visit.skip if visit.whole else visit.batches
         if (visit.samples, visit.batches) != (samples, batches):
             yield Violation(
                 "data",

@@ -138,9 +138,11 @@ def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -
         destination,
         partitions=recipe.data.partitions,
         seed=recipe.seed,
-        valid=_rows_of("valid", columns, recipe.data.valid),
+        # A data module validates with its own loaders.
+        valid=_rows_of("valid", columns, recipe.data.valid if recipe.data.dataset else 0.0),
         test=_rows_of("test", columns, 0.0),
         datasets=datasets.lengths,
+        loader={key: value for key, value in datasets.loader.items() if key in ("batch_size", "drop_last")},
     )
 
 

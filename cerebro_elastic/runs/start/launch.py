@@ -120,7 +120,8 @@ class Launch:
             journal = Journal(folder.history)
             # While the imports go on, which the preflight waits for.
             settings = self._store_settings(stack, watcher, old=bool(journal))
-            check = stack.enter_context(BackgroundCheck(folder, watcher.say, env))
+            of_host = {**env, "CEREBRO_CACHE": str(folder.cache)}  # as the ranks here have it
+            check = stack.enter_context(BackgroundCheck(folder, watcher.say, of_host))
             spec = spec or new_spec(folder, self.recipe, watcher, check.preflight)
             caller = CallbackCaller(self.callbacks, folder.history)
             self._take_part(spec, settings, journal, caller.watching(watcher), check, env)

@@ -21,7 +21,7 @@ from cerebro_elastic.files import in_a_hurry, locate, redacted, remove, translat
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import is_own
 from cerebro_elastic.rendezvous.compatibility import content_digest
-from cerebro_elastic.runs.from_recipe import strategies
+from cerebro_elastic.runs.from_recipe import batches_in, strategies
 from cerebro_elastic.runs.start.datasets import deal_dataset, import_sources, prepare_recipe
 from cerebro_elastic.runs.start.first_batch import check_start
 from cerebro_elastic.runs.subprocess_call import SubprocessCall, call, serve
@@ -111,6 +111,7 @@ def check(
     task, allowed = make_task(recipe), strategies(recipe)
     for strategy in allowed:
         make_parallelism(strategy.parallelism, strategy.options)
+    _check_data_module(recipe, allowed)
     dataset = loader_settings(recipe).dataset
     _check_loggers(recipe)
     of_task = [task_hparams(task, dataset, point) for point in hparams]
@@ -125,6 +126,8 @@ def check(
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    for point in hparams:
+        _check_batches(recipe, manifest, point)
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
@@ -137,6 +140,32 @@ def check(
         validations=len(manifest.valid),
         code=_code(recipe.root),
     )
+
+
+def _check_data_module(recipe: Recipe, allowed: Sequence[Strategy]) -> None:
+    """Raise ``RecipeError`` if the recipe names a data module, and not Lightning on single ranks."""
+    if recipe.data.datamodule is None:
+        return
+    if recipe.task.kind == "torch":
+        raise RecipeError(
+            "data.datamodule needs a task of kind lightning: for one of kind torch name its dataset by "
+            "`data: {dataset: ...}`"
+        )
+    if several := [strategy.label for strategy in allowed if strategy.ranks > 1]:
+        raise RecipeError(
+            f"data.datamodule validates with its own loaders, which {several[0]} cannot divide among ranks: "
+            "use parallelism: single, or name its dataset by `data: {dataset: ...}`"
+        )
+
+
+def _check_batches(recipe: Recipe, manifest: Manifest, hparams: Mapping[str, Any]) -> None:
+    """Raise ``RecipeError`` if a partition has no whole batch, and short ones are left out."""
+    size, drop_last = batches_in(recipe, manifest, hparams)
+    if drop_last and size > min(manifest.rows):
+        raise RecipeError(
+            f"drop_last leaves nothing of a partition of {min(manifest.rows)} rows in batches of {size}: use "
+            "fewer partitions or smaller batches"
+        )
 
 
 def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequence[Mapping[str, Any]]) -> None:

@@ -70,7 +70,7 @@ def has_ended(events: Iterable[Event]) -> bool:
 def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Preflight = preflight) -> Spec:
     """Check everything that can be checked, prepare the data, and write the spec's copy, which makes the
     folder one of a run."""
-    url, source = recipe.data.url, recipe.data.source or recipe.data.dataset
+    url, source = recipe.data.url, recipe.data.source or recipe.data.dataset or recipe.data.datamodule
     code = "the recipe, the module and the data" if source is None else "the recipe and the module"
     more = "" if source is None else f", preparing the data of {redacted(source)}"
     watcher.say(f"checking {code}{more} (importing torch takes a few seconds)")

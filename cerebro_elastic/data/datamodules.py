@@ -1,0 +1,133 @@
+"""A user's data module, such as a ``LightningDataModule``: its training data, and how its loader takes them.
+
+Known by its methods, so that Lightning is not imported. ``prepare_data`` runs once on a host, ``setup`` once
+in each process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
+
+from cerebro_elastic.data.datasets import NumberedDatasets, stacked
+from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import as_its_folder, make_folder
+
+_METHODS = ("prepare_data", "setup", "train_dataloader", "val_dataloader")
+
+
+def is_module(returned: Any) -> bool:
+    """Whether ``returned`` is a data module."""
+    return all(callable(getattr(returned, method, None)) for method in _METHODS)
+
+
+def datasets_of_module(reference: str, key: str, module: Any) -> NumberedDatasets:
+    """The training data of a data module, which is prepared and set up for ``fit``.
+
+    Args:
+        reference: What made it, for messages.
+        key: Tells apart what is to be prepared.
+        module: The data module.
+
+    Raises:
+        DataError: Its training loader is one whose order or batches cannot be reproduced.
+    """
+    _prepare_once(key, module.prepare_data)
+    module.setup("fit")
+    loader = module.train_dataloader()
+    if not isinstance(loader, DataLoader):
+        raise DataError(
+            f"{reference}: train_dataloader returned a {type(loader).__name__}: it must return one DataLoader"
+        )
+    if isinstance(loader.dataset, IterableDataset):
+        raise DataError(
+            f"{reference}: the training loader reads an IterableDataset, which has no rows by number: use a "
+            "map-style Dataset"
+        )
+    for refused, why in _refusals(loader):
+        if refused:
+            raise DataError(f"{reference}: the training loader has {why}")
+    return NumberedDatasets(
+        reference,
+        {"train": loader.dataset},
+        stacked if loader.collate_fn is default_collate else loader.collate_fn,
+        {
+            "batch_size": loader.batch_size,
+            "shuffle": isinstance(loader.sampler, RandomSampler),
+            "drop_last": loader.drop_last,
+            "workers": loader.num_workers,
+            "prefetch": loader.prefetch_factor or 2,
+            "pin_memory": loader.pin_memory,
+        },
+        module,
+    )
+
+
+def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
+    sampler, batches = loader.sampler, loader.batch_sampler
+    yield (
+        loader.batch_size is None and batches is None,
+        "batch_size=None, so that its dataset makes the batches: return one that makes rows",
+    )
+    yield (
+        type(batches) is not BatchSampler,
+        f"a batch_sampler of its own ({type(batches).__name__}), whose batches a partition cannot have: give "
+        "batch_size and shuffle instead",
+    )
+    yield (
+        type(sampler) not in (RandomSampler, SequentialSampler),
+        f"the sampler {type(sampler).__name__}: only shuffle=True and shuffle=False can be reproduced over "
+        "partitions",
+    )
+    yield (
+        isinstance(sampler, RandomSampler)
+        and (sampler.replacement or sampler.num_samples != len(sampler.data_source)),
+        "a RandomSampler with replacement or num_samples: an epoch takes each row once",
+    )
+    yield (
+        loader.worker_init_fn is not None,
+        "a worker_init_fn: the generators of workers are seeded for each batch; leave it out",
+    )
+
+
+_prepared: dict[str, IO[str]] = {}
+"""What this process holds locks on until it ends."""
+
+
+def _prepare_once(key: str, prepare: Callable[[], object]) -> None:
+    """Call ``prepare``, unless a living process of this host has for the same ``key``.
+
+    Who finds the lock free is the first, and prepares. Whoever comes later waits for it, and all share the
+    lock as long as they live.
+    """
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
+    if name in _prepared:
+        return
+    path = _folder(os.environ) / f"{name}.lock"
+    make_folder(path.parent)
+    lock = open(path, "w", opener=as_its_folder)  # noqa: SIM115 - until the process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass
+    else:
+        prepare()
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    _prepared[name] = lock
+
+
+def _folder(env: Mapping[str, str]) -> Path:
+    return Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro") / "prepared"

@@ -1,0 +1,149 @@
+"""Users' torch datasets: rows by number, the same in every process, and what is wrong told at once."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cerebro_elastic.data.dataset_factory import DatasetFactory
+from cerebro_elastic.data.datasets import NumberedDatasets, stacked
+from cerebro_elastic.errors import CerebroError, DataError, TaskError
+
+SOURCE = """
+    import torch
+    from torch.utils.data import Dataset, IterableDataset, TensorDataset, random_split
+
+    class Squares(Dataset):
+        def __init__(self, rows=10, root="somewhere"):
+            self.rows = rows
+        def __len__(self):
+            return self.rows
+        def __getitem__(self, row):
+            if row == 7:
+                raise OSError("image 7.jpg is cut off")
+            return torch.tensor(row ** 2), {"row": row}
+
+    class Several(Squares):
+        def __getitems__(self, rows):
+            return [row + 100 for row in rows]
+
+    def split(rows=10):
+        train, valid = random_split(TensorDataset(torch.arange(rows)), [0.5, 0.5])
+        return {"train": train, "valid": valid}
+
+    class stream(IterableDataset):
+        def __iter__(self):
+            return iter("abc")
+
+    def columns():
+        return {"x": [1], "y": [2]}
+
+    def empty():
+        return TensorDataset(torch.empty(0))
+
+    def gpu():
+        raise RuntimeError("no GPU here")
+
+    def needs(root):
+        return Squares()
+
+    def ends():
+        raise SystemExit(3)
+
+    number = 3
+"""
+
+
+@pytest.fixture
+def factory(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    module = f"users_{abs(hash(request.node.name))}"
+    (tmp_path / f"{module}.py").write_text(textwrap.dedent(SOURCE))
+
+    def make(name: str, **args: Any) -> DatasetFactory:
+        return DatasetFactory(f"{module}:{name}", tmp_path, args, seed=3)
+
+    return make
+
+
+def test_rows_are_numbered_through_the_splits() -> None:
+    datasets = NumberedDatasets("m:f", {"valid": ["d", "e"], "train": ["a", "b", "c"], "test": ["f"]})
+    assert {split: columns["row"].tolist() for split, columns in datasets.columns().items()} == {
+        "train": [0, 1, 2],
+        "valid": [3, 4],
+        "test": [5],
+    }
+    assert datasets.rows([2, 0]) == ["c", "a"]
+    assert datasets.rows([4]) == ["e"]
+    assert datasets.rows([5]) == ["f"]
+
+
+def test_several_rows_at_once_if_the_dataset_can(factory: Any) -> None:
+    assert factory("Several").make().rows([3, 1]) == [103, 101]
+
+
+def test_a_random_split_is_the_same_wherever_it_is_made(factory: Any) -> None:
+    before = torch.get_rng_state()
+    first = factory("split").make().rows([0, 1, 2])
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(1)
+    assert factory("split", rows=10).make().rows([0, 1, 2]) == first, "made anew: other arguments"
+    assert factory("split").make() is factory("split").make()
+
+
+def test_hyper_parameters_of_its_names_are_arguments(factory: Any) -> None:
+    squares = factory("Squares", root="here").with_hparams({"rows": 4, "lr": 0.1})
+    assert squares.args == {"root": "here", "rows": 4}
+    assert squares.make().lengths == {"train": 4}
+
+
+def test_a_row_that_fails_is_named(factory: Any) -> None:
+    with pytest.raises(OSError, match="cut off") as caught:
+        factory("Squares").make().rows([1, 7])
+    assert caught.value.__notes__[0].startswith("This was row 7 of the train dataset that users_")
+
+
+def test_rows_that_do_not_stack_are_told() -> None:
+    assert stacked([(torch.ones(2), 1), (torch.zeros(2), 2)])[1].tolist() == [1, 2]
+    with pytest.raises(TaskError, match=r"do not make a batch: stack expects.*name a `collate`"):
+        stacked([torch.ones(2), torch.ones(3)])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("stream", "a stream for train, which has no rows by number: give it as `source`"),
+        ("columns", "a dict for train, whose rows have no numbers: give a function of columns as `source`"),
+        ("empty", "a TensorDataset for train, which has no rows: see its `args`"),
+        ("gpu", r"failed at .*users_\d+\.py:\d+: RuntimeError: no GPU here; correct it"),
+        ("ends", r"failed at .*users_\d+\.py:\d+: SystemExit: 3; correct it"),
+        ("number", "is a int: name a function or class that returns a Dataset"),
+    ],
+)
+def test_what_is_no_dataset_is_told(factory: Any, name: str, why: str) -> None:
+    with pytest.raises(CerebroError, match=why):
+        (factory(name).check({}), factory(name).make().lengths)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "hparams", "why"),
+    [
+        ("Squares", {"row": 3}, {}, "takes no argument 'row'; did you mean 'rows'"),
+        ("Squares", {"rows": 3}, {"rows": 4}, "rows: both in data.args and searched"),
+        ("needs", {}, {"lr": 1}, "needs root: give it in data.args, or search over it"),
+    ],
+)
+def test_arguments_are_checked(
+    factory: Any, name: str, args: dict[str, Any], hparams: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(TaskError, match=why):
+        factory(name, **args).check(hparams)
+
+
+def test_another_length_on_another_host_is_told(factory: Any) -> None:
+    dealt = DatasetFactory(factory("Squares").reference, factory("Squares").root, {}, lengths={"train": 12})
+    with pytest.raises(DataError, match="returned 10 rows for train here, and 12 rows for train when"):
+        dealt.make()

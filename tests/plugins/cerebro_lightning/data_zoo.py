@@ -1,0 +1,139 @@
+"""Datasets and data modules as people write them, and a module that they feed."""
+# ruff: noqa: ARG002 - hooks have the parameters that Lightning gives them
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import lightning as L
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler, random_split
+
+
+class Points(Dataset[Any]):
+    """Rows that are drawn anew whenever they are read."""
+
+    def __init__(self, rows: int = 60, noise: float = 0.1) -> None:
+        self.x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(3))
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        x = self.x[row]
+        return x + self.noise * torch.randn(4), int(x.sum() > 0)
+
+
+def split(rows: int = 60) -> dict[str, Any]:
+    train, valid = random_split(Points(rows), [0.8, 0.2])
+    return {"train": train, "valid": valid}
+
+
+class Net(L.LightningModule):
+    def __init__(self, lr: float = 0.1) -> None:
+        super().__init__()
+        self.lr = lr
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 2))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train_loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("val_loss", F.cross_entropy(self.net(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=self.lr)
+
+
+class Module(L.LightningDataModule):
+    """Random splits, random rows, two validation loaders, batch hooks, and a state."""
+
+    def __init__(self, batch_size: int = 8, drop_last: bool = False, workers: int = 0) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.seen = 0
+
+    def prepare_data(self) -> None:
+        Module.prepared = getattr(Module, "prepared", 0) + 1
+
+    def setup(self, stage: str) -> None:
+        self.train, self.near, self.far = random_split(Points(), [46, 8, 6])
+
+    def train_dataloader(self) -> Any:
+        return self.loader(shuffle=True, batch_size=self.hparams.batch_size)
+
+    def loader(self, **order: Any) -> Any:
+        if "batch_size" in order:
+            order["drop_last"] = self.hparams.drop_last
+        return DataLoader(self.train, num_workers=self.hparams.workers, collate_fn=collate, **order)
+
+    def val_dataloader(self) -> Any:
+        return [DataLoader(self.near, batch_size=3), DataLoader(self.far, batch_size=4, shuffle=True)]
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        x, y = batch
+        self.seen += len(x)
+        return (x + 0.01 * torch.randn_like(x) if self.trainer.training else x), y
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen = state["seen"]
+
+
+def collate(rows: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.stack([x for x, _ in rows]), torch.tensor([y for _, y in rows])
+
+
+class Counting(L.LightningDataModule):
+    """Counts batches, and says so to nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(Points(), batch_size=8)
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.batches += 1
+        return batch
+
+
+class Weighted(Module):
+    def train_dataloader(self) -> Any:
+        return self.loader(sampler=WeightedRandomSampler([1.0] * 46, 46), batch_size=8)
+
+
+class OwnBatches(Module):
+    def train_dataloader(self) -> Any:
+        return self.loader(batch_sampler=[[0, 1], [2, 3]])
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(3))
+
+
+class Streams(Module):
+    def train_dataloader(self) -> Any:
+        return DataLoader(Stream())
+
+
+class Several(Module):
+    def train_dataloader(self) -> Any:
+        return {"a": super().train_dataloader()}
+
+
+class OwnLoader(Net):
+    """Brings its data itself."""
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(Points(), batch_size=8, shuffle=True)

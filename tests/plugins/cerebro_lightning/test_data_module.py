@@ -1,0 +1,199 @@
+"""Units over a user's Dataset or data module, side by side with one plain ``Trainer.fit`` over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import data_zoo
+import lightning as L
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.units import Unit
+from cerebro_elastic.data import batch_workers
+from cerebro_elastic.data.datasets import ROW
+from cerebro_elastic.data.partition import sample_order
+from cerebro_elastic.errors import CerebroError, TaskError
+from cerebro_elastic.recipes import Recipe, load_recipe
+from cerebro_elastic.runs.start.preflight import check
+from cerebro_elastic.training import rng
+from cerebro_elastic.training.task import UnitJob, UnitResult
+from cerebro_elastic.training.unit_runner import UnitRunner
+from cerebro_elastic.version import __version__
+
+FOLDER = Path(__file__).parent
+ORDERS = ((1, 0, 2), (2, 1, 0))
+SEED = 5
+
+
+@pytest.fixture(autouse=True)
+def _no_workers_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
+    yield
+    batch_workers.end_idle()
+
+
+def recipe_of(data: Mapping[str, Any], module: str = "Net", **space: Any) -> Recipe:
+    return load_recipe(
+        {
+            "name": "data",
+            "seed": SEED,
+            "epochs": len(ORDERS),
+            "task": {"kind": "lightning", "module": f"data_zoo:{module}"},
+            "data": {"partitions": 3, **data},
+            "search": {"space": space or {"lr": [0.1]}},
+            "objective": {"metric": "train_loss"},
+        },
+        root=FOLDER,
+    )
+
+
+def runner_of(recipe: Recipe, folder: Path, point: Mapping[str, Any]) -> UnitRunner:
+    checked = check(recipe, [point], str(folder / "data"), prepare=True)
+    plan = Plan("data", checked.partitions, recipe.epochs, seed=recipe.seed)
+    spec = Spec(
+        plan, recipe.resolved(), "", checked.data, checked.data_digest, str(FOLDER), {}, "", __version__
+    )
+    return UnitRunner(spec, folder / "cache")
+
+
+def units(
+    runner: UnitRunner, point: Mapping[str, Any], orders: Sequence[Sequence[int]] = ORDERS
+) -> Iterator[tuple[UnitJob, UnitResult]]:
+    """A config's units, one after the other."""
+    state = None
+    for epoch, order in enumerate(orders):
+        for place, partition in enumerate(order):
+            config = Config("c0", dict(point), epoch=epoch, visited=tuple(order[:place]))
+            job = runner.job(config, Unit("c0", epoch, partition), state)
+            result = runner.perform(job)
+            state = result.state
+            yield job, result
+
+
+class InOrder:
+    """A batch sampler: the rows of the partitions, epoch by epoch as units visit them."""
+
+    def __init__(self, runner: UnitRunner, batch_size: int, drop_last: bool) -> None:
+        self._epoch, self._size, self._drop_last = -1, batch_size, drop_last
+        self._rows = {j: runner.fetch(Unit("c0", 0, j).phase, j, lambda: None).columns[ROW] for j in range(3)}
+
+    def __len__(self) -> int:
+        return len(list(self._batches(0)))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self._epoch += 1
+        return self._batches(self._epoch)
+
+    def _batches(self, epoch: int) -> Iterator[list[int]]:
+        for j in ORDERS[epoch]:
+            rows = self._rows[j]
+            order = sample_order(SEED, epoch, j, len(rows))
+            for start in range(0, len(rows), self._size):
+                batch = order[start : start + self._size]
+                if len(batch) == self._size or not self._drop_last:
+                    yield [int(row) for row in rows[batch]]
+
+
+@pytest.mark.parametrize("args", [{}, {"drop_last": True}], ids=["all rows", "without short batches"])
+def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict[str, Any]) -> None:
+    recipe = recipe_of({"datamodule": "data_zoo:Module", "args": args}, lr=[0.1], batch_size=[8, 5])
+    point = {"lr": 0.1, "batch_size": 5}
+    runner = runner_of(recipe, tmp_path, point)
+    job, last = list(units(runner, point))[-1]
+
+    made = job.loader.dataset.make().module  # type: ignore[union-attr]
+
+    class Plain(data_zoo.Module):
+        def setup(self, stage: str) -> None:  # noqa: ARG002
+            self.train, self.near, self.far = made.train, made.near, made.far
+
+        def train_dataloader(self) -> Any:
+            return self.loader(batch_sampler=InOrder(runner, 5, bool(args)))
+
+    L.seed_everything(SEED, verbose=False)
+    net = data_zoo.Net(0.1)
+    module = Plain(batch_size=5, **args)
+    trainer = L.Trainer(
+        max_epochs=len(ORDERS),
+        accelerator="cpu",
+        num_sanity_val_steps=0,
+        logger=False,
+        **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+    )
+    with rng.borrowed():
+        trainer.fit(net, datamodule=module)
+        generators = rng.capture()
+    assert all(torch.equal(value, last.state["state_dict"][name]) for name, value in net.state_dict().items())
+    assert torch.equal(generators["torch"], last.state["cerebro"]["rng"]["torch"])
+    assert last.metrics == {name: float(value) for name, value in trainer.callback_metrics.items()}
+    assert {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"} <= last.metrics.keys()
+    assert last.state["Module"] == {"seen": module.seen}
+
+
+def test_units_over_a_dataset_equal_one_plain_fit(tmp_path: Path) -> None:
+    """A Dataset whose rows are random, split at random by its factory, with a searched argument."""
+    recipe = recipe_of({"dataset": "data_zoo:split", "batch_size": 8}, rows=[60], lr=[0.1])
+    point = {"rows": 60, "lr": 0.1}
+    runner = runner_of(recipe, tmp_path, point)
+    job, last = list(units(runner, point))[-1]
+    made = job.loader.dataset.make().by_split  # type: ignore[union-attr]
+    L.seed_everything(SEED, verbose=False)
+    net = data_zoo.Net(0.1)
+    trainer = L.Trainer(
+        max_epochs=len(ORDERS),
+        accelerator="cpu",
+        num_sanity_val_steps=0,
+        logger=False,
+        **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+    )
+    with rng.borrowed():
+        trainer.fit(
+            net,
+            DataLoader(made["train"], batch_sampler=InOrder(runner, 8, drop_last=False)),
+            DataLoader(made["valid"], batch_size=8),
+        )
+    assert all(torch.equal(value, last.state["state_dict"][name]) for name, value in net.state_dict().items())
+    assert last.metrics == {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+def test_workers_serve_unit_after_unit_and_the_result_is_a_function_of_the_seed(tmp_path: Path) -> None:
+    recipe = recipe_of({"datamodule": "data_zoo:Module", "args": {"workers": 1}})
+    runner = runner_of(recipe, tmp_path, {"lr": 0.1})
+    first = [result.state["state_dict"]["net.0.weight"] for _, result in units(runner, {"lr": 0.1}, [(0, 2)])]
+    (settings,) = batch_workers._idle
+    (processes,) = batch_workers._idle[settings]
+    again = [result.state["state_dict"]["net.0.weight"] for _, result in units(runner, {"lr": 0.1}, [(0, 2)])]
+    assert all(map(torch.equal, first, again))
+    assert batch_workers._idle[settings] == [processes]
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("Weighted", "the sampler WeightedRandomSampler: only shuffle=True and shuffle=False"),
+        ("OwnBatches", "a batch_sampler of its own"),
+        ("Streams", "has no rows by number"),
+        ("Several", "train_dataloader returned a dict: it must return one DataLoader"),
+    ],
+)
+def test_a_loader_that_cannot_be_reproduced_is_refused_by_name(tmp_path: Path, module: str, why: str) -> None:
+    recipe = recipe_of({"datamodule": f"data_zoo:{module}"})
+    with pytest.raises(CerebroError, match=why):
+        runner_of(recipe, tmp_path, {"lr": 0.1})
+
+
+def test_a_data_module_that_changes_and_does_not_say_so_is_refused(tmp_path: Path) -> None:
+    runner = runner_of(recipe_of({"datamodule": "data_zoo:Counting"}), tmp_path, {"lr": 0.1})
+    with pytest.raises(TaskError, match="Counting changed its batches while it trained"):
+        next(units(runner, {"lr": 0.1}))
+
+
+def test_a_module_may_bring_its_loaders_itself(tmp_path: Path) -> None:
+    runner = runner_of(recipe_of({"datamodule": "data_zoo:OwnLoader"}, "OwnLoader"), tmp_path, {"lr": 0.1})
+    assert [result.samples for _, result in units(runner, {"lr": 0.1})] == [20] * 6
