@@ -17,10 +17,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from cerebro_elastic.extending.data import Columns, check_given
 from cerebro_elastic.extending.errors import DataError
 
-_FORMS = (
+FORMS = (
     "give columns by name ({'x': x, 'y': y}), a tuple of arrays (x, y), a DataFrame, a TensorDataset, a path "
     "or URL, or a function that returns columns"
 )
+"""What data may be given as."""
 _MISSING = ("NAType", "NaTType")
 """Types of pandas whose only value says that there is none."""
 
@@ -76,8 +77,8 @@ def _named(data: Any, what: str) -> list[tuple[str, Any]]:
     if (columns := _columns_of_table(data)) is not None:
         return columns
     if isinstance(data, DataLoader):
-        raise DataError(f"{what} is a DataLoader: the run makes the batches, from the arrays; {_FORMS}")
-    raise DataError(f"{what} is a {type(data).__name__}: {_FORMS}")
+        raise DataError(f"{what} is a DataLoader: the run makes the batches, from the arrays; {FORMS}")
+    raise DataError(f"{what} is a {type(data).__name__}: {FORMS}")
 
 
 def _columns_of_table(data: Any) -> list[tuple[str, Any]] | None:

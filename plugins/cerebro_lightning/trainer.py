@@ -16,7 +16,7 @@ from cerebro_elastic import Recipe, RunResult, load_recipe
 from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
 from cerebro_elastic.extending.front_ends import LiveView, default_home, make_task, studies
 from cerebro_elastic.extending.recipes import Objective
-from cerebro_lightning.columns import Table, columns_of, write_columns
+from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
 from cerebro_lightning.data_module import arguments_of, has_loader
 from cerebro_lightning.task import LightningTask
 from cerebro_lightning.trainer_settings import check_trainer_settings
@@ -155,7 +155,8 @@ class CerebroTrainer:
             datamodule = module
         if (datamodule is None) == (train_data is None):
             raise DataError(
-                "fit takes either train_data or a datamodule, unless the module has a train_dataloader"
+                "fit takes train_data or a datamodule, one of them, unless the module has a train_dataloader; "
+                f"as train_data {FORMS}"
             )
         if train_data is None:
             data = self._of_module(datamodule, root)

@@ -107,6 +107,14 @@ class Counting(L.LightningDataModule):
         return batch
 
 
+class Silent(Module):
+    """Does not save its argument."""
+
+    def __init__(self, rows: int) -> None:
+        L.LightningDataModule.__init__(self)
+        self.rows = rows
+
+
 class Weighted(Module):
     def train_dataloader(self) -> Any:
         return self.loader(sampler=WeightedRandomSampler([1.0] * 46, 46), batch_size=8)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import data_zoo
 import lightning.pytorch as pl
 import numpy as np
 import pytest
@@ -192,6 +193,21 @@ def test_parallelism_and_gang_are_the_recipes(line: Any, tmp_path: Path) -> None
     recipe = trainer.recipe(line.Line, {"lr": [0.1]}, columns())
     assert [getattr(section, "use", section) for section in recipe.parallelism] == ["single", "ddp"]
     assert recipe.gang == 2
+
+
+def test_a_data_module_is_named_with_the_arguments_that_it_has_saved(tmp_path: Path) -> None:
+    trainer = CerebroTrainer(home=tmp_path, partitions=3)
+    made = data_zoo.Module(batch_size=5)
+    recipe = trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=made)
+    assert recipe.data.datamodule == "data_zoo:Module"
+    assert recipe.data.args == {"batch_size": 5, "drop_last": False, "workers": 0}
+    assert trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=data_zoo.Module).data.args == {}
+    own = trainer.recipe(data_zoo.OwnLoader, {"lr": [0.1]})
+    assert (own.data.datamodule, own.data.partitions) == ("data_zoo:OwnLoader", 3)
+    with pytest.raises(DataError, match=r"with which arguments was this Silent made\?"):
+        trainer.recipe(data_zoo.Net, {"lr": [0.1]}, datamodule=data_zoo.Silent(3))
+    with pytest.raises(DataError, match="one of them"):
+        trainer.recipe(data_zoo.Net, {"lr": [0.1]}, columns(), datamodule=made)
 
 
 BAD_DATA: list[tuple[str, Any]] = [
