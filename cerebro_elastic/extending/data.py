@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cerebro_elastic.data.column_checks import check_given
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.sources import Arrays, Columns
 
 __all__ = [
+    "Arrays",
     "Columns",
     "check_given",
 ]

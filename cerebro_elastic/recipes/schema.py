@@ -108,13 +108,23 @@ class Data(Section):
     collate: Reference | None = None
     """A function that makes a batch of a list of rows. It is slow: it sees one row at a time."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes of each rank that make batches, for an expensive `dataset`, `transform` or `collate`."""
+    """Processes of each rank that make batches, for an expensive `dataset`, `decode`, `transform` or
+    `collate`."""
     prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
     """Batches that each of the `workers` makes ahead."""
     pin_memory: bool = False
     """Batches come in page-locked memory, from where a GPU takes them faster."""
     license: str | None = None
     """The licence of the data. Cards of exported models show it."""
+    ragged: Literal["pad", "list"] = "pad"
+    """Sequences of varying length are padded to the longest of the batch, with their lengths beside them, or
+    a `list` of tensors; see [varying lengths](../how-to/data.md#varying-lengths)."""
+    pad_value: Mapping[str, int | float] = Field(default_factory=dict)
+    """By column, the value that sequences are padded with. The default is 0."""
+    decode: Mapping[str, Reference] = Field(default_factory=dict)
+    """By column of encoded values (`bytes`), a function that makes an array of one value."""
+    bucket: str | None = None
+    """The column by whose length rows come into batches, so that little is padded."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:
@@ -138,7 +148,7 @@ class Data(Section):
     def foreign_keys(self) -> frozenset[str]:
         """The keys that are about data of another origin."""
         if self.dataset is not None:
-            return OF_COLUMNS | {"layout"}
+            return OF_COLUMNS | {"layout", "ragged", "pad_value", "decode", "bucket"}
         return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 

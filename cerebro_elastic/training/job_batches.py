@@ -12,8 +12,15 @@ import numpy as np
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import BatchPart, LoaderSettings, batch_count, batches, whole
-from cerebro_elastic.data.partition import Partition, sample_order
+from cerebro_elastic.data.batches import (
+    BatchPart,
+    LoaderSettings,
+    batch_count,
+    batches,
+    training_order,
+    whole,
+)
+from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.training.task import Stopped, UnitJob
@@ -56,7 +63,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
         Stopped: In place of the next batch, when the job is asked to stop: on every rank at the same batch.
     """
     loader = loader_settings(job)
-    order = sample_order(job.seed, job.unit.epoch, job.unit.partition, job.partition.rows, loader.shuffle)
+    order = training_order(job.partition, loader, job.seed, job.unit.epoch)
     seed = rank_seed(job)
     with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:
         for done in range(job.skip, unit_batches(job)):

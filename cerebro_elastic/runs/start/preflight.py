@@ -111,9 +111,9 @@ def check(
     task, allowed = make_task(recipe), strategies(recipe)
     for strategy in allowed:
         make_parallelism(strategy.parallelism, strategy.options)
-    dataset = loader_settings(recipe).dataset
+    loader = loader_settings(recipe)
     _check_loggers(recipe)
-    of_task = [task_hparams(task, dataset, point) for point in hparams]
+    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
     for point in of_task:
         task.check(point)
     datasets = checked_dataset(recipe, hparams)
@@ -125,6 +125,7 @@ def check(
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    loader.check(manifest.columns)
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
