@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,13 +13,36 @@ import torch
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.batch_workers import SeededTask, WorkerSettings, in_workers
+from cerebro_elastic.data.bucketing import bucketed
+from cerebro_elastic.data.column_batches import (
+    Decode,
+    check_kinds,
+    check_pad_values,
+    decoded_rows,
+    encoded_rows,
+    equal_rows,
+    padded_rows,
+    ragged,
+    single_rows,
+    stacked_values,
+    tensors,
+)
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.datasets import ROW
-from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.manifest import Column
+from cerebro_elastic.data.partition import Partition, sample_order
+from cerebro_elastic.data.ragged import Index, Ragged
 from cerebro_elastic.errors import DamagedData, RecipeError, did_you_mean
 from cerebro_elastic.torch_internals import pinned
 
 LAYOUTS = ("tuple", "dict")
+RAGGED = ("pad", "list")
+LENGTHS = "_lengths"
+"""Behind a column's name: the lengths of its rows."""
+
+_BUCKETS = 1
+"""In a seed: for the order of batches, besides that of rows."""
+
 
 BatchPart: TypeAlias = Callable[[int], slice]
 """Of a batch with so many rows, those to take."""
@@ -51,6 +74,17 @@ class LoaderSettings:
     """Whether batches come in page-locked memory, from where a GPU takes them faster."""
     drop_last: bool = False
     """Whether a training partition's short last batch is left out."""
+    ragged: str = "pad"
+    """What a column of sequences of varying length is: ``pad``: a tensor, padded to the longest row of the
+    batch (on all ranks alike), followed by the rows' lengths (``dict``: ``name_lengths``); ``list``: a list
+    of tensors, without lengths. With ``collate``, each row has its sequence."""
+    pad_value: Mapping[str, float] = field(default_factory=dict)
+    """By column, what sequences are padded with; else 0."""
+    decode: Mapping[str, Decode] = field(default_factory=dict)
+    """By column of encoded values, what opens one: its arrays are stacked, or with ``ragged: list`` a list.
+    Without it the batch has a list of ``bytes``."""
+    bucket: str | None = None
+    """The column of varying lengths by which rows of similar length come into one batch in training."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -61,11 +95,16 @@ class LoaderSettings:
             raise RecipeError(f"prefetch is {self.prefetch}: it must be at least 1")
         if self.layout not in LAYOUTS:
             raise RecipeError(f"layout is {self.layout!r}: {did_you_mean(self.layout, LAYOUTS)}")
+        if self.ragged not in RAGGED:
+            raise RecipeError(f"ragged is {self.ragged!r}: {did_you_mean(self.ragged, RAGGED)}")
+        if self.bucket is not None and not self.shuffle:
+            raise RecipeError("bucket shuffles the batches: leave it out, or set shuffle: true")
         if self.workers:
             self._check_sendable()
 
     def _check_sendable(self) -> None:
-        for name, function in (("transform", self.transform), ("collate", self.collate)):
+        functions = [("transform", self.transform), ("collate", self.collate)]
+        for name, function in (*functions, *((f"decode of {n}", f) for n, f in self.decode.items())):
             try:
                 pickle.dumps(function)
             except (pickle.PicklingError, AttributeError, TypeError) as exc:
@@ -73,6 +112,31 @@ class LoaderSettings:
                     f"{name} cannot be sent to worker processes ({exc}): define it at the top level of a "
                     "module that can be imported, or set workers: 0"
                 ) from exc
+
+    def check(self, columns: Iterable[Column]) -> None:
+        """Raise ``RecipeError`` if a dataset of these columns cannot be read so."""
+        known = {column.name: column for column in columns}
+        check_kinds("pad_value", self.pad_value, known, ["ragged"])
+        check_kinds("decode", self.decode, known, ["bytes"])
+        check_kinds("bucket", [self.bucket] if self.bucket else [], known, ["ragged", "bytes"])
+        check_pad_values(self.pad_value, known)
+        lengths = [name + LENGTHS for name, column in known.items() if column.kind == "ragged"]
+        taken = [name for name in lengths if name in known]
+        if taken and self.layout == "dict" and self.ragged == "pad":
+            raise RecipeError(
+                f"the batch would have the lengths {taken[0]!r}, which is a column, too: use layout: tuple, "
+                "or rename the column"
+            )
+
+
+def training_order(partition: Partition, loader: LoaderSettings, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order in which ``epoch``'s training pass takes the partition's rows: a function of the arguments
+    alone."""
+    order = sample_order(seed, epoch, partition.index, partition.rows, loader.shuffle)
+    if loader.bucket is None:
+        return order
+    lengths = ragged(partition, loader.bucket).lengths
+    return bucketed(order, lengths, loader.batch_size, (seed, epoch, partition.index, _BUCKETS))
 
 
 def batch_count(rows: int, batch_size: int, drop_last: bool = False) -> int:
@@ -108,17 +172,17 @@ def batches(
     parts = {rows: part(rows) for rows in (size, len(order) % size) if rows}
     numbers = range(skip, batch_count(len(order), size))
 
-    def index_of(number: int) -> NDArray[np.int64]:
+    def rows_of(number: int) -> BatchRows:
         rows = order[number * size : (number + 1) * size]
-        return rows[parts[len(rows)]]
+        return BatchRows(rows[parts[len(rows)]], rows)
 
     if loader.workers and numbers:
         tasks = (
-            SeededTask(partial(make_batch, partition, index_of(number), loader), (seed, number))
+            SeededTask(partial(make_batch, partition, rows_of(number), loader), (seed, number))
             for number in numbers
         )
         return _noting_damage(partition, in_workers(tasks, len(numbers), worker_settings(loader)))
-    return _noting_damage(partition, _made_here(partition, map(index_of, numbers), loader))
+    return _noting_damage(partition, _made_here(partition, map(rows_of, numbers), loader))
 
 
 def worker_settings(loader: LoaderSettings) -> WorkerSettings:
@@ -136,48 +200,69 @@ def _noting_damage(partition: Partition, batches_: Generator[Any, None, None]) -
 
 
 def _made_here(
-    partition: Partition, indexes: Iterable[NDArray[np.int64]], loader: LoaderSettings
+    partition: Partition, rows_of_batches: Iterable[BatchRows], loader: LoaderSettings
 ) -> Generator[Any, None, None]:
-    for index in indexes:
-        batch = make_batch(partition, index, loader)
+    for rows in rows_of_batches:
+        batch = make_batch(partition, rows, loader)
         yield pinned(batch) if loader.pin_memory else batch
 
 
-def make_batch(partition: Partition, index: NDArray[np.int64], loader: LoaderSettings) -> Any:
-    """The batch of the rows at ``index``: of the partition, or of the dataset whose rows it names."""
+@dataclass(frozen=True, slots=True)
+class BatchRows:
+    """Which rows of a partition are made into a batch."""
+
+    index: Index
+    """The rows that are taken here."""
+    batch: Index
+    """The rows that all ranks take together: sequences are padded to the longest of these."""
+
+
+def make_batch(partition: Partition, rows: BatchRows, loader: LoaderSettings) -> Any:
+    """The batch of ``rows``: of the partition, or of the dataset whose rows it names."""
     partition.check_sizes()
-    columns = {name: _taken(partition, name, index) for name in partition.columns}
     if loader.dataset is not None:
         datasets = loader.dataset.make()
-        batch = (loader.collate or datasets.collate)(datasets.rows(columns[ROW].tolist()))
+        numbers = equal_rows(partition, ROW, rows.index).tolist()
+        batch = (loader.collate or datasets.collate)(datasets.rows(numbers))
     elif loader.collate is not None:
-        rows = [_arranged(columns, row, loader) for row in zip(*columns.values(), strict=True)]
-        batch = loader.collate(rows)
+        columns = {name: _single_values(partition, name, rows.index, loader) for name in partition.columns}
+        values = zip(*columns.values(), strict=True)
+        batch = loader.collate([_arranged(dict(zip(columns, row, strict=True)), loader) for row in values])
     else:
-        batch = _arranged(columns, tuple(columns.values()), loader)
+        batch = _arranged(dict(_columns(partition, rows, loader)), loader)
     return batch if loader.transform is None else loader.transform(batch)
 
 
-def _taken(partition: Partition, name: str, index: NDArray[np.int64]) -> torch.Tensor:
-    """Rows of a column: copied, and the copy compared; what changes in the file later does not matter."""
-    rows = _take(partition.columns[name], index)
-    partition.check_rows(name, index, rows.numpy())
-    return rows
+def _columns(partition: Partition, rows: BatchRows, loader: LoaderSettings) -> Iterator[tuple[str, Any]]:
+    """What the batch has of each column."""
+    for name, column in partition.columns.items():
+        if not isinstance(column, Ragged):
+            yield name, equal_rows(partition, name, rows.index)
+        elif column.kind == "ragged" and loader.ragged == "pad":
+            width = int(column.lengths[rows.batch].max())
+            yield name, padded_rows(partition, name, rows.index, width, loader.pad_value.get(name, 0))
+            yield name + LENGTHS, torch.from_numpy(column.lengths[rows.index])
+        elif name in loader.decode:
+            decoded = tensors(decoded_rows(partition, name, rows.index, loader.decode[name]), name)
+            yield name, decoded if loader.ragged == "list" else stacked_values(decoded, name)
+        else:
+            yield name, list(_single_values(partition, name, rows.index, loader))
 
 
-def _arranged(names: Iterable[str], tensors: tuple[torch.Tensor, ...], loader: LoaderSettings) -> Any:
+def _single_values(partition: Partition, name: str, index: Index, loader: LoaderSettings) -> Sequence[Any]:
+    """A column's rows, each for itself."""
+    column = partition.columns[name]
+    if not isinstance(column, Ragged):
+        return equal_rows(partition, name, index)  # type: ignore[return-value]  # a tensor is a sequence
+    if column.kind == "ragged":
+        return single_rows(partition, name, index)
+    if name in loader.decode:
+        return decoded_rows(partition, name, index, loader.decode[name])
+    return encoded_rows(partition, name, index)
+
+
+def _arranged(columns: dict[str, Any], loader: LoaderSettings) -> Any:
     """A batch or a row in the loader's layout."""
     if loader.layout == "dict":
-        return dict(zip(names, tensors, strict=True))
-    return tensors[0] if len(tensors) == 1 else tensors
-
-
-def _take(column: NDArray[Any], index: NDArray[np.int64]) -> torch.Tensor:
-    """``column[index]`` in memory that torch allocated: numpy's alignment differs from run to run,
-    and with it the last bits of some matrix products."""
-    dtype = torch.from_numpy(np.empty(0, column.dtype)).dtype
-    rows = torch.empty((len(index), *column.shape[1:]), dtype=dtype)
-    np.asarray(column).take(
-        index, axis=0, out=rows.numpy(), mode="clip"
-    )  # "raise" would buffer; checked above
-    return rows
+        return columns
+    return next(iter(columns.values())) if len(columns) == 1 else tuple(columns.values())

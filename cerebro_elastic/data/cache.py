@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from cerebro_elastic.data.cached_column import CachedColumn, size
+from cerebro_elastic.data.cached_column import CachedColumn, cached_columns, size
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.partition import Partition
-from cerebro_elastic.errors import DataError
+from cerebro_elastic.errors import DamagedData, DataError
 from cerebro_elastic.files import as_its_folder, locate, make_folder, translated
 
 _LOOK_SECONDS = 0.05
@@ -55,12 +55,12 @@ class PartitionCache:
         partition wait and share it.
         """
         name = f"{split} partition {index} of {url}"
-        entries = self._entries(manifest, split, index)
+        entries, rows = self._entries(manifest, split, index), manifest.split(split)[index].rows
         with translated(DataError, f"cannot fetch {name} into {self._folder(manifest, split, index)}"):
             if all(entry.ready for entry in entries):
                 try:
-                    opened = _opened(index, entries, name)
-                except (OSError, ValueError):  # gone, or cut short, since it was looked at
+                    opened = _opened(index, rows, entries, name)
+                except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
                     pass
                 else:
                     self.hits += 1
@@ -68,7 +68,7 @@ class PartitionCache:
             self.misses += 1
             with _locked(self._folder(manifest, split, index), beat):
                 self._bring(entries, url, manifest, beat)
-                return _opened(index, entries, name)
+                return _opened(index, rows, entries, name)
 
     def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
         """Whether a partition is here, whole and checked."""
@@ -97,21 +97,18 @@ class PartitionCache:
                 ) from exc
 
     def _entries(self, manifest: Manifest, split: Split, index: int) -> list[CachedColumn]:
-        """By column. File names are our own: a manifest from elsewhere cannot point out of the cache."""
         folder, partition = self._folder(manifest, split, index), manifest.split(split)[index]
-        return [
-            CachedColumn(folder / f"{at:03d}.npy", partition.rows, column, file)
-            for at, (column, file) in enumerate(zip(manifest.columns, partition.files, strict=True))
-        ]
+        return list(cached_columns(folder, manifest.columns, partition))
 
     def _folder(self, manifest: Manifest, split: Split, index: int) -> Path:
         return self.root / manifest.digest / f"{split}-{index:05d}"
 
 
-def _opened(index: int, entries: list[CachedColumn], name: str) -> Partition:
-    columns = {entry.column.name: entry.array.open() for entry in entries}
+def _opened(index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition:
+    # Values come behind the offsets of their column, and replace them here.
+    columns = {entry.column.name: entry.open() for entry in entries}
     sums: dict[str, Any] = {entry.column.name: entry.sums.open() for entry in entries}
-    return Partition(index, entries[0].rows, columns, sums, name)
+    return Partition(index, rows, columns, sums, name)
 
 
 @contextmanager

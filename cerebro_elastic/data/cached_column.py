@@ -5,16 +5,17 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cerebro_elastic.data.manifest import Column, ColumnFile
-from cerebro_elastic.data.partition import MappedArray
-from cerebro_elastic.data.row_sums import RowSums
+from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
+from cerebro_elastic.data.mapped import Array, MappedArray, MappedRagged, OffsetsFile
+from cerebro_elastic.data.ragged import OFFSETS, Ragged
+from cerebro_elastic.data.row_sums import EqualRowSums, RaggedRowSums, RowSums
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, as_its_folder, chunks, digest, locate, pour, replacing
 
@@ -26,7 +27,7 @@ _FICLONE = 0x40049409
 
 @dataclass(frozen=True, slots=True)
 class CachedColumn:
-    """A ``.npy`` file of the cache.
+    """A ``.npy`` file of a column in the cache.
 
     The sums of its rows lie beside it. They are written last, from the bytes whose sha256 was found right: a
     file with sums has been checked, by any process of the host. A process that finds damage removes the sums.
@@ -34,31 +35,45 @@ class CachedColumn:
 
     path: Path
     """The file."""
-    rows: int
-    """Rows of the partition."""
+    length: int
+    """The length of its array: the partition's rows, or what a column of varying lengths has of values or
+    offsets."""
     column: Column
     """Name, dtype and shape of the column."""
     file: ColumnFile
     """The content that the manifest demands."""
+    offsets: CachedColumn | None = None
+    """If these are the values of a column of varying lengths: the file of its offsets."""
 
     @property
     def sums_path(self) -> Path:
         return self.path.with_suffix(".sums")
 
+    def open(self) -> Array | Ragged:
+        """The column, memory-mapped. Raises ``DamagedData`` if its offsets have changed since they were
+        checked, ``DataError`` if they can be none."""
+        if self.offsets is None:
+            return self.array.open()
+        return MappedRagged.open(self.array, self._offsets_file(self.offsets), self.column.kind)
+
+    def _offsets_file(self, offsets: CachedColumn) -> OffsetsFile:
+        return OffsetsFile(offsets.array, offsets.sums, self.length, self.column.name)
+
     @property
     def array(self) -> MappedArray:
-        """The rows. Where they begin follows from the manifest: nothing is believed of what the file says."""
-        shape = (self.rows, *self.column.shape)
-        return MappedArray(self.path, self.column.dtype, shape, self.file.bytes - self.rows * self._row_bytes)
+        """Where it begins follows from the manifest: nothing is believed of what the file says."""
+        shape = (self.length, *self.column.shape)
+        start = self.file.bytes - self.length * self._item_bytes
+        return MappedArray(self.path, self.column.dtype, shape, start)
 
     @property
     def sums(self) -> MappedArray:
-        return MappedArray(self.sums_path, "<u8", (self.rows,))
+        return MappedArray(self.sums_path, "<u8", (self._rows,))
 
     @property
     def ready(self) -> bool:
         """Whether the file is in the cache and was checked."""
-        return self._is_whole and size(self.sums_path) == 8 * self.rows
+        return self._is_whole and size(self.sums_path) == 8 * self._rows
 
     def check(self, beat: Beat) -> bool:
         """Whether the file in the cache has the content that the manifest demands; if so it is ready from now
@@ -95,7 +110,9 @@ class CachedColumn:
         self._keep(sums)
 
     def _passing(self) -> RowSums:
-        return RowSums(self.array.offset, self.rows, self._row_bytes)
+        if self.offsets is None:
+            return EqualRowSums(self.array.offset, self.length, self._item_bytes)
+        return RaggedRowSums(self.array.offset, self._offsets_file(self.offsets).load() * self._item_bytes)
 
     def _keep(self, sums: RowSums) -> None:
         with (
@@ -113,8 +130,31 @@ class CachedColumn:
         return self.path.is_symlink() or self.path.stat().st_nlink == 1
 
     @property
-    def _row_bytes(self) -> int:
+    def _rows(self) -> int:
+        """How many sums there are."""
+        return self.length if self.offsets is None else self.offsets.length - 1
+
+    @property
+    def _item_bytes(self) -> int:
         return np.dtype(self.column.dtype).itemsize * math.prod(self.column.shape)
+
+
+def cached_columns(
+    folder: Path, columns: Iterable[Column], partition: PartitionFiles
+) -> Iterator[CachedColumn]:
+    """A partition's files in the cache's ``folder``, offsets before their values. File names are our own: a
+    manifest from elsewhere cannot point out of the cache."""
+    files = enumerate(partition.files)
+    for column in columns:
+        at, file = next(files)
+        path = folder / f"{at:03d}.npy"
+        if column.kind == "rows":
+            yield CachedColumn(path, partition.rows, column, file)
+            continue
+        offsets = CachedColumn(path, partition.rows + 1, Column(column.name, OFFSETS, ()), file)
+        yield offsets
+        at, file = next(files)
+        yield CachedColumn(folder / f"{at:03d}.npy", file.length or 0, column, file, offsets)
 
 
 def _cloned(source: Place, path: str) -> bool:

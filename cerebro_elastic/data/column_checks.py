@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Column
+from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.files import CHUNK
@@ -28,9 +29,14 @@ _WIDEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 
 def columns_of(columns: Columns) -> tuple[Column, ...]:
     """The columns as the manifest describes them."""
-    return tuple(
-        Column(name, column.dtype.newbyteorder("<").str, column.shape[1:]) for name, column in columns.items()
-    )
+    return tuple(_column(name, column) for name, column in columns.items())
+
+
+def _column(name: str, column: NDArray[Any] | Varying) -> Column:
+    dtype = column.dtype.newbyteorder("<").str
+    if isinstance(column, Varying):
+        return Column(name, dtype, column.value_shape, column.kind)
+    return Column(name, dtype, column.shape[1:])
 
 
 def rows_in(columns: Columns) -> int:
@@ -55,7 +61,7 @@ def check_lengths(columns: Columns, what: str) -> None:
     if not columns:
         raise DataError(f"{what} have no column")
     for name, column in columns.items():
-        if column.ndim == 0:
+        if not isinstance(column, Varying) and column.ndim == 0:
             raise DataError(f"column {name!r} of {what} is a single number: it must have an axis of rows")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -65,17 +71,23 @@ def check_lengths(columns: Columns, what: str) -> None:
         raise DataError(f"{what} have no rows")
 
 
-def check_column(name: str, column: NDArray[Any], what: str) -> None:
+def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
     """Numbers that torch has."""
-    if column.dtype.kind in "OSU":
+    if isinstance(column, Varying):
+        shape: tuple[int, ...] = (int(column.lengths.sum()), *column.value_shape)
+        if not shape[0]:
+            raise DataError(f"column {name!r} of {what} is empty in all rows: leave it out by `columns`")
+    else:
+        shape = column.shape
+    if not isinstance(column, Varying) and column.dtype.kind in "OSU":
         _refuse_objects(name, column, what)
     if column.dtype.itemsize > _WIDEST.get(column.dtype.kind, 0):
         raise DataError(
             f"column {name!r} of {what} has dtype {column.dtype}: only booleans, integers, floats and "
             "complex numbers that torch has can be used; encode it as numbers or leave it out"
         )
-    if 0 in column.shape[1:]:
-        raise DataError(f"column {name!r} of {what} has shape {column.shape}: its rows hold no values")
+    if 0 in shape[1:]:
+        raise DataError(f"column {name!r} of {what} has shape {shape}: its rows hold no values")
 
 
 def check_given(name: str, values: Sequence[Any], what: str) -> None:
@@ -127,7 +139,15 @@ def _rows(rows: Sequence[int], of: int) -> str:
 
 
 def _description(columns: Columns) -> str:
-    return ", ".join(f"{column.name} {column.dtype}{list(column.shape)}" for column in columns_of(columns))
+    return ", ".join(map(described, columns_of(columns)))
+
+
+def described(column: Column) -> str:
+    """``x <f4[3]``, ``tokens <i8[...]``, ``image bytes``."""
+    if column.kind == "bytes":
+        return f"{column.name} bytes"
+    sizes = ["...", *column.shape] if column.kind == "ragged" else column.shape
+    return f"{column.name} {column.dtype}[{', '.join(map(str, sizes))}]"
 
 
 def check_finite(columns: Columns, names: Sequence[str], what: str, features: Sequence[str] = ()) -> None:
@@ -139,12 +159,14 @@ def check_finite(columns: Columns, names: Sequence[str], what: str, features: Se
         )
     for name in names or columns:
         column, source = columns[name], name
-        if len(rows := not_finite(column)) and features and name == FEATURES:
+        rows = not_finite(column)
+        if len(rows) and not isinstance(column, Varying) and features and name == FEATURES:
             at = int(np.flatnonzero(~np.isfinite(column[rows]).all(axis=0))[0])
             column, source = column[:, at], features[at]
             rows = not_finite(column)
         if len(rows):
-            kind = "NaN" if np.isnan(column[rows]).any() else "infinite values"
+            values = next(column.pieces(rows)) if isinstance(column, Varying) else column[rows]
+            kind = "NaN" if np.isnan(values).any() else "infinite values"
             raise DataError(
                 f"column {source!r} of {what} holds {kind} in {_rows(rows.tolist(), len(column))}; "
                 f"{_REPAIR}; or, if the model knows what to do with them, name in `labels` which columns "
@@ -152,10 +174,18 @@ def check_finite(columns: Columns, names: Sequence[str], what: str, features: Se
             )
 
 
-def not_finite(column: NDArray[Any]) -> NDArray[np.int64]:
+def not_finite(column: NDArray[Any] | Varying) -> NDArray[np.int64]:
     """The rows of a column that hold NaN or infinite values."""
     if column.dtype.kind not in "fc":
         return np.empty(0, np.int64)
+    if isinstance(column, Varying):
+        ends, start = np.cumsum(column.lengths), 0
+        rows = []
+        for values in column.pieces(np.arange(len(column))):
+            odd = start + np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+            rows.append(np.searchsorted(ends, odd, "right"))
+            start += len(values)
+        return np.unique(np.concatenate(rows))
     step = max(1, CHUNK // max(1, column[:1].nbytes))
     return np.concatenate(
         [

@@ -14,13 +14,18 @@ from pydantic import TypeAdapter, ValidationError
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Content, Place, exists, in_a_hurry, locate, read, sizes, translated
 
-VERSION = 1
+VERSION = 2
+"""Version 1 has plain columns only; it is written where that is enough."""
 NAME = "manifest.json"
 
 Split: TypeAlias = Literal["train", "valid", "test"]
+Kind: TypeAlias = Literal["rows", "ragged", "bytes"]
 Category: TypeAlias = str | int | bool
 Vocabulary: TypeAlias = Mapping[str, Sequence[Category]]
 """By column the categories in the order of their codes."""
+
+_PLAIN = (("kind", "rows"), ("length", None))
+"""Fields with the values that they have for plain columns."""
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
@@ -37,12 +42,15 @@ class Column:
     dtype: str
     """Its numpy dtype, such as ``<f4``."""
     shape: tuple[int, ...]
-    """The shape of one row: without the axis of rows."""
+    """The shape of one row: without the axis of rows. Of ``ragged``, the shape of one value of a row."""
+    kind: Kind = "rows"
+    """``rows`` of one shape, ``ragged`` sequences of varying length, or encoded values: ``bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """One column of one partition: a ``.npy`` file."""
+    """A ``.npy`` file of a column of a partition. A column of varying lengths has two: its offsets, and its
+    values (see ``ragged.py``)."""
 
     path: str
     """The file's path under the dataset's URL."""
@@ -50,6 +58,8 @@ class ColumnFile:
     """The file's size."""
     sha256: str
     """The file's sha256, in hex."""
+    length: int | None = None
+    """Of the values of a column of varying lengths: how many there are in all rows."""
 
     @property
     def content(self) -> Content:
@@ -64,7 +74,7 @@ class PartitionFiles:
     rows: int
     """Its number of rows."""
     files: tuple[ColumnFile, ...]
-    """Its files, in the order of the manifest's columns."""
+    """Its files, in the order of the manifest's columns; offsets stand before their values."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +117,12 @@ class Manifest:
 
     def _document(self) -> dict[str, Any]:
         absent = {key for key in _OPTIONAL if not getattr(self, key)}
-        return {key: value for key, value in asdict(self).items() if key not in absent}
+        return {key: value for key, value in _as_dict(self).items() if key not in absent}
 
     def to_json(self) -> bytes:
         """The content of ``manifest.json``."""
-        document = {"version": VERSION, "digest": self.digest, **self._document()}
+        version = 1 if all(column.kind == "rows" for column in self.columns) else VERSION
+        document = {"version": version, "digest": self.digest, **self._document()}
         return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -175,16 +186,21 @@ def verify_sizes(url: str, manifest: Manifest) -> None:
                 )
 
 
+def _as_dict(manifest: Manifest) -> dict[str, Any]:
+    """As the digest takes it: without what plain columns do not need."""
+    return asdict(manifest, dict_factory=lambda items: {k: v for k, v in items if (k, v) not in _PLAIN})
+
+
 def _parse(text: bytes, name: str) -> Manifest:
     try:
         document: dict[str, Any] = dict(json.loads(text))
         version, digest = document.pop("version"), document.pop("digest")
     except (ValueError, TypeError, KeyError) as exc:
         raise DataError(f"{name} is not a manifest ({exc!r}); prepare the dataset again") from exc
-    if version != VERSION:
+    if version not in range(1, VERSION + 1):
         raise DataError(
-            f"{name} has version {version}, this program reads version {VERSION}: prepare the dataset again, "
-            "or use the cerebro-elastic that wrote it"
+            f"{name} has version {version}, this program reads versions up to {VERSION}: prepare the dataset "
+            "again, or use the cerebro-elastic that wrote it"
         )
     try:
         manifest = TypeAdapter(Manifest).validate_python(document)

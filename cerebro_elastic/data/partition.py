@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cerebro_elastic.data.manifest import Split
+from cerebro_elastic.data.mapped import Array, MappedArray
+from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.data.row_sums import Sums, row_sums
 from cerebro_elastic.errors import DamagedData
 from cerebro_elastic.words import counted
 
-Array: TypeAlias = NDArray[np.generic]
 _SHOWN = 5
 """So many damaged rows are named."""
 
@@ -39,8 +39,8 @@ class Partition:
     """Its number in its split."""
     rows: int
     """Its number of rows."""
-    columns: Mapping[str, Array]
-    """Each column, of shape ``(rows, ...)``, in the manifest's order."""
+    columns: Mapping[str, Array | Ragged]
+    """Each column, of shape ``(rows, ...)`` or of varying lengths, in the manifest's order."""
     sums: Mapping[str, Sums] = field(default_factory=dict)
     """The row sums of each column, taken when its file was checked against the manifest; ``check_rows``
     compares. A column that is not from the cache has none, and is not compared."""
@@ -52,7 +52,8 @@ class Partition:
     @cached_property
     def _mapped(self) -> Sequence[tuple[str, mmap.mmap, int]]:
         """Each column's or its sums' file, and where it must not end before."""
-        arrays: list[tuple[str, Any]] = [*self.columns.items(), *self.sums.items()]
+        columns = [(name, in_file(column)) for name, column in self.columns.items()]
+        arrays: list[tuple[str, Any]] = [*columns, *self.sums.items()]
         return [
             (name, array.base, array.offset + array.nbytes) for name, array in arrays if _is_mapped(array)
         ]
@@ -64,12 +65,18 @@ class Partition:
             if file.size() < end:
                 self._is_damaged(name, f"has {file.size()} bytes, and had at least {end}")
 
-    def check_rows(self, name: str, index: NDArray[np.int64], taken: Array) -> None:
-        """Raise ``DamagedData`` unless ``taken``, a copy of the rows at ``index`` of a column, is what they
-        were when its file was checked."""
+    def check_rows(
+        self,
+        name: str,
+        index: NDArray[np.int64],
+        taken: Array,
+        sums_of: Callable[[Array], Sums] = row_sums,
+    ) -> None:
+        """Raise ``DamagedData`` unless ``taken``, a copy of the rows at ``index`` of a column, has the sums
+        that they had when its file was checked."""
         if name not in self.sums:
             return
-        expected, actual = np.asarray(self.sums[name]).take(index), row_sums(taken)
+        expected, actual = np.asarray(self.sums[name]).take(index), sums_of(taken)
         if (
             actual.tobytes() != expected.tobytes()
         ):  # the fastest way to compare, and nearly always all that is done
@@ -82,7 +89,7 @@ class Partition:
         file, and fetches it again if it is damaged."""
         with suppress(OSError, AttributeError):
             os.unlink(self.sums[name].filename)  # type: ignore[attr-defined]
-        file = os.path.realpath(getattr(self.columns[name], "filename", None) or "memory")
+        file = os.path.realpath(getattr(in_file(self.columns[name]), "filename", None) or "memory")
         raise DamagedData(
             f"{self.name}: the file {file} of column {name!r} {how} since it was checked: what was trained "
             "on it is not committed, and the file is checked again, and fetched again if it is damaged"
@@ -93,29 +100,16 @@ class Partition:
         return _received, (self.index, self.rows, columns, sums, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class MappedArray:
-    """An array in a file."""
-
-    path: Path
-    """The file."""
-    dtype: str
-    """The array's numpy dtype."""
-    shape: tuple[int, ...]
-    """The array's shape."""
-    offset: int = 0
-    """Bytes of the file before the array."""
-
-    def open(self) -> Array:
-        """Map it, read-only."""
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
-
-
 def unopened(index: int, rows: int, name: str, fetch: Callable[[], Partition]) -> Partition:
     """The partition that ``fetch`` returns; it is fetched when a column is asked for."""
     fetched = cache(fetch)
     columns, sums = _Unopened(lambda: fetched().columns), _Unopened(lambda: fetched().sums)
     return Partition(index, rows, columns, sums, name)
+
+
+def in_file(column: Array | Ragged) -> Array:
+    """What lies in a file: of a column of varying lengths the values."""
+    return column.values if isinstance(column, Ragged) else column
 
 
 class _Unopened(Mapping[str, Any]):
@@ -136,17 +130,15 @@ def _is_mapped(array: object) -> TypeGuard[Any]:
     return isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)  # and not a slice of one
 
 
-def _sent(array: Array) -> MappedArray | Array:
-    if not _is_mapped(array):
-        return array
-    return MappedArray(Path(array.filename), array.dtype.str, array.shape, array.offset)
+def _sent(array: Array | Ragged) -> MappedArray | Array | Ragged:
+    return MappedArray.of(array) if _is_mapped(array) else array
 
 
 def _received(index: int, rows: int, columns: Any, sums: Any, name: str) -> Partition:
     return Partition(index, rows, dict(_opened(columns)), dict(_opened(sums)), name)
 
 
-def _opened(arrays: Mapping[str, MappedArray | Array]) -> Iterator[tuple[str, Any]]:
+def _opened(arrays: Mapping[str, MappedArray | Array | Ragged]) -> Iterator[tuple[str, Any]]:
     for name, array in arrays.items():
         yield name, array.open() if isinstance(array, MappedArray) else array
 
@@ -163,9 +155,10 @@ def sample_order(seed: int, epoch: int, partition: int, rows: int, shuffle: bool
     return generator.permutation(rows)
 
 
-def column_path(split: Split, index: int, column: str) -> str:
-    """The file of a partition's column, under the dataset's URL."""
-    return f"{split}/{index:05d}/{quote(column, safe='')}.npy"
+def column_path(split: Split, index: int, column: str, part: str = "") -> str:
+    """The file of a partition's column, or of a ``part`` of it, under the dataset's URL. No column's name has
+    an ``@`` in it there."""
+    return f"{split}/{index:05d}/{quote(column, safe='')}{'@' if part else ''}{part}.npy"
 
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from cerebro_elastic.data.manifest import (
     read_manifest,
 )
 from cerebro_elastic.data.partition import column_path, npy_header
+from cerebro_elastic.data.ragged import Varying, as_ragged, offsets_of
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
 from cerebro_elastic.data.splits import HeldOut, Index, PartitionRows, deal_rows, read_splits
@@ -87,6 +88,7 @@ def prepare(
         check_finite(selected, labels, what, selection.feature_names(columns))
         return selected
 
+    given, held_out_data = _all_ragged(given, held_out_data)
     train = usable(given, "the training data")
     held_out: dict[Split, HeldOut] = {
         split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
@@ -137,10 +139,39 @@ def _only_hash(_: Place, data: Iterable[Chunk]) -> Content:
 def _keep_partition(root: Place, partition: PartitionRows, keep: Keep) -> PartitionFiles:
     files = []
     for name, column in partition.columns.items():
-        path = column_path(partition.split, partition.index, name)
-        kept = keep(root / path, _Npy(column, partition.rows))
-        files.append(ColumnFile(path, kept.bytes, kept.sha256))
+        for part, array, length in _arrays(column, partition.rows):
+            path = column_path(partition.split, partition.index, name, part)
+            kept = keep(root / path, array)
+            files.append(ColumnFile(path, kept.bytes, kept.sha256, length))
     return PartitionFiles(len(partition.rows), tuple(files))
+
+
+def _arrays(column: NDArray[Any] | Varying, rows: Index) -> Iterator[tuple[str, Iterable[Chunk], int | None]]:
+    """What is written of a column's ``rows``: which part of the column it is, its file, and its length if the
+    manifest has to say it."""
+    if isinstance(column, Varying):
+        offsets = offsets_of(column.lengths[rows])
+        yield "offsets", _Npy(offsets, np.arange(len(offsets))), None
+        yield "values", _RaggedNpy(column, rows), int(offsets[-1])
+    else:
+        yield "", _Npy(column, rows), None
+
+
+def _all_ragged(train: Columns, held_out: Sequence[HeldOut]) -> tuple[Columns, list[HeldOut]]:
+    """The data of all splits, each column ragged in all of them if it is in one: in the others all its rows
+    may have one length by chance."""
+    splits = [columns for columns in (train, *held_out) if not isinstance(columns, float)]
+    ragged = {
+        name
+        for columns in splits
+        for name, column in columns.items()
+        if isinstance(column, Varying) and column.kind == "ragged"
+    }
+
+    def mended(columns: Columns) -> Columns:
+        return {name: as_ragged(column) if name in ragged else column for name, column in columns.items()}
+
+    return mended(train), [data if isinstance(data, float) else mended(data) for data in held_out]
 
 
 @dataclass(frozen=True)
@@ -157,3 +188,17 @@ class _Npy:
         for start in range(0, len(self.index), step):
             rows = np.ascontiguousarray(self.column[self.index[start : start + step]], dtype=dtype)
             yield rows.reshape(-1).view(np.uint8).data
+
+
+@dataclass(frozen=True)
+class _RaggedNpy:
+    """The ``.npy`` file of the values of rows of a column of varying lengths."""
+
+    column: Varying
+    index: Index
+
+    def __iter__(self) -> Iterator[Chunk]:
+        dtype = self.column.dtype.newbyteorder("<")
+        yield npy_header(dtype, (int(self.column.lengths[self.index].sum()), *self.column.value_shape))
+        for values in self.column.pieces(self.index):
+            yield np.ascontiguousarray(values, dtype=dtype).reshape(-1).view(np.uint8).data

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cerebro_elastic.data.column_checks import check_lengths
 from cerebro_elastic.data.manifest import (
     NAME,
@@ -33,6 +35,7 @@ from cerebro_elastic.data.manifest import (
     is_prepared,
     read_manifest,
 )
+from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.row_function import BadRow, Rows, check_alike
 from cerebro_elastic.data.row_jobs import join_chunks, make_chunk, start
 from cerebro_elastic.data.shared_jobs import Job, JobRecord, MachineShare, do_all, record_of
@@ -66,7 +69,10 @@ class _Chunk:
 
     def rows(self) -> Rows:
         numbers = self.partition.rows[self.start : self.stop]
-        columns = {name: column[numbers] for name, column in self.partition.columns.items()}
+        columns = {
+            name: column.take(numbers) if isinstance(column, Varying) else column[numbers]
+            for name, column in self.partition.columns.items()
+        }
         return Rows(self.partition.split, tuple(map(int, numbers)), columns)
 
 
@@ -279,6 +285,11 @@ def _digest(dealt: Sequence[PartitionRows], function: Any, seed: int, labels: Se
     digest.update(Path(inspect.getfile(function)).read_bytes())
     for columns in {id(partition.columns): partition.columns for partition in dealt}.values():
         for name, column in columns.items():
+            if isinstance(column, Varying):
+                digest.update(repr((name, column.dtype, column.kind)).encode() + column.lengths.tobytes())
+                for values in column.pieces(np.arange(len(column))):
+                    digest.update(np.ascontiguousarray(values).data)
+                continue
             digest.update(repr((name, column.dtype, column.shape)).encode())
             digest.update(repr(column.tolist()).encode() if column.dtype == object else column.tobytes())
     for partition in dealt:

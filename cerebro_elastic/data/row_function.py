@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.column_checks import check_columns, columns_of, not_finite
 from cerebro_elastic.data.manifest import Column, Split
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.sources import Arrays
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import redacted
 from cerebro_elastic.registry import place_in
@@ -35,7 +35,7 @@ class Rows:
     """The split that they go to."""
     numbers: tuple[int, ...]
     """Their numbers in the source, from 0."""
-    columns: Columns
+    columns: Arrays
     """Their values by column, in the order of ``numbers``."""
 
 
@@ -58,7 +58,7 @@ class BadRow:
 class MadeRows:
     """What the function made of some rows."""
 
-    columns: Columns
+    columns: Arrays
     """The columns of the good rows, in order."""
     bad: tuple[BadRow, ...]
     """The bad rows."""
@@ -70,7 +70,7 @@ def make_rows(function: RowFunction, rows: Rows, labels: Sequence[str], seed: in
     """Apply ``function``. A row for which it raises, or that has a NaN or infinite value, is bad
     (``labels``: only these columns are looked at); rows that differ in
     columns, types or shapes are a ``DataError``. ``root`` is the folder of the user's code, for messages."""
-    good: list[tuple[int, Columns]] = []
+    good: list[tuple[int, Arrays]] = []
     bad: list[BadRow] = []
     for at, number in enumerate(rows.numbers):
         _seed(seed, rows.split, number)
@@ -92,13 +92,13 @@ def _seed(seed: int, split: Split, number: int) -> None:
     np.random.seed(int.from_bytes(digest[:4]))
 
 
-def _check_finite(columns: Columns, labels: Sequence[str]) -> None:
+def _check_finite(columns: Arrays, labels: Sequence[str]) -> None:
     for name in labels or columns:
         if len(not_finite(columns[name][np.newaxis])):
             raise ValueError(f"{name!r} is NaN or infinite")
 
 
-def _stacked(rows: Sequence[tuple[int, Columns]]) -> Columns:
+def _stacked(rows: Sequence[tuple[int, Arrays]]) -> Arrays:
     if not rows:
         return {}
     first, like = rows[0]
@@ -112,7 +112,7 @@ def _stacked(rows: Sequence[tuple[int, Columns]]) -> Columns:
     return stacked
 
 
-def kind_of_row(columns: Columns) -> tuple[Column, ...]:
+def kind_of_row(columns: Arrays) -> tuple[Column, ...]:
     """Names, types and shapes of one row."""
     return columns_of({name: value[np.newaxis] for name, value in columns.items()})
 

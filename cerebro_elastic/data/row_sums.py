@@ -8,6 +8,7 @@ which a sum modulo 2**64 cannot see. The sums are made against accidents, not ag
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.ragged import Index, padded
 from cerebro_elastic.files import Chunk
 
 Sums = NDArray[np.uint64]
@@ -31,6 +33,27 @@ def row_sums(rows: NDArray[Any]) -> Sums:
     sums = _sum(words[:, :_SEGMENT])
     for start in range(_SEGMENT, words.shape[1], _SEGMENT):
         sums = sums * _FOLD + _sum(words[:, start : start + _SEGMENT])
+    return sums
+
+
+def padded_sums(rows: NDArray[Any]) -> Sums:
+    """The sum of each of ``rows``, a contiguous array, to which zeros at the end of a row add nothing."""
+    words = _words(rows.reshape(len(rows), -1)) if rows.size else np.empty((len(rows), 0), np.uint64)
+    sums: Sums = np.zeros(len(rows), np.uint64)
+    for segment, start in enumerate(range(0, words.shape[1], _SEGMENT)):
+        fold = np.uint64(pow(int(_FOLD), segment, 2**64))
+        sums += _sum(words[:, start : start + _SEGMENT]) * fold
+    return sums
+
+
+def ragged_sums(values: NDArray[np.uint8], offsets: Index) -> Sums:
+    """The sum of each row of bytes, as by ``padded_sums``: rows of similar lengths are padded together."""
+    lengths = np.diff(offsets)
+    sums: Sums = np.zeros(len(lengths), np.uint64)
+    bits = np.frexp(lengths)[1]
+    for count in np.unique(bits[lengths > 0]):
+        rows = np.flatnonzero(bits == count)
+        sums[rows] = padded_sums(padded(values, offsets[rows], lengths[rows], int(lengths[rows].max())))
     return sums
 
 
@@ -59,18 +82,16 @@ def _factors() -> Sums:
     return factors
 
 
-class RowSums:
+class RowSums(ABC):
     """The sums of the rows of a file that is read in chunks.
 
     Args:
         start: Bytes of the file before the first row.
         rows: Number of rows.
-        row_bytes: Bytes of a row.
     """
 
-    def __init__(self, start: int, rows: int, row_bytes: int) -> None:
+    def __init__(self, start: int, rows: int) -> None:
         self._skip = start
-        self._row_bytes = row_bytes
         self._pending = bytearray()
         self._sums: Sums = np.zeros(rows, np.uint64)
         self._done = 0
@@ -90,10 +111,41 @@ class RowSums:
         skipped = min(self._skip, len(chunk))
         self._skip -= skipped
         self._pending += chunk[skipped:]
-        count = min(len(self._pending) // self._row_bytes, len(self._sums) - self._done)
-        if count:
-            rows = np.frombuffer(self._pending, np.uint8, count * self._row_bytes)
-            self._sums[self._done : self._done + count] = row_sums(rows.reshape(count, -1))
-            del rows  # else the bytes could not be given up
-            del self._pending[: count * self._row_bytes]
-            self._done += count
+        size, sums = self._sum_whole(self._pending)
+        self._sums[self._done : self._done + len(sums)] = sums
+        del self._pending[:size]
+        self._done += len(sums)
+
+    @abstractmethod
+    def _sum_whole(self, data: bytearray) -> tuple[int, Sums]:
+        """The bytes of the next rows that ``data`` begin with, as many as are whole, and the rows' sums."""
+
+
+class EqualRowSums(RowSums):
+    """Rows of ``row_bytes`` each."""
+
+    def __init__(self, start: int, rows: int, row_bytes: int) -> None:
+        super().__init__(start, rows)
+        self._row_bytes = row_bytes
+
+    def _sum_whole(self, data: bytearray) -> tuple[int, Sums]:
+        count = min(len(data) // self._row_bytes, len(self._sums) - self._done)
+        size = count * self._row_bytes
+        if not count:
+            return 0, self._sums[:0]
+        return size, row_sums(np.frombuffer(data, np.uint8, size).reshape(count, -1))
+
+
+class RaggedRowSums(RowSums):
+    """Rows that begin ``offsets`` bytes behind ``start``."""
+
+    def __init__(self, start: int, offsets: Index) -> None:
+        super().__init__(start, len(offsets) - 1)
+        self._offsets = offsets
+
+    def _sum_whole(self, data: bytearray) -> tuple[int, Sums]:
+        first = self._offsets[self._done]
+        stop = int(np.searchsorted(self._offsets, first + len(data), "right"))
+        offsets = self._offsets[self._done : stop] - first
+        size = int(offsets[-1])
+        return size, ragged_sums(np.frombuffer(data, np.uint8, size), offsets)

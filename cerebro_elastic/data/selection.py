@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.column_checks import FEATURES, check_column, check_given, check_lengths
 from cerebro_elastic.data.manifest import Category, Vocabulary
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.sources import Arrays, Columns
 from cerebro_elastic.errors import DataError, did_you_mean
 
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
@@ -37,7 +38,7 @@ class Selection:
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
-        return {name: _categories(name, _known(columns, name, "encode"), what) for name in self.encode or ()}
+        return {name: _categories(name, _plain(columns, name, "encode"), what) for name in self.encode or ()}
 
     def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
         """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a
@@ -46,7 +47,7 @@ class Selection:
             check_lengths(columns, what)
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
-            kept[name] = _codes(name, _known(kept, name, "encode"), categories, what)
+            kept[name] = _codes(name, _plain(kept, name, "encode"), categories, what)
         if self.label is None and self.features is None:
             return kept
         if self.label == FEATURES:
@@ -55,7 +56,7 @@ class Selection:
             raise DataError(f"the label {self.label!r} is among the `features`: remove it there")
         if self.label is None:
             return {FEATURES: _matrix(self._features(kept), what)}
-        label = _vector(self.label, _known(kept, self.label, "label"), what)
+        label = _vector(self.label, _plain(kept, self.label, "label"), what)
         return {FEATURES: _matrix(self._features(kept), what), self.label: label}
 
     def feature_names(self, columns: Columns) -> tuple[str, ...]:
@@ -71,10 +72,11 @@ class Selection:
     def _kept(self, columns: Columns) -> Iterable[str]:
         return columns if self.columns is None else self.columns
 
-    def _features(self, kept: Columns) -> Columns:
+    def _features(self, kept: Columns) -> Arrays:
+        names = [name for name in kept if name != self.label] if self.features is None else self.features
+        features = {name: _plain(kept, name, "features") for name in names}
         if self.features is not None:
-            return {name: _known(kept, name, "features") for name in self.features}
-        features = {name: column for name, column in kept.items() if name != self.label}
+            return features
         # An index that pandas has written numbers the rows: a model can learn nothing from it.
         if index := [name for name in features if name in _INDEX]:
             raise DataError(
@@ -84,7 +86,17 @@ class Selection:
         return features
 
 
-def _known(columns: Columns, name: str, key: str) -> NDArray[Any]:
+def _plain(columns: Columns, name: str, key: str) -> NDArray[Any]:
+    column = _known(columns, name, key)
+    if isinstance(column, Varying):
+        raise DataError(
+            f"column {name!r} for `{key}` has rows of varying length: leave it out there, or leave `label` "
+            "and `features` out and give the columns as they are"
+        )
+    return column
+
+
+def _known(columns: Columns, name: str, key: str) -> NDArray[Any] | Varying:
     if name not in columns:
         raise DataError(f"there is no column {name!r} for `{key}`: {did_you_mean(name, columns)}")
     return columns[name]
@@ -122,7 +134,7 @@ def _single_values(name: str, column: NDArray[Any], what: str) -> list[Any]:
     return values
 
 
-def _matrix(features: Columns, what: str) -> NDArray[np.float32]:
+def _matrix(features: Arrays, what: str) -> NDArray[np.float32]:
     if not features:
         raise DataError(f"{what} have no column for `features`")
     for name, column in features.items():

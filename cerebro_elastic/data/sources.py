@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.ragged import Varying, encoded, sequences
 from cerebro_elastic.data.tables import read_tables
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import CHUNK, Place, exists, expand, locate, open_read, redacted, sizes, translated
@@ -23,7 +24,8 @@ from cerebro_elastic.registry import place_in
 _KINDS = 3
 """So many kinds of files are named."""
 
-Columns: TypeAlias = Mapping[str, NDArray[Any]]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+Columns: TypeAlias = Mapping[str, NDArray[Any] | Varying]
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Function
 """A file, folder or glob; the ``.npy`` file of each column; or a function that returns the columns,
@@ -75,7 +77,26 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
 
 
 def _arrays(columns: Mapping[str, Any]) -> Columns:
-    return {name: np.asarray(column) for name, column in columns.items()}
+    return {name: _array(name, column) for name, column in columns.items()}
+
+
+def _array(name: str, column: Any) -> NDArray[Any] | Varying:
+    """A list of ``bytes`` and a list of arrays of different lengths are columns, too."""
+    if isinstance(column, Varying):
+        return column
+    is_object = isinstance(column, np.ndarray) and column.dtype == object and column.ndim == 1
+    if not (is_object or isinstance(column, list | tuple)):
+        return np.asarray(column)
+    if any(isinstance(value, bytes | bytearray | memoryview) for value in column):
+        return encoded(column, name)
+    if any(hasattr(value, "__len__") and not isinstance(value, str) for value in column):
+        try:
+            alike = len({np.shape(value) for value in column}) == 1
+        except ValueError:  # nested, and ragged in itself
+            alike = False
+        if is_object or not alike:
+            return sequences(column, name)
+    return np.asarray(column)
 
 
 def _expand(name: str) -> list[Place]:

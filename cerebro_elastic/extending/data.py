@@ -6,9 +6,10 @@ from cerebro_elastic.data.batch_workers import SeededTask, in_workers
 from cerebro_elastic.data.batches import worker_settings
 from cerebro_elastic.data.column_checks import check_given
 from cerebro_elastic.data.dataset_factory import DatasetFactory
-from cerebro_elastic.data.sources import Columns
+from cerebro_elastic.data.sources import Arrays, Columns
 
 __all__ = [
+    "Arrays",
     "Columns",
     "DatasetFactory",
     "SeededTask",

@@ -60,6 +60,8 @@ OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
 OF_DATASET = frozenset({"args"})
 """Keys of ``data`` that are about a `dataset`."""
+OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "bucket"})
+"""Keys of ``data`` that say how columns become batches."""
 OF_LOADER = frozenset(
     {"valid", "batch_size", "shuffle", "collate", "workers", "prefetch", "pin_memory", "drop_last"}
 )
@@ -118,13 +120,23 @@ class Data(Section):
     drop_last: bool = False
     """A training partition's last batch is left out if it is short."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes of each rank that make batches, for an expensive `dataset`, `transform` or `collate`."""
+    """Processes of each rank that make batches, for an expensive `dataset`, `decode`, `transform` or
+    `collate`."""
     prefetch: Annotated[int, Field(ge=1, le=1024)] = 2
     """Batches that each of the `workers` makes ahead."""
     pin_memory: bool = False
     """Batches come in page-locked memory, from where a GPU takes them faster."""
     license: str | None = None
     """The licence of the data. Cards of exported models show it."""
+    ragged: Literal["pad", "list"] = "pad"
+    """Sequences of varying length are padded to the longest of the batch, with their lengths beside them, or
+    a `list` of tensors; see [varying lengths](../how-to/data.md#varying-lengths)."""
+    pad_value: Mapping[str, int | float] = Field(default_factory=dict)
+    """By column, the value that sequences are padded with. The default is 0."""
+    decode: Mapping[str, Reference] = Field(default_factory=dict)
+    """By column of encoded values (`bytes`), a function that makes an array of one value."""
+    bucket: str | None = None
+    """The column by whose length rows come into batches, so that little is padded."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:
@@ -148,9 +160,9 @@ class Data(Section):
     def foreign_keys(self) -> frozenset[str]:
         """The keys that are about data of another origin."""
         if self.dataset is not None:
-            return OF_COLUMNS | {"layout"}
+            return OF_COLUMNS | OF_BATCHES
         if self.datamodule is not None:
-            return OF_COLUMNS | {"layout"} | OF_LOADER
+            return OF_COLUMNS | OF_BATCHES | OF_LOADER
         return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 

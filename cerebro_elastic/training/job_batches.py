@@ -13,8 +13,15 @@ import torch
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase
-from cerebro_elastic.data.batches import BatchPart, LoaderSettings, batch_count, batches, whole
-from cerebro_elastic.data.partition import Partition, sample_order
+from cerebro_elastic.data.batches import (
+    BatchPart,
+    LoaderSettings,
+    batch_count,
+    batches,
+    training_order,
+    whole,
+)
+from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import TaskError
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.training.task import Stopped, UnitJob
@@ -59,7 +66,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
         Stopped: In place of the next batch, when the job is asked to stop: on every rank at the same batch.
     """
     loader = loader_settings(job)
-    order = sample_order(job.seed, job.unit.epoch, job.unit.partition, job.partition.rows, loader.shuffle)
+    order = training_order(job.partition, loader, job.seed, job.unit.epoch)
     order = order[: unit_batches(job) * loader.batch_size]
     seed = rank_seed(job)
     if not job.visited and not job.skip:

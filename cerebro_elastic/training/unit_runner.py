@@ -52,6 +52,7 @@ class UnitRunner:
         self._loader = replace(
             loader_settings(self.recipe), dataset=dataset_factory(self.recipe, self._manifest.datasets)
         )
+        self._loader.check(self._manifest.columns)
 
     def use_threads(self) -> None:
         """Give torch the recipe's number of threads: results depend on it in their last bits."""
@@ -160,4 +161,8 @@ def loader_settings(recipe: Recipe) -> LoaderSettings:
         prefetch=data.prefetch,
         pin_memory=data.pin_memory,
         drop_last=data.drop_last,
+        ragged=data.ragged,
+        pad_value=data.pad_value,
+        decode={column: imported(reference) for column, reference in data.decode.items()},
+        bucket=data.bucket,
     )

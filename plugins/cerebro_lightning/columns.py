@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, TensorDataset
 
-from cerebro_elastic.extending.data import Columns, check_given
+from cerebro_elastic.extending.data import Arrays, check_given
 from cerebro_elastic.extending.errors import DataError
 
 FORMS = (
@@ -34,7 +34,7 @@ class Table(Protocol):
     def __getitem__(self, name: Any, /) -> Any: ...
 
 
-def columns_of(data: Any, what: str, wanted: Iterable[str] | None = None) -> Columns:
+def columns_of(data: Any, what: str, wanted: Iterable[str] | None = None) -> Arrays:
     """The arrays in ``data``, by name: of a mapping or a table (pandas, polars, pyarrow) its own names, of a
     tuple or ``TensorDataset`` ``x, y``, or ``x0, x1, x2`` and so on. Only those ``wanted``, if any are named.
 
@@ -48,7 +48,7 @@ def columns_of(data: Any, what: str, wanted: Iterable[str] | None = None) -> Col
     return {name: _array(name, column, what) for name, column in named if name in keep}
 
 
-def write_columns(columns: Columns, folder: Path) -> Path:
+def write_columns(columns: Arrays, folder: Path) -> Path:
     """The columns as a ``.npz`` in ``folder``, named by their content: the same data, the same file."""
     digest = hashlib.sha256()
     for name, column in columns.items():

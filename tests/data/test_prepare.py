@@ -209,8 +209,8 @@ def fails() -> dict[str, Any]:
     raise OSError("the camera is off")
 
 
-def ragged() -> dict[str, Any]:
-    return {"x": np.array([[1], [1, 2]], dtype=object), "y": Y[:2]}
+def mixed() -> dict[str, Any]:
+    return {"x": np.array([[1], "b"], dtype=object), "y": Y[:2]}
 
 
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -236,7 +236,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
         "'x' of the validation data holds",
     ),
     "unknown label": (columns, {"labels": ("Y",)}, "no column 'Y'.*choices: x, y"),
-    "object": (ragged, {}, "column 'x' of the training data has dtype object, with values of type list"),
+    "object": (mixed, {}, r"column 'x' has a str in row 1 .*: a row of a ragged column is a sequence of num"),
     "text": (lambda: {"x": np.array(["a"])}, {}, r"'x' .* has text \('a', ...\): .*`encode: \[x\]`"),
     "numbers as text": (lambda: {"x": np.array(["1", "2.5"])}, {}, "numbers as text \\('1', '2.5'\\)"),
     "bytes": (lambda: {"x": np.array([b"a"])}, {}, "values of type bytes"),

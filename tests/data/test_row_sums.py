@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cerebro_elastic.data.row_sums import _SEGMENT, RowSums, row_sums
+from cerebro_elastic.data.row_sums import _SEGMENT, EqualRowSums, row_sums
 
 
 def test_the_sums_are_those_of_every_release() -> None:
@@ -42,7 +42,7 @@ def test_rows_words_and_folds_that_change_places_are_seen() -> None:
 def test_a_file_may_go_by_in_any_pieces(piece: int) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3))
     file = bytes(10) + rows.tobytes()
-    sums = RowSums(10, 50, 24)
+    sums = EqualRowSums(10, 50, 24)
     chunks = [file[start : start + piece] for start in range(0, len(file), piece)]
     assert b"".join(sums.passing(chunks)) == file
     assert (sums.sums == row_sums(rows)).all()
@@ -51,6 +51,6 @@ def test_a_file_may_go_by_in_any_pieces(piece: int) -> None:
 @pytest.mark.parametrize("length", [0, 5, 10, 100, 2000])
 def test_a_file_of_another_size_does_no_harm(length: int) -> None:
     """Its digest is wrong: nobody wants the sums."""
-    sums = RowSums(10, 50, 24)
+    sums = EqualRowSums(10, 50, 24)
     assert b"".join(sums.passing([bytes(length)])) == bytes(length)
     assert len(sums.sums) == 50

@@ -112,9 +112,9 @@ def check(
     for strategy in allowed:
         make_parallelism(strategy.parallelism, strategy.options)
     _check_data_module(recipe, allowed)
-    dataset = loader_settings(recipe).dataset
+    loader = loader_settings(recipe)
     _check_loggers(recipe)
-    of_task = [task_hparams(task, dataset, point) for point in hparams]
+    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
     for point in of_task:
         task.check(point)
     datasets = checked_dataset(recipe, hparams)
@@ -126,6 +126,7 @@ def check(
             "epoch's last unit: use validation: epoch"
         )
     manifest = _checked_data(recipe, datasets, data, prepare=prepare)
+    loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
     if recipe.checkpoints is not None:
