@@ -14,6 +14,7 @@ from cerebro_elastic.data.column_checks import FEATURES, check_column, check_giv
 from cerebro_elastic.data.manifest import Category, Vocabulary
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.words import counted
 
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _LARGEST_EXACT = 2**24
@@ -34,6 +35,10 @@ class Selection:
     encode: Sequence[str] | None = None
     """The columns of text or whole numbers that become codes: int64, in the sorted order of the
     categories."""
+    split_by: str | None = None
+    """The column of groups. It is left out, unless it is named above."""
+    sample_weight: str | None = None
+    """The column that weighs rows. It is none of the features, and becomes the last column, of float32."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
@@ -47,6 +52,19 @@ class Selection:
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
             kept[name] = _codes(name, _known(kept, name, "encode"), categories, what)
+        if self.sample_weight is None:
+            return self._arranged(kept, what)
+        weights = _weights(self.sample_weight, _known(columns, self.sample_weight, "sample_weight"), what)
+        if self.sample_weight in (self.label, *(self.features or ()), *(self.encode or ())):
+            raise DataError(
+                f"the `sample_weight` {self.sample_weight!r} is in `features`, `label` or `encode`, too: "
+                "it weighs rows, and nothing else; remove it there"
+            )
+        without = {name: column for name, column in kept.items() if name != self.sample_weight}
+        return {**self._arranged(without, what), self.sample_weight: weights}
+
+    def _arranged(self, kept: Columns, what: str) -> Columns:
+        """The columns as they are, or those of matrix and label."""
         if self.label is None and self.features is None:
             return kept
         if self.label == FEATURES:
@@ -69,12 +87,17 @@ class Selection:
         )
 
     def _kept(self, columns: Columns) -> Iterable[str]:
-        return columns if self.columns is None else self.columns
+        if self.columns is not None:
+            return self.columns
+        named = {self.label, *(self.features or ()), *(self.encode or ())}
+        return [name for name in columns if name != self.split_by or name in named]
 
     def _features(self, kept: Columns) -> Columns:
         if self.features is not None:
             return {name: _known(kept, name, "features") for name in self.features}
-        features = {name: column for name, column in kept.items() if name != self.label}
+        features = {
+            name: column for name, column in kept.items() if name not in (self.label, self.sample_weight)
+        }
         # An index that pandas has written numbers the rows: a model can learn nothing from it.
         if index := [name for name in features if name in _INDEX]:
             raise DataError(
@@ -139,6 +162,27 @@ def _matrix(features: Columns, what: str) -> NDArray[np.float32]:
             )
     with np.errstate(over="ignore"):  # what is too large is infinite then, and named by the check for that
         return np.column_stack([column.astype(np.float32) for column in features.values()])
+
+
+def _weights(name: str, column: NDArray[Any], what: str) -> NDArray[np.float32]:
+    check_column(name, column, what)
+    if column.ndim != 1 or column.dtype.kind == "c":
+        raise DataError(
+            f"column {name!r} of {what} is {column.dtype}{list(column.shape[1:])}: a `sample_weight` is one "
+            "number for each row"
+        )
+    with np.errstate(over="ignore"):
+        weights = column.astype(np.float32)
+    if len(bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))):
+        raise DataError(
+            f"column {name!r} of {what} has {weights[bad[0]]} in row {bad[0]} (the first is 0), and "
+            f"{counted(len(bad), 'such value')} in all: a `sample_weight` is a finite number of at least 0"
+        )
+    if not weights.any():
+        raise DataError(
+            f"column {name!r} of {what} is 0 in every row: a `sample_weight` of 0 leaves a row out"
+        )
+    return weights
 
 
 def _vector(name: str, column: NDArray[Any], what: str) -> NDArray[Any]:
