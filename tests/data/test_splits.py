@@ -185,7 +185,7 @@ def test_validation_data_of_their_own_and_a_test_that_is_a_share(tmp_path: Path)
     ],
 )
 def test_weights_that_weigh_nothing_are_refused(weights: Any, message: str, tmp_path: Path) -> None:
+    selection = Selection(sample_weight="w")
+    source = {"x": np.ones(4), "w": weights}
     with pytest.raises(DataError, match=message):
-        selection = Selection(sample_weight="w")
-        source = {"x": np.ones(4), "w": weights}
         prepare(lambda: source, str(tmp_path / "out"), partitions=1, seed=0, selection=selection)

@@ -126,7 +126,7 @@ def test_weights_that_nobody_can_know_are_refused(root: Path) -> None:
     data = {"source": "weighed_net:gap", "partitions": 1, "valid": 0, "stratify": "y"}
     prepare_recipe(recipe(root, data), str(root / "uncounted"))
     counted = recipe(root, data, class_weights="balanced")
-    with pytest.raises(RecipeError, match="does not say how many rows each class has.*--count-classes"):
+    with pytest.raises(RecipeError, match=r"does not say how many rows each class has.*--count-classes"):
         loss_weights(counted, read_manifest(str(root / "uncounted")))
     prepare_recipe(counted, str(root / "counted"))
     with pytest.raises(RecipeError, match="the training data have no row of class 1 in column 'y'"):
