@@ -12,7 +12,6 @@ import typer
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import SPLITS, Manifest
 from cerebro_elastic.data.prepare_rows import RowProgress
-from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.recipes.fields import percentage
@@ -49,6 +48,19 @@ def prepare(
     encode: Annotated[
         list[str] | None, typer.Option(help="Columns of text that are encoded as numbers.")
     ] = None,
+    stratify: Annotated[
+        str | None, typer.Option(help="A column of classes; each split gets of each class its share.")
+    ] = None,
+    split_by: Annotated[
+        str | None, typer.Option(help="A column of groups; all rows of a group go to one split.")
+    ] = None,
+    sample_weight: Annotated[
+        str | None, typer.Option(help="A column that weighs the loss of each row.")
+    ] = None,
+    count_classes: Annotated[
+        str | None,
+        typer.Option(help="A column of class numbers to count, for `class_weights: balanced` in recipes."),
+    ] = None,
     rows: Annotated[
         str | None,
         typer.Option(help="module:function, called with (row, split), that returns the columns of a row."),
@@ -79,9 +91,16 @@ def prepare(
     from cerebro_elastic.runs.start.datasets import prepare as prepare_data
 
     watch(submitted_by)
-    selection = Selection(columns, features, label, encode)
-    if rows is not None and selection != Selection():
-        raise DataError("--rows makes the columns: leave --columns, --features, --label and --encode out")
+    of_columns = {
+        "--columns": columns,
+        "--features": features,
+        "--label": label,
+        "--encode": encode,
+        "--sample-weight": sample_weight,
+        "--count-classes": count_classes,
+    }
+    if rows is not None and (given := [option for option, value in of_columns.items() if value]):
+        raise DataError(f"--rows makes the columns: leave {', '.join(given)} out")
     if columns and features:
         raise DataError("--features names the columns to use: give it or --columns, not both")
     of_rows = {"--workers": workers, "--bad": bad, "--share": share}
@@ -103,6 +122,10 @@ def prepare(
         features=features,
         label=label,
         encode=encode,
+        stratify=stratify,
+        split_by=split_by,
+        sample_weight=sample_weight,
+        count_classes=count_classes,
         rows=rows,
         workers=workers,
         bad=_limit(bad or "0"),

@@ -29,7 +29,7 @@ _PLAIN = (("kind", "rows"), ("length", None))
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
-_OPTIONAL = ("test", "vocabulary", "features", "datasets", "loader")
+_OPTIONAL = ("test", "vocabulary", "features", "datasets", "loader", "class_counts", "sample_weight")
 """Fields that a manifest leaves out if they are empty, as manifests before them did."""
 
 
@@ -100,6 +100,10 @@ class Manifest:
     (``datasets.py``)."""
     loader: Mapping[str, int | bool] = field(default_factory=dict)
     """``batch_size`` and ``drop_last`` of the loader that these datasets came with, if one did."""
+    class_counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of the column of classes, the training rows of class 0, 1, and so on; empty if nobody has asked."""
+    sample_weight: str = ""
+    """The column, the last one, whose values weigh the loss of each row; empty if there is none."""
 
     @property
     def rows(self) -> tuple[int, ...]:

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.column_checks import check_columns, check_finite, columns_of
+from cerebro_elastic.data.class_counts import class_counts
+from cerebro_elastic.data.column_checks import check_columns, check_finite, check_lengths, columns_of
 from cerebro_elastic.data.manifest import (
     NAME,
     ColumnFile,
@@ -24,7 +25,16 @@ from cerebro_elastic.data.partition import column_path, npy_header
 from cerebro_elastic.data.ragged import Varying, as_ragged, offsets_of
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
-from cerebro_elastic.data.splits import HeldOut, Index, PartitionRows, deal_rows, read_splits
+from cerebro_elastic.data.split_rules import SplitRules
+from cerebro_elastic.data.splits import (
+    HELD_OUT,
+    HeldOut,
+    Index,
+    PartitionRows,
+    deal_rows,
+    own_splits,
+    read_splits,
+)
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import (
     CHUNK,
@@ -36,8 +46,6 @@ from cerebro_elastic.files import (
     translated,
     write,
 )
-
-_HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
 
 Keep: TypeAlias = Callable[[Place, Iterable[Chunk]], Content]
 
@@ -55,6 +63,8 @@ def prepare(
     selection: Selection = Selection(),  # noqa: B008  # frozen
     datasets: Mapping[str, int] = MappingProxyType({}),
     loader: Mapping[str, int | bool] = MappingProxyType({}),
+    rules: SplitRules = SplitRules(),  # noqa: B008  # frozen
+    count_classes: str | None = None,
 ) -> Manifest:
     """Write ``source`` as a dataset; the same input gives the same bytes.
 
@@ -74,12 +84,16 @@ def prepare(
         selection: Which columns are used, and how.
         datasets: Of a user's datasets, by split, how many rows they have, if ``source`` has their numbers.
         loader: What of the batches is settled by the loader that they came with.
+        rules: Which rows the shares for validation and test are.
+        count_classes: A column of class numbers. The manifest gets the training rows of each class.
 
     Raises:
         DataError: The input cannot be used.
         DiskFull: There is no space.
     """
     given, *held_out_data = read_splits(source, valid, test)
+    check_lengths(given, "the training data")
+    keys = rules.keys(given, own_splits(*held_out_data))
     vocabulary = selection.vocabulary(given, "the training data")
 
     def usable(columns: Columns, what: str, like: Columns | None = None) -> Columns:
@@ -92,20 +106,21 @@ def prepare(
     train = usable(given, "the training data")
     held_out: dict[Split, HeldOut] = {
         split: data if isinstance(data, float) else usable(data, f"the {what} data", train)
-        for (split, what), data in zip(_HELD_OUT.items(), held_out_data, strict=True)
+        for (split, what), data in zip(HELD_OUT.items(), held_out_data, strict=True)
     }
     numbers: dict[Split, int] = {"train": partitions, "valid": valid_partitions}
-    dealt = deal_rows(train, held_out, numbers, seed)
-    features = selection.feature_names(given)
+    dealt = deal_rows(train, held_out, numbers, seed, keys)
     described = Manifest(
         columns_of(train),
         (),
         (),
         seed,
         vocabulary=vocabulary,
-        features=features,
+        features=selection.feature_names(given),
         datasets=dict(datasets),
         loader=dict(loader),
+        class_counts={} if count_classes is None else {count_classes: class_counts(count_classes, dealt)},
+        sample_weight=selection.sample_weight or "",
     )
     return _store(destination, described, dealt)
 

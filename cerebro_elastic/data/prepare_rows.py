@@ -40,7 +40,8 @@ from cerebro_elastic.data.row_function import BadRow, Rows, check_alike
 from cerebro_elastic.data.row_jobs import join_chunks, make_chunk, start
 from cerebro_elastic.data.shared_jobs import Job, JobRecord, MachineShare, do_all, record_of
 from cerebro_elastic.data.sources import Source
-from cerebro_elastic.data.splits import PartitionRows, deal_rows, read_splits
+from cerebro_elastic.data.split_rules import SplitRules
+from cerebro_elastic.data.splits import PartitionRows, deal_rows, own_splits, read_splits
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, exists, locate, read, remove, translated, write
 from cerebro_elastic.registry import import_object
@@ -163,6 +164,7 @@ def prepare_rows(
     bad: float = 0,
     share: MachineShare = MachineShare(),  # noqa: B008  # frozen
     show: Callable[[RowProgress], None] = lambda _progress: None,
+    rules: SplitRules = SplitRules(),  # noqa: B008  # frozen
 ) -> Manifest:
     """Write the dataset that a row function makes of the rows of ``source`` (see ``row_function.py``).
 
@@ -181,6 +183,7 @@ def prepare_rows(
             sampled in ``report.json``.
         share: This machine's share of the work.
         show: Called with the progress after each chunk.
+        rules: Which rows the shares for validation and test are, by columns of the source.
 
     Raises:
         DataError: The input cannot be used, or too many rows are bad.
@@ -189,7 +192,8 @@ def prepare_rows(
     train, *held_out = read_splits(source, valid, test)
     for columns in (train, *(data for data in held_out if not isinstance(data, float))):
         check_lengths(columns, "the source's data")
-    dealt = deal_rows(train, {"valid": held_out[0], "test": held_out[1]}, {"train": partitions}, seed)
+    keys = rules.keys(train, own_splits(*held_out))
+    dealt = deal_rows(train, {"valid": held_out[0], "test": held_out[1]}, {"train": partitions}, seed, keys)
     digest = _digest(dealt, import_object(function, root), seed, labels)
     with translated(DataError, f"cannot write the dataset {destination}"):
         place, folder = locate(destination), f"{destination.rstrip('/')}/{_WORK}/{digest[:16]}"

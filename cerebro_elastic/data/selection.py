@@ -15,6 +15,7 @@ from cerebro_elastic.data.manifest import Category, Vocabulary
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.sources import Arrays, Columns
 from cerebro_elastic.errors import DataError, did_you_mean
+from cerebro_elastic.words import counted
 
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")
 _LARGEST_EXACT = 2**24
@@ -35,6 +36,10 @@ class Selection:
     encode: Sequence[str] | None = None
     """The columns of text or whole numbers that become codes: int64, in the sorted order of the
     categories."""
+    split_by: str | None = None
+    """The column of groups. It is left out, unless it is named above."""
+    sample_weight: str | None = None
+    """The column that weighs rows. It is none of the features, and becomes the last column, of float32."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
@@ -48,6 +53,19 @@ class Selection:
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
             kept[name] = _codes(name, _plain(kept, name, "encode"), categories, what)
+        if self.sample_weight is None:
+            return self._arranged(kept, what)
+        weights = _weights(self.sample_weight, _plain(columns, self.sample_weight, "sample_weight"), what)
+        if self.sample_weight in (self.label, *(self.features or ()), *(self.encode or ())):
+            raise DataError(
+                f"the `sample_weight` {self.sample_weight!r} is in `features`, `label` or `encode`, too: "
+                "it weighs rows, and nothing else; remove it there"
+            )
+        without = {name: column for name, column in kept.items() if name != self.sample_weight}
+        return {**self._arranged(without, what), self.sample_weight: weights}
+
+    def _arranged(self, kept: Columns, what: str) -> Columns:
+        """The columns as they are, or those of matrix and label."""
         if self.label is None and self.features is None:
             return kept
         if self.label == FEATURES:
@@ -70,10 +88,14 @@ class Selection:
         )
 
     def _kept(self, columns: Columns) -> Iterable[str]:
-        return columns if self.columns is None else self.columns
+        if self.columns is not None:
+            return self.columns
+        named = {self.label, *(self.features or ()), *(self.encode or ())}
+        return [name for name in columns if name != self.split_by or name in named]
 
     def _features(self, kept: Columns) -> Arrays:
-        names = [name for name in kept if name != self.label] if self.features is None else self.features
+        ours = (self.label, self.sample_weight)
+        names = [name for name in kept if name not in ours] if self.features is None else self.features
         features = {name: _plain(kept, name, "features") for name in names}
         if self.features is not None:
             return features
@@ -151,6 +173,27 @@ def _matrix(features: Arrays, what: str) -> NDArray[np.float32]:
             )
     with np.errstate(over="ignore"):  # what is too large is infinite then, and named by the check for that
         return np.column_stack([column.astype(np.float32) for column in features.values()])
+
+
+def _weights(name: str, column: NDArray[Any], what: str) -> NDArray[np.float32]:
+    check_column(name, column, what)
+    if column.ndim != 1 or column.dtype.kind == "c":
+        raise DataError(
+            f"column {name!r} of {what} is {column.dtype}{list(column.shape[1:])}: a `sample_weight` is one "
+            "number for each row"
+        )
+    with np.errstate(over="ignore"):
+        weights = column.astype(np.float32)
+    if len(bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))):
+        raise DataError(
+            f"column {name!r} of {what} has {weights[bad[0]]} in row {bad[0]} (the first is 0), and "
+            f"{counted(len(bad), 'such value')} in all: a `sample_weight` is a finite number of at least 0"
+        )
+    if not weights.any():
+        raise DataError(
+            f"column {name!r} of {what} is 0 in every row: a `sample_weight` of 0 leaves a row out"
+        )
+    return weights
 
 
 def _vector(name: str, column: NDArray[Any], what: str) -> NDArray[Any]:

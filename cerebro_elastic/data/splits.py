@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 from cerebro_elastic.data.column_checks import check_split, rows_in
 from cerebro_elastic.data.manifest import Split
 from cerebro_elastic.data.sources import Columns, Source, read_source
+from cerebro_elastic.data.split_rules import RowKeys
 from cerebro_elastic.errors import DataError
 
 Index: TypeAlias = NDArray[np.int64]
 HeldOut: TypeAlias = float | Columns
 """A share of the source's rows, from 0 (none) to below 1, or data of their own."""
 
-_NAMES = {"train": "training", "valid": "validation", "test": "test"}
+HELD_OUT: Mapping[Split, str] = {"valid": "validation", "test": "test"}
+"""The splits beside the training rows, and what messages call them."""
+
+_NAMES: Mapping[Split, str] = {"train": "training", **HELD_OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,21 @@ def _held_out(key: str, named: float | Source) -> HeldOut:
         raise DataError(f"`{key}` is neither a share of the rows, such as 20%, nor data: {exc}") from exc
 
 
+def own_splits(valid: HeldOut, test: HeldOut) -> dict[str, Columns]:
+    """Those of the splits that are data of their own, by the name for messages."""
+    return {
+        name: data
+        for name, data in zip(HELD_OUT.values(), (valid, test), strict=True)
+        if not isinstance(data, float)
+    }
+
+
 def deal_rows(
-    train: Columns, held_out: Mapping[Split, HeldOut], partitions: Mapping[Split, int], seed: int
+    train: Columns,
+    held_out: Mapping[Split, HeldOut],
+    partitions: Mapping[Split, int],
+    seed: int,
+    keys: RowKeys = RowKeys(),  # noqa: B008  # frozen
 ) -> list[PartitionRows]:
     """Shuffle the rows of ``train``, hold some out for the other splits, and deal each split to partitions.
 
@@ -66,6 +83,8 @@ def deal_rows(
         held_out: By split, the share of the rows to hold out, or data of its own, which keep their order.
         partitions: By split, the number of partitions, whose sizes differ by at most one; by default 1.
         seed: The seed of the shuffle.
+        keys: By what the rows of ``train`` are held out. Training rows of a group may be in several
+            partitions.
     """
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).permutation(rows_in(train))
     total, dealt = len(order), []
@@ -74,7 +93,8 @@ def deal_rows(
             count = _count(split, data, total)
             if count >= len(order):
                 raise DataError(f"{split} takes the last of {total} rows: nothing is left for training")
-            order, rows = order[: len(order) - count], order[len(order) - count :]
+            held = keys.held_out(order, count, split)
+            order, rows = order[~held], order[held]
             columns = train
         else:
             rows, columns = np.arange(rows_in(data)), data

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, TypeAlias
+from math import inf
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
 
@@ -118,6 +119,17 @@ def _validation_data(value: object) -> float | str:
     )
 
 
+def _class_weights(value: object) -> object:
+    """``balanced``, or a weight for each class."""
+    weights = list(value) if isinstance(value, list | tuple) else []
+    numbers = all(isinstance(w, int | float) and not isinstance(w, bool) and 0 <= w < inf for w in weights)
+    if value != "balanced" and not (weights and numbers and any(weights)):
+        raise ValueError(
+            "expected `balanced`, or a list with a weight of at least 0 for each class: [0.5, 2.0]"
+        )
+    return value if value == "balanced" else tuple(map(float, weights))
+
+
 def _url(value: object) -> object:
     """A path or URL without a password: recipes are stored and shown."""
     if isinstance(value, str) and re.search(r"://[^/\s@]*:[^/\s]*@", value):
@@ -153,6 +165,9 @@ Partitions: TypeAlias = Annotated[int, Field(ge=1, le=50_000)]
 PerHost: TypeAlias = Annotated[int, Field(ge=1, le=1024)]
 """Processes or threads on one machine."""
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False), BeforeValidator(_names)]
+ClassWeights: TypeAlias = Annotated[
+    Literal["balanced"] | Annotated[tuple[float, ...], Field(strict=False)], BeforeValidator(_class_weights)
+]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
 Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]

@@ -54,7 +54,9 @@ from cerebro_elastic.recipes.source import Source
 from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.words import counted
 
-OF_COLUMNS = frozenset({"labels", "columns", "features", "label", "encode"})
+OF_COLUMNS = frozenset(
+    {"labels", "columns", "features", "label", "encode", "stratify", "split_by", "sample_weight"}
+)
 """Keys of ``data`` that are about the columns of a `source`."""
 OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
@@ -107,6 +109,14 @@ class Data(Section):
     """Only with `source`: the column to predict. Without `features`, all other columns are the features."""
     encode: Names | None = None
     """Only with `source`: columns of text or whole numbers that become codes."""
+    stratify: str | None = None
+    """Only with `source`: a column of classes. Each split gets of each class its share."""
+    split_by: str | None = None
+    """Only with `source`: a column of groups, such as patients. All rows of a group are in one split. The
+    column is left out of the batches, unless it is named in another key."""
+    sample_weight: str | None = None
+    """Only with `source`: a column whose values weigh the loss of each row. It becomes the last column; see
+    [weights](../how-to/data.md#class-and-sample-weights)."""
     batch_size: Positive = 32
     """Rows of a batch. A hyper-parameter `batch_size` overrides it."""
     layout: Literal["tuple", "dict"] = "tuple"

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from cerebro_elastic import registry
 from cerebro_elastic.errors import did_you_mean
-from cerebro_elastic.recipes.fields import Arguments, Reference, Section
+from cerebro_elastic.recipes.fields import Arguments, ClassWeights, Reference, Section
 
 GROUP = "cerebro.tasks"
 
@@ -56,6 +56,9 @@ class TorchSection(TaskSection):
     """Name to `accuracy` or `module:name`, a function of `(model(x), y)`. Reported as `val_<name>`."""
     args: Arguments = Field(default={})
     """Arguments of the functions that are not searched."""
+    class_weights: ClassWeights | None = None
+    """For the built-in step: what a row of each class weighs in the loss. `balanced` (rare classes weigh
+    more), or a list. See [weights](../how-to/data.md#class-and-sample-weights)."""
     clip: Annotated[float, Field(gt=0)] | None = None
     """The built-in step clips the norm of the gradients to this value."""
     step_scheduler: Literal["epoch", "step"] = "epoch"
@@ -67,6 +70,10 @@ class TorchSection(TaskSection):
             raise ValueError("needs `loss` (for the ready-made step) or `train_fn`; e.g. loss: cross_entropy")
         if self.train_fn is not None and self.clip is not None:
             raise ValueError("`clip` belongs to the ready-made step; with a `train_fn`, clip in it")
+        if self.train_fn is not None and self.class_weights is not None:
+            raise ValueError(
+                "`class_weights` belong to the ready-made step; with a `train_fn`, weigh the loss in it"
+            )
         return self
 
 

@@ -29,10 +29,18 @@ from cerebro_elastic.parallel.memory_estimate import check_room
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
+from cerebro_elastic.training.loss_weights import check_per_row, refused_by, weighted
 from cerebro_elastic.training.objects.object_graph import graph_of_parts
 from cerebro_elastic.training.objects.trees import cloned
 from cerebro_elastic.training.optimizer_options import constructor_options, override_options
-from cerebro_elastic.training.passes import Mean, evaluation_pass, train_pass
+from cerebro_elastic.training.passes import (
+    BatchMean,
+    LossOfBatch,
+    Mean,
+    evaluation_pass,
+    train_pass,
+    unweighted,
+)
 from cerebro_elastic.training.structure.changes import ModelStructure, without_uninitialized
 from cerebro_elastic.training.structure.non_persistent_buffers import NonPersistentBuffers
 from cerebro_elastic.training.structure.rebuild import rebuild
@@ -134,7 +142,7 @@ class FunctionUnit:
                 parts,
                 self._prepared(job_batches.training_batches(job, self._portion)),
                 islice(job_batches.training_rows(job), job.skip, None),
-                self._user.loss,
+                self._losses(self._user.loss),
                 loss,
                 parallelism=self._parallelism,
                 clip=self._section.clip,
@@ -179,7 +187,8 @@ class FunctionUnit:
             self._parts.model,
             self._prepared(job_batches.natural_batches(job, partitions, self._portion)),
             job_batches.batch_rows(job, partitions),
-            {"loss": user.loss, **user.measures},
+            self._losses(user.loss),
+            user.measures,
             parallelism=self._parallelism,
         )
         return _prefixed("val_", measured)
@@ -249,6 +258,10 @@ class FunctionUnit:
                 f"a train_fn does its own steps, and {name} needs others than loss.backward() and "
                 f"optimizer.step(): leave it out for the ready-made step, or choose {', '.join(_PLAIN_STEPS)}"
             )
+        if self._job.loss_weights and self._user.loss is not None:
+            check_per_row(self._user.loss)
+            if refusal := refused_by(self._parallelism, name):
+                raise TaskError(refusal)
 
     def _make(self) -> Parts:
         job = self._job
@@ -313,6 +326,10 @@ class FunctionUnit:
         if stops:  # and the user's code has caught it
             raise Stopped(stops[0])
         return _prefixed("train_", collectives.means(unit))
+
+    def _losses(self, loss: BatchMean) -> LossOfBatch:
+        weights = self._job.loss_weights
+        return weighted(loss, weights, self._device) if weights else unweighted(loss)
 
     def _portion(self, rows: int) -> slice:
         portion = self._parallelism.portion(rows)

@@ -46,6 +46,7 @@ from cerebro_elastic.torch_internals import MODULE_ATTRIBUTES
 from cerebro_elastic.training import job_batches, rng
 from cerebro_elastic.training.finite_check import not_finite
 from cerebro_elastic.training.function_unit import FunctionUnit, begun
+from cerebro_elastic.training.loss_weights import check_per_row, refused_by
 from cerebro_elastic.training.task import (
     GENERATORS,
     Exported,
@@ -82,6 +83,18 @@ class FunctionTask:
         except Exception:  # whatever the user's code needs values for
             return None
         return parallelism.refusal(parts, strategy.ranks)
+
+    def check_weights(self, strategies: Sequence[Strategy]) -> None:
+        """Raise ``TaskError`` if the loss cannot be weighted, or by none of the ``strategies``."""
+        if self._user.loss is None:
+            return
+        check_per_row(self._user.loss)
+        refusals = [
+            refused_by(choose.make(strategy.parallelism, strategy.options), strategy.parallelism)
+            for strategy in strategies
+        ]
+        if all(refusals):
+            raise TaskError(str(refusals[0]))
 
     @property
     def evaluates(self) -> bool:

@@ -7,7 +7,7 @@ every row alike, as Lightning's epoch means do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,28 @@ Rows: TypeAlias = Iterable[int]
 """The number of rows of each batch."""
 
 
+class BatchLoss(NamedTuple):
+    """The loss of a batch, or of this rank's portion of it."""
+
+    x: Any
+    """What the model takes."""
+    y: Any
+    """What its output is compared with."""
+    loss_of: BatchMean
+    """The loss of the portion."""
+    share: float
+    """What the portion weighs in the loss of the whole batch."""
+
+
+LossOfBatch: TypeAlias = Callable[[Any, float], BatchLoss]
+"""Takes a portion of a batch, and its share of the batch's rows."""
+
+
+def unweighted(loss: BatchMean) -> LossOfBatch:
+    """The mean of ``loss`` over the rows of batches ``(x, y)``."""
+    return lambda batch, share: BatchLoss(*_pair(batch), loss, share)
+
+
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
     """The share of rows whose largest of the last dimension's scores is the target class."""
     return (output.argmax(dim=-1) == target).double().mean()
@@ -30,7 +52,7 @@ def train_pass(
     parts: Parts,
     batches: Iterable[Any],
     rows: Rows,
-    loss_of: BatchMean,
+    losses: LossOfBatch,
     mean: Mean,
     *,
     parallelism: Parallelism,
@@ -43,7 +65,7 @@ def train_pass(
         parts: Model, optimizer and scheduler.
         batches: This rank's portion of each batch.
         rows: The number of rows of each whole batch.
-        loss_of: The loss.
+        losses: The loss of each batch.
         mean: The losses are added to it.
         parallelism: Does the steps.
         clip: The norm that gradients are clipped to; ``None``: they are not.
@@ -51,8 +73,8 @@ def train_pass(
     """
     parts.model.train()
     for batch, count in zip(batches, rows, strict=True):
-        x, y = _pair(batch)
-        loss = parallelism.step(parts, x, y, loss_of, share=parallelism.portion(count).share, clip=clip)
+        x, y, loss_of, share = losses(batch, parallelism.portion(count).share)
+        loss = parallelism.step(parts, x, y, loss_of, share=share, clip=clip)
         if parts.scheduler is not None and step_scheduler == "step":
             parts.scheduler.step()
         mean.add(loss, count)
@@ -63,19 +85,22 @@ def evaluation_pass(
     model: nn.Module,
     batches: Iterable[Any],
     rows: Rows,
+    losses: LossOfBatch,
     measures: Mapping[str, BatchMean],
     *,
     parallelism: Parallelism,
 ) -> dict[str, float]:
-    """The mean of each measure over all rows, with the model in evaluation mode. The arguments are as for
-    ``train_pass``."""
+    """The means of the ``loss`` and of each measure over all rows, with the model in evaluation mode. The
+    arguments are as for ``train_pass``. No weights count in ``measures``."""
     model.eval()
-    means = {name: Mean() for name in measures}
+    means = {name: Mean() for name in ("loss", *measures)}
     for batch, count in zip(batches, rows, strict=True):
-        x, y = _pair(batch)
-        output, share = model(x), parallelism.portion(count).share
-        for name, measure in measures.items():
-            means[name].add(measure(output, y) * share, count)
+        share = parallelism.portion(count).share
+        x, y, loss_of, loss_share = losses(batch, share)
+        output = model(x)
+        weighed = {"loss": (loss_of, loss_share), **{name: (each, share) for name, each in measures.items()}}
+        for name, (measure, part) in weighed.items():
+            means[name].add(measure(output, y) * part, count)
     return {name: mean.value for name, mean in means.items()}
 
 

@@ -22,6 +22,7 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 
 TaskState: TypeAlias = Mapping[str, Any]
 """A config's state between two units (see the module)."""
@@ -90,6 +91,8 @@ class UnitJob:
     It is asked before every batch but the first, so that each attempt makes progress, and not after the last
     one: what belongs to the epoch's end, validation too, is then done. When it returns true, a task that
     ``splits`` ends the unit at this batch boundary. Any other raises ``Stopped``; so does an evaluation."""
+    loss_weights: LossWeights = EVEN
+    """What rows weigh in the loss of the task ``torch``."""
     memory_limit_bytes: int | None = None
     """How many bytes the unit may take on a rank; ``None``: not limited. It is set for a profile. A task that
     sees before the first batch that it needs more, or that the strategy cannot train the config, raises
@@ -189,6 +192,14 @@ class TakesByName(Protocol):
 
     def takes(self, name: str) -> bool:
         """Whether the task takes a hyper-parameter of this name."""
+
+
+@runtime_checkable
+class WeighsLosses(Protocol):
+    """A task that can weigh rows in its loss."""
+
+    def check_weights(self, strategies: Sequence[Strategy]) -> None:
+        """Raise ``TaskError`` if the loss cannot be weighted, or by none of the ``strategies``."""
 
 
 GENERATORS = "the random generators of torch, numpy and Python: dropout and augmentation draw anew"

@@ -20,6 +20,7 @@ from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.registry import import_object, load
+from cerebro_elastic.training.loss_weights import loss_weights
 from cerebro_elastic.training.task import Task, TaskState, UnitJob, UnitResult, never, nothing
 from cerebro_elastic.training.user_dataset import bound, dataset_factory, task_hparams
 
@@ -47,6 +48,7 @@ class UnitRunner:
         self._task = make_task(self.recipe)
         self._url = spec.data
         self._manifest = check_unchanged(spec.data, spec.data_digest)
+        self._loss_weights = loss_weights(self.recipe, self._manifest)
         self.cache = PartitionCache(cache)
         self.device = device
         self._loader = replace(
@@ -106,6 +108,7 @@ class UnitRunner:
             device=self.device,
             skip=config.partial_unit.batches if config.partial_unit else 0,
             strategy=strategy,
+            loss_weights=self._loss_weights,
             beat=beat,
             stop=stop,
             memory_limit_bytes=memory_limit_bytes,

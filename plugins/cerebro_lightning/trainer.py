@@ -36,7 +36,8 @@ class CerebroTrainer:
     the keys of a recipe's ``search`` (``{"method": "asha", "reduction_factor": 4}``), or an ``optuna.Study``,
     which gets the configs as trials. ``parallelism`` and ``gang`` (nodes that train a unit together) are the
     recipe's keys, and so are those that say which columns of the data are used: ``label``, ``features``,
-    ``columns``, ``encode`` and ``labels`` (``docs/how-to/data.md``, "Tables").
+    ``columns``, ``encode`` and ``labels`` (``docs/how-to/data.md``, "Tables"), ``stratify``, ``split_by`` and
+    ``sample_weight`` ("Splits").
     Callbacks are classes or names, alone or as ``{"class": name, "args": {...}}``: every unit makes its own.
 
     >>> trainer = CerebroTrainer(max_epochs=3, nodes=2, monitor="val_acc", mode="max")
@@ -56,6 +57,9 @@ class CerebroTrainer:
         columns: Sequence[str] | None = None,
         encode: Sequence[str] | None = None,
         labels: Sequence[str] = (),
+        stratify: str | None = None,
+        split_by: str | None = None,
+        sample_weight: str | None = None,
         search: str | Mapping[str, Any] | optuna.Study = "grid",
         num: int | None = None,
         constraints: Sequence[str] = (),
@@ -86,7 +90,16 @@ class CerebroTrainer:
             "objective": {"metric": monitor, "mode": mode},
         }
         self._batch_size = batch_size
-        used = {"label": label, "features": features, "columns": columns, "encode": encode, "labels": labels}
+        used = {
+            "label": label,
+            "features": features,
+            "columns": columns,
+            "encode": encode,
+            "labels": labels,
+            "stratify": stratify,
+            "split_by": split_by,
+            "sample_weight": sample_weight,
+        }
         self._source_keys: dict[str, Any] = {
             "partitions": partitions,
             **{key: names for key, names in used.items() if names},
@@ -155,8 +168,8 @@ class CerebroTrainer:
             datamodule = module
         if (datamodule is None) == (train_data is None):
             raise DataError(
-                "fit takes train_data or a datamodule, one of them, unless the module has a train_dataloader; "
-                f"as train_data {FORMS}"
+                "fit takes train_data or a datamodule, one of them, unless the module has a "
+                f"train_dataloader; as train_data {FORMS}"
             )
         if train_data is None:
             data = self._of_module(datamodule, root)
@@ -223,13 +236,10 @@ class CerebroTrainer:
                 raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
             return reference
         keys = self._source_keys
-        wanted = keys.get("columns")
-        if "features" in keys:
-            wanted = [
-                *keys["features"],
-                *keys.get("encode", ()),
-                *([keys["label"]] if "label" in keys else []),
-            ]
+        wanted = keys.get("columns", keys.get("features"))
+        if wanted is not None:
+            single = (keys[key] for key in ("label", "stratify", "split_by", "sample_weight") if key in keys)
+            wanted = [*wanted, *keys.get("encode", ()), *single]
         return str(write_columns(columns_of(data, what, wanted), self._home / "data"))
 
 

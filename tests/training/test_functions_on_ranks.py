@@ -22,7 +22,9 @@ def together(ranks: Ranks, *args: Any) -> list[dict[str, Any]]:
     return [unpacked(result) for result in ranks.together(units, *args, members=[0, 1])]
 
 
-@pytest.mark.parametrize(("name", "strategy"), [("ready-made", DDP), ("ready-made", ZERO), ("own", DDP)])
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("ready-made", DDP), ("ready-made", ZERO), ("weighted", DDP), ("own", DDP)]
+)
 def test_two_ranks_train_as_one_does(ranks: Ranks, name: str, strategy: Strategy) -> None:
     """Weights, learning rates by a scheduler that watches the validation, and every metric."""
     alone = unpacked(ranks.alone(0, units, name, Strategy(), {}))

@@ -18,6 +18,7 @@ from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.parallel.group import ranks
 from cerebro_elastic.recipes import TorchSection
 from cerebro_elastic.training.functions import FunctionTask
+from cerebro_elastic.training.loss_weights import EVEN, LossWeights
 from cerebro_elastic.training.task import TaskState, UnitJob, UnitResult
 from support.hops import packed
 from support.parts import in_parts
@@ -64,6 +65,7 @@ def noisy(batch: Any, noise: float = 0.0) -> Any:
 
 SECTIONS: dict[str, dict[str, Any]] = {
     "ready-made": {"metrics": {"accuracy": "accuracy"}, "clip": 0.5, "input_fn": f"{__name__}:noisy"},
+    "weighted": {"metrics": {"accuracy": "accuracy"}, "class_weights": [0.5, 2.0]},
     "own": {"train_fn": f"{__name__}:own_train", "eval_fn": f"{__name__}:own_eval"},
 }
 
@@ -78,12 +80,19 @@ def partition(index: int, rows: int) -> Partition:
     return Partition(index, rows, {"x": x, "y": (x.sum(1) > 0).astype(np.int64)})
 
 
+def weighted(index: int, rows: int) -> Partition:
+    """With a weight for each row: in some batches all rows of one rank weigh nothing."""
+    plain = partition(index, rows)
+    return Partition(index, rows, {**plain.columns, "w": (np.arange(rows) % 3).astype(np.float32)})
+
+
 def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Sequence[int] = ()) -> bytes:
     """All units of a config, each cut after so many batches: the last state but for its generators, what each
     unit told, and what this rank has drawn."""
     torch.set_num_threads(1)
     drawn.clear()
     state: TaskState | None = None
+    make, weights = (weighted, LossWeights((0.5, 2.0), True)) if name == "weighted" else (partition, EVEN)
     results: list[UnitResult] = []
     for number in range(EPOCHS * len(ROWS)):
         epoch, index = divmod(number, len(ROWS))
@@ -94,11 +103,12 @@ def units(name: str, strategy: Strategy, hparams: Mapping[str, float], cuts: Seq
             epochs=EPOCHS,
             visited=tuple(range(index)),
             rows=ROWS,
-            partition=partition(index, ROWS[index]),
-            validation=[partition(9, 7)] if index else (),
+            partition=make(index, ROWS[index]),
+            validation=[make(9, 7)] if index else (),
             loader=LoaderSettings(BATCH),
             state=state,
             strategy=strategy,
+            loss_weights=weights,
         )
         results.append(in_parts(task(name).train, job, cuts, hopped)[-1])
         state = hopped(results[-1].state)

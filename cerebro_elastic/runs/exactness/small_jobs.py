@@ -19,6 +19,7 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, locate, open_read, translated
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.from_recipe import batches_in
+from cerebro_elastic.training.loss_weights import loss_weights
 from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings
 from cerebro_elastic.training.user_dataset import bound, task_hparams
@@ -77,6 +78,7 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
             validation=valid if place + 1 == len(train) and recipe.validation == "epoch" else (),
             loader=loader,
             state=None,
+            loss_weights=loss_weights(recipe, manifest),
         )
         for epoch, order in enumerate(orders)
         for place, index in enumerate(order)

@@ -12,6 +12,8 @@ from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.data.sources import Columns, Source
+from cerebro_elastic.data.split_rules import SplitRules
+from cerebro_elastic.errors import RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import import_object, is_reference
@@ -33,6 +35,10 @@ def prepare(
     features: Sequence[str] | None = None,
     label: str | None = None,
     encode: Sequence[str] | None = None,
+    stratify: str | None = None,
+    split_by: str | None = None,
+    sample_weight: str | None = None,
+    count_classes: str | None = None,
     rows: str | None = None,
     workers: int | None = None,
     bad: float = 0,
@@ -57,6 +63,10 @@ def prepare(
         features: Columns that become one matrix.
         label: The column to predict; the features are all others, or as named.
         encode: Columns of text or whole numbers that become codes.
+        stratify: A column of classes: each split has of each class its share.
+        split_by: A column of groups: all rows of a group are in one split.
+        sample_weight: A column that weighs the loss of each row.
+        count_classes: A column of class numbers: the manifest gets the training rows of each class.
         rows: ``module:function``, ``(row, split) -> columns``, that makes the dataset's rows.
         workers: Processes that make rows, by default one for each core.
         bad: How many rows may fail: a number, or below 1 a share.
@@ -82,6 +92,7 @@ def prepare(
     """
     folder = Path(root) if root is not None else Path.cwd()
     sources = (_source(source, folder), _fraction_or_source(valid, folder), _fraction_or_source(test, folder))
+    rules = SplitRules(stratify, split_by)
     if rows is None:
         return _prepare_columns(
             sources[0],
@@ -91,7 +102,9 @@ def prepare(
             valid=sources[1],
             test=sources[2],
             labels=tuple(labels),
-            selection=Selection(columns, features, label, encode),
+            selection=Selection(columns, features, label, encode, split_by, sample_weight),
+            rules=rules,
+            count_classes=count_classes,
         )
     return prepare_rows(
         sources[0],
@@ -107,6 +120,7 @@ def prepare(
         bad=bad,
         share=share,
         show=show,
+        rules=rules,
     )
 
 
@@ -126,7 +140,24 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
         features=data.features,
         label=data.label,
         encode=data.encode,
+        stratify=data.stratify,
+        split_by=data.split_by,
+        sample_weight=data.sample_weight,
+        count_classes=_class_column(recipe),
     )
+
+
+def _class_column(recipe: Recipe) -> str | None:
+    """The column whose classes the recipe's task weighs by how many rows they have."""
+    if getattr(recipe.task, "class_weights", None) != "balanced":
+        return None
+    column = recipe.data.label or recipe.data.stratify
+    if column is None:
+        raise RecipeError(
+            "task.class_weights is 'balanced': name the column of classes as data.label or data.stratify, or "
+            "give a list of weights"
+        )
+    return column
 
 
 def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -> None:

@@ -104,7 +104,8 @@ def check(
 ) -> PreflightResult:
     """``preflight``, in this process."""
     from cerebro_elastic.parallel.choose import make as make_parallelism
-    from cerebro_elastic.training.task import SupportsPrecheck
+    from cerebro_elastic.training.loss_weights import loss_weights
+    from cerebro_elastic.training.task import SupportsPrecheck, WeighsLosses
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
     from cerebro_elastic.training.user_dataset import checked_dataset, task_hparams
 
@@ -129,6 +130,8 @@ def check(
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
+    if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
+        task.check_weights(allowed)
     if recipe.checkpoints is not None:
         check_writable(recipe.rooted(recipe.checkpoints))
     if recipe.search.start is not None and Strategy() in allowed:
