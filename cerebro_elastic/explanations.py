@@ -29,7 +29,8 @@ def explain_error(error: BaseException, root: Path) -> str:
         f"{frame.line}"
         for frame in reversed(frames[-_OWN_FRAMES:])
     ]
-    return f"{type(error).__name__}: {text}{''.join(lines)}"
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {text}{notes}{''.join(lines)}"
 
 
 def explain_error_with_frames(error: BaseException, root: Path) -> str:

@@ -6,7 +6,9 @@ batches imports torch once, which takes seconds.
 
 from __future__ import annotations
 
+import pickle
 import random
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from cerebro_elastic.errors import DamagedData
+from cerebro_elastic.registry import is_library
 from cerebro_elastic.torch_internals import stop_workers
 
 
@@ -45,7 +47,7 @@ class WorkerSettings:
 def in_workers(
     tasks: Iterable[SeededTask], count: int, settings: WorkerSettings
 ) -> Generator[Any, None, None]:
-    """What the ``count`` tasks make, in their order. Raises what a task raises; ``DamagedData`` as it is.
+    """What the ``count`` tasks make, in their order. Raises what a task raises, with a note where.
 
     The processes are those of an earlier call that has come to its last batch, or fresh ones.
     """
@@ -54,8 +56,8 @@ def in_workers(
     batches = processes.serve(tasks)
     try:
         for _ in range(count - 1):
-            yield _undamaged(next(batches))
-        last = _undamaged(next(batches))
+            yield _batch_of(next(batches))
+        last = _batch_of(next(batches))
     except GeneratorExit:  # the unit stops here
         idle.append(processes)
         raise
@@ -128,14 +130,39 @@ class _Performer(Dataset[Any]):
         torch.manual_seed(seed)
         try:
             return task.make()
-        except DamagedData as damage:  # raised, it would come as the text of a traceback
-            return damage
+        except Exception as error:  # raised, it would come as the text of a traceback
+            if not _travels(error):
+                raise
+            error.add_note(_place(error))
+            return _Raised(error)
 
 
-def _undamaged(batch: Any) -> Any:
-    if isinstance(batch, DamagedData):
-        raise batch
-    return batch
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """What a worker process returns for a task that has failed."""
+
+    error: Exception
+
+
+def _travels(error: Exception) -> bool:
+    """Whether the error can be sent as it is."""
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # whatever the user's class does
+        return False
+
+
+def _place(error: Exception) -> str:
+    """Where in the user's code it was raised: the frames stay behind in this process."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not is_library(frame.filename)] or frames
+    return f"  {own[-1].filename}:{own[-1].lineno} in {own[-1].name}: {own[-1].line}"
+
+
+def _batch_of(answer: Any) -> Any:
+    if isinstance(answer, _Raised):
+        raise answer.error
+    return answer
 
 
 def _as_it_is(batch: Any) -> Any:
