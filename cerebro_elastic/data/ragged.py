@@ -89,6 +89,11 @@ class Ragged(Varying):
         """The values of a row."""
         return self.values[self.offsets[at] : self.offsets[at + 1]]
 
+    def of(self, rows: Index) -> Ragged:
+        """These rows as a column of their own."""
+        values = [self.values[:0], *self.pieces(rows)]
+        return Ragged(np.concatenate(values), offsets_of(self.lengths[rows]), self.kind)
+
     def pieces(self, rows: Index) -> Iterator[NDArray[Any]]:
         value_bytes = max(1, self.values[:1].nbytes)
         for part in _parts(self.lengths[rows] * value_bytes):
