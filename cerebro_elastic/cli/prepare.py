@@ -48,6 +48,9 @@ def prepare(
     encode: Annotated[
         list[str] | None, typer.Option(help="Columns of text that are encoded as numbers.")
     ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Columns of text that are kept, as bytes.", show_default="none")
+    ] = None,
     stratify: Annotated[
         str | None, typer.Option(help="A column of classes; each split gets of each class its share.")
     ] = None,
@@ -96,6 +99,7 @@ def prepare(
         "--features": features,
         "--label": label,
         "--encode": encode,
+        "--text": text,
         "--sample-weight": sample_weight,
         "--count-classes": count_classes,
     }
@@ -126,6 +130,7 @@ def prepare(
         split_by=split_by,
         sample_weight=sample_weight,
         count_classes=count_classes,
+        text=text or (),
         rows=rows,
         workers=workers,
         bad=_limit(bad or "0"),

@@ -120,7 +120,7 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
         )
     raise DataError(
         f"column {name!r} of {what} has text ({shown}, ...): make it numbers, of a source by "
-        f"`encode: [{name}]`, or leave it out"
+        f"`encode: [{name}]`, keep it for a `decode` function by `text: [{name}]`, or leave it out"
     )
 
 

@@ -48,6 +48,10 @@ class Varying(ABC):
         """How many values each row has."""
 
     @abstractmethod
+    def of(self, rows: Index) -> Varying:
+        """These rows as a column of their own."""
+
+    @abstractmethod
     def pieces(self, rows: Index) -> Iterator[NDArray[Any]]:
         """The values of ``rows``, one row after the other, in arrays of about ``CHUNK`` bytes."""
 
@@ -89,13 +93,18 @@ class Ragged(Varying):
         """The values of a row."""
         return self.values[self.offsets[at] : self.offsets[at + 1]]
 
+    def of(self, rows: Index) -> Ragged:
+        """These rows as a column of their own."""
+        values = [self.values[:0], *self.pieces(rows)]
+        return Ragged(np.concatenate(values), offsets_of(self.lengths[rows]), self.kind)
+
     def pieces(self, rows: Index) -> Iterator[NDArray[Any]]:
         value_bytes = max(1, self.values[:1].nbytes)
-        for part in _parts(self.lengths[rows] * value_bytes):
+        for part in parts(self.lengths[rows] * value_bytes):
             yield np.concatenate([self.row(at) for at in rows[part].tolist()])
 
 
-def _parts(sizes: Index) -> Iterator[slice]:
+def parts(sizes: Index) -> Iterator[slice]:
     """Slices of rows of about ``CHUNK`` bytes together, at least one row each."""
     numbers = np.cumsum(sizes) // CHUNK
     bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(sizes)]

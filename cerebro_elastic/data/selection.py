@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.data.column_checks import FEATURES, check_column, check_given, check_lengths
 from cerebro_elastic.data.manifest import Category, Vocabulary
-from cerebro_elastic.data.ragged import Varying
+from cerebro_elastic.data.ragged import Ragged, Varying, encoded
 from cerebro_elastic.data.sources import Arrays, Columns
 from cerebro_elastic.errors import DataError, did_you_mean
 from cerebro_elastic.words import counted
@@ -40,6 +40,8 @@ class Selection:
     """The column of groups. It is left out, unless it is named above."""
     sample_weight: str | None = None
     """The column that weighs rows. It is none of the features, and becomes the last column, of float32."""
+    text: Sequence[str] = ()
+    """The columns of text that are kept as they are: bytes of UTF-8, for a ``decode`` function."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
         """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
@@ -53,6 +55,8 @@ class Selection:
         kept = {name: _known(columns, name, "columns") for name in self._kept(columns)}
         for name, categories in vocabulary.items():
             kept[name] = _codes(name, _plain(kept, name, "encode"), categories, what)
+        for name in self.text:
+            kept[name] = _text(name, _plain(kept, name, "text"), what)
         if self.sample_weight is None:
             return self._arranged(kept, what)
         weights = _weights(self.sample_weight, _plain(columns, self.sample_weight, "sample_weight"), what)
@@ -144,6 +148,16 @@ def _codes(name: str, column: NDArray[Any], categories: Sequence[Category], what
             f"not: {did_you_mean(str(other[0]), map(str, categories))}"
         )
     return np.array([numbers[value] for value in values], np.int64)
+
+
+def _text(name: str, column: NDArray[Any], what: str) -> Ragged:
+    values = _single_values(name, column, what)
+    if other := [row for row, value in enumerate(values) if not isinstance(value, str)]:
+        raise DataError(
+            f"column {name!r} of {what} for `text` has {values[other[0]]!r} in row {other[0]} (the first is "
+            "0), which is no text: leave it out there"
+        )
+    return encoded([value.encode() for value in values], name)
 
 
 def _single_values(name: str, column: NDArray[Any], what: str) -> list[Any]:

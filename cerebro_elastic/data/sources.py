@@ -96,6 +96,8 @@ def _array(name: str, column: Any) -> NDArray[Any] | Varying:
             alike = False
         if is_object or not alike:
             return sequences(column, name)
+    if len({isinstance(value, str) for value in column}) > 1:  # numpy would make all of them text
+        return np.array(column, object)
     return np.asarray(column)
 
 

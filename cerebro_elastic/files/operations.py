@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -44,6 +44,13 @@ def sizes(folder: Place) -> dict[str, int]:
     return {path: info["size"] for path, info in files.items()}
 
 
+def folders(folder: Place) -> list[str]:
+    """The names of the folders in the folder."""
+    found = attempt(folder, lambda fs: fs.ls(folder.path, detail=True))
+    paths = [entry["name"].rstrip("/") for entry in found if entry["type"] != "file"]
+    return [path.rpartition("/")[2] for path in paths if path != folder.path.rstrip("/")]
+
+
 def expand(pattern: Place, keep: Callable[[str], bool]) -> list[Place]:
     """The files that a file's name, a folder or a glob stands for, sorted; of a folder, those to ``keep``."""
 
@@ -67,6 +74,15 @@ def open_read(place: Place) -> io.RawIOBase:
     """The file for reading. On a remote file system every ``read`` is one request, nothing is read ahead."""
     with faults_raised(place):
         return open(place.path, "rb", buffering=0) if place.local else _Requests(place)
+
+
+def read_ranges(files: Sequence[Place], starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    """A part of each of the files, which are of one file system: from its start to before its end. Several
+    are read at once where the file system can."""
+    if not files:
+        return []
+    paths = [file.path for file in files]
+    return attempt(files[0], lambda fs: list(fs.cat_ranges(paths, starts, ends, on_error="raise")))
 
 
 def chunks(place: Place) -> Iterator[bytes]:

@@ -55,7 +55,7 @@ from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.words import counted
 
 OF_COLUMNS = frozenset(
-    {"labels", "columns", "features", "label", "encode", "stratify", "split_by", "sample_weight"}
+    {"labels", "columns", "features", "label", "encode", "text", "stratify", "split_by", "sample_weight"}
 )
 """Keys of ``data`` that are about the columns of a `source`."""
 OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
@@ -147,6 +147,8 @@ class Data(Section):
     """By column of encoded values (`bytes`), a function that makes an array of one value."""
     bucket: str | None = None
     """The column by whose length rows come into batches, so that little is padded."""
+    text: Names = ()
+    """Only with `source`: columns of text that are kept as they are, for a `decode` function."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:

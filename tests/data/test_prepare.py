@@ -17,6 +17,8 @@ import pyarrow.parquet
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from cerebro_elastic.data.batches import LoaderSettings, batches
+from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, Split, read_manifest
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.selection import Selection
@@ -248,7 +250,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no column": (dict, {}, "no column"),
     "not a mapping": (lambda: X, {}, "returned a ndarray"),
     "beside train": (lambda: {"train": columns(), "test": columns()}, {}, "returned test beside train"),
-    "function fails": (fails, {}, "test_prepare.py:209: OSError: the camera is off"),
+    "function fails": (fails, {}, "test_prepare.py:211: OSError: the camera is off"),
     "absent": ("/nowhere/in.npz", {}, "/nowhere/in.npz does not exist.*folder or a glob"),
     "protocol": ("nonsense://in.npz", {}, "cannot read nonsense://in.npz"),
     "fraction": (columns, {"valid": 1.5}, "valid is 1.5.*from 0"),
@@ -286,7 +288,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
         ("in.csv", b"a,b\n", r"in.csv has no rows, only the names of its columns"),
         ("in.csv", b"a,b,a\n1,2,3\n", "in.csv has the column 'a' more than once"),
         ("in.csv", b"a,b\n1,2\n1,2,3\n", "cannot read .*in.csv.*Expected 2 columns, got 3"),
-        ("in.csv", "a,b\n1,München\n".encode("latin-1"), "column 'b' .* values of type bytes"),
+        ("in.csv", "a,b\n1,München\n".encode("latin-1"), "column 'b' of .*in.csv is no text of UTF-8"),
         ("in.csv", b"", "cannot read .*in.csv"),
         ("in.parquet", b"PAR1", "cannot read .*in.parquet"),
     ],
@@ -364,9 +366,41 @@ def test_validation_data_that_cannot_be_read_are_named_by_their_key(tmp_path: Pa
         prepare(columns, str(tmp_path / "out"), partitions=1, seed=0, valid="gone.npz")
 
 
-def test_lists_of_unequal_length_are_refused(tmp_path: Path) -> None:
-    pa.parquet.write_table(pa.table({"x": [[1, 2], [3]]}), tmp_path / "in.parquet")
-    with pytest.raises(DataError, match=r"column 'x' has lists of lengths \[2, 1\]"):
+def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_path: Path) -> None:
+    table = pa.table(
+        {"x": [[1, 2], [], [3]], "b": [b"a\0", b"", b"ccc"], "t": ["\u00e9", "", "no"], "y": [0, 1, 2]}
+    )
+    pa.parquet.write_table(table, tmp_path / "in.parquet")
+    url = tmp_path / "out"
+    manifest = prepare(
+        tmp_path / "in.parquet", str(url), partitions=1, seed=0, selection=Selection(text=["t"])
+    )
+    assert [(c.name, c.kind) for c in manifest.columns] == [
+        ("x", "ragged"),
+        ("b", "bytes"),
+        ("t", "bytes"),
+        ("y", "rows"),
+    ]
+    part = PartitionCache(tmp_path / "cache").fetch(str(url), manifest, "train", 0)
+    (batch,) = batches(part, np.argsort(np.load(url / "train/00000/y.npy")), LoaderSettings(3, "dict"))
+    assert batch["x"].tolist() == [[1, 2], [0, 0], [3, 0]]
+    assert batch["b"] == [b"a\0", b"", b"ccc"]
+    assert [value.decode() for value in batch["t"]] == ["\u00e9", "", "no"]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([[1], None], r"'x' has no value in row 1"),
+        ([[1], [], [2, None]], r"'x' has no value in row 2"),
+        ([b"a", None], r"'x' has no value in row 1"),
+        ([[[1], [1, 2]], []], r"'x' has lists of lists"),
+        ([["a"], []], r"'x' of the training data has dtype object"),
+    ],
+)
+def test_tables_whose_lists_cannot_be_used(column: Any, message: str, tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"x": column}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=message):
         prepare(tmp_path / "in.parquet", str(tmp_path / "out"), partitions=1, seed=0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
+from cerebro_elastic.data.manifest import Column, Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.partition import Partition
+from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, locate, open_read, translated
 from cerebro_elastic.recipes import Recipe
@@ -24,7 +25,7 @@ from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings
 from cerebro_elastic.training.user_dataset import bound, task_hparams
 
-Columns: TypeAlias = dict[str, NDArray[np.generic]]
+Columns: TypeAlias = dict[str, NDArray[np.generic] | Ragged]
 
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
@@ -89,8 +90,8 @@ def _partitions(
     manifest: Manifest, root: Place, size: int, batches: int
 ) -> tuple[list[Partition], list[Partition]]:
     def first(files: PartitionFiles, rows: int) -> Columns:
-        names = (column.name for column in manifest.columns)
-        return {name: _first_rows(root / f.path, rows) for name, f in zip(names, files.files, strict=True)}
+        places = (root / file.path for file in files.files)
+        return {column.name: _first_of(column, places, rows) for column in manifest.columns}
 
     def part(index: int, files: PartitionFiles) -> Partition:
         rows = _rows(files.rows, size, batches)
@@ -112,8 +113,20 @@ def _rows(rows: int, size: int, batches: int) -> int:
 
 
 def _slice(columns: Columns, start: int, stop: int) -> Partition:
-    part = {name: column[start:stop] for name, column in columns.items()}
-    return Partition(int(start > 0), len(next(iter(part.values()))), part)
+    rows = np.arange(start, min(stop, len(next(iter(columns.values())))))
+    part = {
+        name: column.of(rows) if isinstance(column, Ragged) else column[rows]
+        for name, column in columns.items()
+    }
+    return Partition(int(start > 0), len(rows), part)
+
+
+def _first_of(column: Column, files: Iterator[Place], rows: int) -> NDArray[np.generic] | Ragged:
+    """The first rows of a column, which lies in the next of the ``files``."""
+    if column.kind == "rows":
+        return _first_rows(next(files), rows)
+    offsets = np.asarray(_first_rows(next(files), rows + 1), np.int64)
+    return Ragged(_first_rows(next(files), int(offsets[-1])), offsets, column.kind)
 
 
 def _first_rows(place: Place, rows: int) -> NDArray[np.generic]:

@@ -39,6 +39,7 @@ def prepare(
     split_by: str | None = None,
     sample_weight: str | None = None,
     count_classes: str | None = None,
+    text: Sequence[str] = (),
     rows: str | None = None,
     workers: int | None = None,
     bad: float = 0,
@@ -67,6 +68,7 @@ def prepare(
         split_by: A column of groups: all rows of a group are in one split.
         sample_weight: A column that weighs the loss of each row.
         count_classes: A column of class numbers: the manifest gets the training rows of each class.
+        text: Columns of text that are kept as bytes of UTF-8.
         rows: ``module:function``, ``(row, split) -> columns``, that makes the dataset's rows.
         workers: Processes that make rows, by default one for each core.
         bad: How many rows may fail: a number, or below 1 a share.
@@ -102,7 +104,7 @@ def prepare(
             valid=sources[1],
             test=sources[2],
             labels=tuple(labels),
-            selection=Selection(columns, features, label, encode, split_by, sample_weight),
+            selection=Selection(columns, features, label, encode, split_by, sample_weight, text),
             rules=rules,
             count_classes=count_classes,
         )
@@ -144,6 +146,7 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
         split_by=data.split_by,
         sample_weight=data.sample_weight,
         count_classes=_class_column(recipe),
+        text=data.text,
     )
 
 
