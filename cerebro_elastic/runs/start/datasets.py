@@ -148,9 +148,10 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
 
 
 def _class_column(recipe: Recipe) -> str | None:
-    """The column whose classes the recipe's task weighs by how many rows they have."""
-    if getattr(recipe.task, "class_weights", None) != "balanced":
-        return None
+    """The column whose classes the recipe's task weighs, if it is named."""
+    weights = getattr(recipe.task, "class_weights", None)
+    if weights != "balanced":
+        return recipe.data.label if weights else None
     column = recipe.data.label or recipe.data.stratify
     if column is None:
         raise RecipeError(
