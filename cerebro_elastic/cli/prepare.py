@@ -5,28 +5,40 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
-from cerebro_elastic.data.manifest import SPLITS, Manifest
+from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
 from cerebro_elastic.data.prepare_rows import RowProgress
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
+from cerebro_elastic.files import exists, locate, redacted, translated, write
 from cerebro_elastic.recipes.fields import percentage
+from cerebro_elastic.registry import is_reference
 from cerebro_elastic.reporting.terminal import terminal
+from cerebro_elastic.scratch import Scratch
 from cerebro_elastic.words import counted
 
 _SECONDS, _SECONDS_MOVING = 10.0, 0.2
+_PARTITIONS = 4
+"""So many training partitions are shown if nobody says how many, as a recipe has them."""
 
 
 def prepare(
     source: Annotated[
         str, typer.Argument(help="The data: .npz, a folder of .npy, CSV, Parquet, or module:function.")
     ],
-    destination: Annotated[str, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Number of training partitions.")],
+    destination: Annotated[
+        str | None, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Number of training partitions.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
     valid: Annotated[str, typer.Option(help="Share of rows for validation, or a source of its own.")] = "0.2",
     test: Annotated[
@@ -81,6 +93,13 @@ def prepare(
             help="I/N: this is machine I, from 0, of N machines that share the rows.", show_default="0/1"
         ),
     ] = None,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Show rows, columns, classes, sizes and samples, too.")
+    ] = False,
+    page: Annotated[
+        str | None,
+        typer.Option(help="With --describe: the HTML page with pictures.", show_default="dataset.html"),
+    ] = None,
     submitted_by: SubmittedBy = None,
 ) -> None:
     """Shuffle a dataset once and write it as partitions.
@@ -88,6 +107,9 @@ def prepare(
     A run prepares the `source` of its recipe itself. A dataset that is prepared here serves several runs:
     give it as the recipe's `url`. With --rows a function makes the columns of each row; after a kill the
     same command continues.
+
+    With --describe the dataset is shown as well. DESTINATION may then be left out: nothing is kept. SOURCE
+    may be a prepared dataset, too.
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
@@ -114,30 +136,72 @@ def prepare(
             f"{', '.join(needless)} would do nothing without --rows: name the function that makes each row, "
             "or leave it out"
         )
-    manifest = prepare_data(
-        source,
-        destination,
-        partitions=partitions,
-        seed=seed,
-        valid=valid,
-        test=test,
-        labels=labels or (),
-        columns=columns,
-        features=features,
-        label=label,
-        encode=encode,
-        stratify=stratify,
-        split_by=split_by,
-        sample_weight=sample_weight,
-        count_classes=count_classes,
-        text=text or (),
-        rows=rows,
-        workers=workers,
-        bad=_limit(bad or "0"),
-        share=_share(share or "0/1"),
-        show=_Shown(),
-    )
-    echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
+    if page is not None and not describe:
+        raise DataError("--page would do nothing without --describe: add it, or leave --page out")
+    if describe and destination is None and _is_dataset(source):
+        _show_dataset(source, source, page)
+        return
+    if destination is None and not describe:
+        raise DataError("there is no DESTINATION: say where the dataset goes, or only look at it: --describe")
+    if partitions is None and destination is not None:
+        raise DataError("there is no --partitions: say into how many the training rows are split")
+    with _place(destination) as place:
+        manifest = prepare_data(
+            source,
+            place,
+            partitions=partitions or _PARTITIONS,
+            seed=seed,
+            valid=valid,
+            test=test,
+            labels=labels or (),
+            columns=columns,
+            features=features,
+            label=label,
+            encode=encode,
+            stratify=stratify,
+            split_by=split_by,
+            sample_weight=sample_weight,
+            count_classes=count_classes,
+            text=text or (),
+            rows=rows,
+            workers=workers,
+            bad=_limit(bad or "0"),
+            share=_share(share or "0/1"),
+            show=_Shown(),
+        )
+        if describe:
+            _show_dataset(place, destination or source, page)
+    if destination is not None:
+        echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
+
+
+@contextmanager
+def _place(destination: str | None) -> Iterator[str]:
+    """Where the dataset goes: without a destination to a folder that is removed after the block."""
+    if destination is not None:
+        yield destination
+        return
+    with Scratch("describe") as scratch:
+        yield str(scratch.path / "dataset")
+
+
+def _is_dataset(source: str) -> bool:
+    with translated(DataError, f"cannot read {source}"):
+        return not is_reference(source) and exists(locate(source) / NAME)
+
+
+def _show_dataset(url: str, name: str, page: str | None) -> None:
+    """Print what the dataset at ``url`` holds, and write the page about it."""
+    from cerebro_elastic.data.description import describe
+    from cerebro_elastic.reporting.dataset_tables import description_tables
+    from cerebro_elastic.reporting.page.dataset import render_dataset
+
+    description = replace(describe(url), url=redacted(name))
+    terminal().print(description_tables(description))
+    where = page or "dataset.html"
+    with translated(DataError, f"cannot write the page {where}"):
+        write(locate(where), [render_dataset(description).encode()])
+    echo(f"\nthe same, with pictures: {where}")
 
 
 def _summary(manifest: Manifest) -> str:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from cerebro_elastic import arguments
 from cerebro_elastic.data.datamodules import datasets_of_module, is_module
 from cerebro_elastic.data.datasets import NumberedDatasets
 from cerebro_elastic.data.manifest import SPLITS
+from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.errors import CerebroError, DataError, TaskError, did_you_mean
 from cerebro_elastic.registry import import_object, place_in
 from cerebro_elastic.words import counted
@@ -97,7 +93,7 @@ def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatas
     """The arguments are text, by which they are told apart."""
     function = import_object(reference, root)
     try:
-        with _seeded(seed):
+        with seeded(seed):
             returned = function(**json.loads(args))
             if is_module(returned):
                 return datasets_of_module(reference, f"{root} {reference} {args}", returned)
@@ -114,21 +110,6 @@ def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatas
 def _by_split(returned: Any) -> Mapping[str, Any]:
     named = isinstance(returned, Mapping) and "train" in returned and set(returned) <= set(SPLITS)
     return dict(returned) if named else {"train": returned}
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Within the block the generators begin with ``seed``; behind it they go on where they stood."""
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
 
 
 def _described(lengths: Mapping[str, int]) -> str:

@@ -23,6 +23,7 @@ from cerebro_elastic.data.manifest import (
 )
 from cerebro_elastic.data.partition import column_path, npy_header
 from cerebro_elastic.data.ragged import Varying, as_ragged, offsets_of
+from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
 from cerebro_elastic.data.split_rules import SplitRules
@@ -91,7 +92,8 @@ def prepare(
         DataError: The input cannot be used.
         DiskFull: There is no space.
     """
-    given, *held_out_data = read_splits(source, valid, test)
+    with seeded(seed):
+        given, *held_out_data = read_splits(source, valid, test)
     check_lengths(given, "the training data")
     keys = rules.keys(given, own_splits(*held_out_data))
     vocabulary = selection.vocabulary(given, "the training data")

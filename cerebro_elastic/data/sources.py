@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.materialize import materialized_splits
 from cerebro_elastic.data.ragged import Varying, encoded, sequences
 from cerebro_elastic.data.tables import read_tables
 from cerebro_elastic.errors import DataError
@@ -29,7 +30,7 @@ Columns: TypeAlias = Mapping[str, NDArray[Any] | Varying]
 Function: TypeAlias = Callable[[], Mapping[str, Any]]
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Function
 """A file, folder or glob; the ``.npy`` file of each column; or a function that returns the columns,
-or ``{"train": columns, "valid": columns}``."""
+or ``{"train": columns, "valid": columns}``; a torch ``Dataset`` in place of columns."""
 
 
 def read_source(source: Source) -> tuple[Columns, Columns | None]:
@@ -64,8 +65,12 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
         raise DataError(
             f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
         ) from exc
+    if (datasets := materialized_splits(result, name)) is not None:
+        return datasets
     if not isinstance(result, Mapping):
-        raise DataError(f"{name} returned a {type(result).__name__}: it must return {{column: array}}")
+        raise DataError(
+            f"{name} returned a {type(result).__name__}: it must return {{column: array}}, or a torch Dataset"
+        )
     if "train" in result and isinstance(result["train"], Mapping):
         if extra := sorted(set(result) - {"train", "valid"}):
             raise DataError(

@@ -60,7 +60,7 @@ OF_COLUMNS = frozenset(
 """Keys of ``data`` that are about the columns of a `source`."""
 OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
-OF_DATASET = frozenset({"args"})
+OF_DATASET = frozenset({"args", "materialize"})
 """Keys of ``data`` that are about a `dataset`."""
 OF_BATCHES = frozenset({"layout", "ragged", "pad_value", "decode", "bucket"})
 """Keys of ``data`` that say how columns become batches."""
@@ -94,6 +94,8 @@ class Data(Section):
     args: Arguments = Field(default={})
     """Only with `dataset` or `datamodule`: its arguments that are not searched. A hyper-parameter of the name
     of another one is given to it."""
+    materialize: bool = False
+    """Only with `dataset`: its rows are read once, and written to partitions as columns, as of a `source`."""
     partitions: Partitions = 4
     """Not with `url`: the number of partitions of the training rows."""
     valid: ValidationData = 0.2
@@ -172,9 +174,9 @@ class Data(Section):
     def foreign_keys(self) -> frozenset[str]:
         """The keys that are about data of another origin."""
         if self.dataset is not None:
-            return OF_COLUMNS | OF_BATCHES
+            return frozenset() if self.materialize else OF_COLUMNS | OF_BATCHES
         if self.datamodule is not None:
-            return OF_COLUMNS | OF_BATCHES | OF_LOADER
+            return OF_COLUMNS | OF_BATCHES | OF_LOADER | {"materialize"}
         return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())
 
 

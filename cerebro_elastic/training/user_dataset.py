@@ -14,11 +14,11 @@ from cerebro_elastic.training.task import TakesByName, Task
 
 
 def dataset_factory(recipe: Recipe, lengths: Mapping[str, int] | None = None) -> DatasetFactory | None:
-    """What makes the recipe's dataset in this process; ``None`` if its data are no dataset. ``lengths`` are
-    those that it had when its rows were dealt, if they were."""
+    """What makes the recipe's dataset in this process; ``None`` if its data are no dataset, or are
+    materialized. ``lengths`` are those that it had when its rows were dealt, if they were."""
     data = recipe.data
     reference = data.dataset or data.datamodule
-    if reference is None:
+    if reference is None or data.materialize:
         return None
     return DatasetFactory(reference, recipe.root, data.args, recipe.seed, lengths or {})
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cerebro_elastic import arguments
 from cerebro_elastic.data.manifest import Manifest, Split
 from cerebro_elastic.data.prepare import prepare as _prepare_columns
 from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
@@ -13,7 +15,7 @@ from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.data.sources import Columns, Source
 from cerebro_elastic.data.split_rules import SplitRules
-from cerebro_elastic.errors import RecipeError
+from cerebro_elastic.errors import DataError, RecipeError
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.recipes.fields import percentage
 from cerebro_elastic.registry import import_object, is_reference
@@ -127,11 +129,10 @@ def prepare(
 
 
 def prepare_recipe(recipe: Recipe, destination: str) -> None:
-    """Prepare the recipe's source at ``destination``."""
+    """Prepare the recipe's source, or the rows of its dataset, at ``destination``."""
     data = recipe.data
-    assert data.source is not None
     prepare(
-        data.source,
+        data.source or _rows_written(recipe),
         destination,
         partitions=data.partitions,
         seed=recipe.seed,
@@ -150,10 +151,24 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
     )
 
 
+def _rows_written(recipe: Recipe) -> Callable[[], Mapping[str, Any]]:
+    """What returns the dataset whose rows are to be written."""
+    assert recipe.data.dataset is not None
+    function = import_object(recipe.data.dataset, recipe.root)
+    missing = sorted(arguments.required(function) - recipe.data.args.keys())
+    if missing:
+        raise DataError(
+            f"{recipe.data.dataset} needs {', '.join(missing)}: give it in data.args (with `materialize` it "
+            "cannot be searched)"
+        )
+    return update_wrapper(partial(function, **recipe.data.args), function)
+
+
 def _class_column(recipe: Recipe) -> str | None:
-    """The column whose classes the recipe's task weighs by how many rows they have."""
-    if getattr(recipe.task, "class_weights", None) != "balanced":
-        return None
+    """The column whose classes the recipe's task weighs, if it is named."""
+    weights = getattr(recipe.task, "class_weights", None)
+    if weights != "balanced":
+        return recipe.data.label if weights else None
     column = recipe.data.label or recipe.data.stratify
     if column is None:
         raise RecipeError(

@@ -1,0 +1,59 @@
+"""A dataset's description as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from functools import cache
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cerebro_elastic.data.description import Description, is_picture
+from cerebro_elastic.reporting.dataset_tables import (
+    SPLIT_NAMES,
+    rows_text,
+    shape_text,
+    share_text,
+    value_text,
+)
+from cerebro_elastic.reporting.png import as_png
+from cerebro_elastic.reporting.tables import bytes_text
+
+_MOST_PARTITIONS = 100
+
+
+def render_dataset(description: Description) -> str:
+    """Write the page."""
+    columns = description.manifest.columns
+    return (
+        _environment()
+        .get_template("dataset.html.j2")
+        .render(
+            description=description,
+            names=SPLIT_NAMES,
+            pictures=[column for column in columns if is_picture(column)],
+            others=[column for column in columns if not is_picture(column)],
+            classes={balance.column: balance.classes for balance in description.balances},
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("cerebro_elastic.reporting.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": bytes_text,
+        "dtype": lambda dtype: np.dtype(dtype).name,
+        "rows": lambda rows: rows_text(rows, _MOST_PARTITIONS),
+        "shape": shape_text,
+        "value": value_text,
+        "png": lambda image: f"data:image/png;base64,{base64.b64encode(as_png(image)).decode()}",
+    }
+    environment.globals["share"] = share_text
+    return environment
