@@ -22,7 +22,6 @@ from cerebro_elastic.data.column_batches import (
     encoded_rows,
     equal_rows,
     padded_rows,
-    ragged,
     single_rows,
     stacked_values,
     tensors,
@@ -84,7 +83,8 @@ class LoaderSettings:
     """By column of encoded values, what opens one: its arrays are stacked, or with ``ragged: list`` a list.
     Without it the batch has a list of ``bytes``."""
     bucket: str | None = None
-    """The column of varying lengths by which rows of similar length come into one batch in training."""
+    """The column of varying lengths, or of a dataset's lengths, by which rows of similar length come into one
+    batch in training."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -118,7 +118,8 @@ class LoaderSettings:
         known = {column.name: column for column in columns}
         check_kinds("pad_value", self.pad_value, known, ["ragged"])
         check_kinds("decode", self.decode, known, ["bytes"])
-        check_kinds("bucket", [self.bucket] if self.bucket else [], known, ["ragged", "bytes"])
+        if self.bucket and self.dataset is None:
+            check_kinds("bucket", [self.bucket], known, ["ragged", "bytes"])
         check_pad_values(self.pad_value, known)
         lengths = [name + LENGTHS for name, column in known.items() if column.kind == "ragged"]
         taken = [name for name in lengths if name in known]
@@ -135,7 +136,8 @@ def training_order(partition: Partition, loader: LoaderSettings, seed: int, epoc
     order = sample_order(seed, epoch, partition.index, partition.rows, loader.shuffle)
     if loader.bucket is None:
         return order
-    lengths = ragged(partition, loader.bucket).lengths
+    column = partition.columns[loader.bucket]
+    lengths = column.lengths if isinstance(column, Ragged) else np.asarray(column, np.int64)
     return bucketed(order, lengths, loader.batch_size, (seed, epoch, partition.index, _BUCKETS))
 
 

@@ -13,9 +13,10 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import IterableDataset, Subset, default_collate
 
 from cerebro_elastic.data.manifest import SPLITS, Split
+from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, TaskError
 
@@ -24,6 +25,14 @@ ROW = "row"
 
 MapDataset: TypeAlias = Any
 """What has ``__len__`` and ``__getitem__``, as torch's map-style datasets do."""
+
+
+def _attribute(dataset: MapDataset, name: str) -> Any:
+    """An attribute that has a value for each row; of a ``Subset`` those of its rows."""
+    if isinstance(dataset, Subset):
+        values = np.asarray(_attribute(dataset.dataset, name))
+        return values[np.asarray(dataset.indices)] if values.ndim else values
+    return getattr(dataset, name, None)
 
 
 def stacked(rows: list[Any]) -> Any:
@@ -66,12 +75,25 @@ class NumberedDatasets:
         starts = accumulate((self.lengths[split] for split in present), initial=0)
         return dict(zip(present, starts, strict=False))
 
-    def columns(self) -> dict[Split, Columns]:
-        """By split, the column of row numbers."""
-        return {
-            split: {ROW: np.arange(start, start + self.lengths[split])}
-            for split, start in self._starts.items()
-        }
+    def columns(self, bucket: str | None = None) -> dict[Split, Columns]:
+        """By split, the column of row numbers and, if rows come into batches by their length, that of what
+        the datasets' attribute ``bucket`` says of each row."""
+        return {split: dict(self._columns(split, start, bucket)) for split, start in self._starts.items()}
+
+    def _columns(self, split: Split, start: int, bucket: str | None) -> Iterator[tuple[str, Index]]:
+        yield ROW, np.arange(start, start + self.lengths[split])
+        if bucket is not None:
+            yield bucket, self._of_rows(split, bucket)
+
+    def _of_rows(self, split: Split, name: str) -> Index:
+        values = np.asarray(_attribute(self.by_split[split], name))
+        if values.shape != (self.lengths[split],) or values.dtype.kind not in "iu":
+            raise DataError(
+                f"data.bucket is {name!r}: the {split} dataset that {self.reference} returned has no such "
+                f"attribute with a whole number for each of its {self.lengths[split]} rows: give it one that "
+                "has the rows' lengths"
+            )
+        return values.astype(np.int64)
 
     def rows(self, numbers: Sequence[int]) -> list[Any]:
         """The rows of one split, as the user's dataset returns them."""

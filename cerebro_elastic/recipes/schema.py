@@ -148,7 +148,8 @@ class Data(Section):
     decode: Mapping[str, Reference] = Field(default_factory=dict)
     """By column of encoded values (`bytes`), a function that makes an array of one value."""
     bucket: str | None = None
-    """The column by whose length rows come into batches, so that little is padded."""
+    """The column by whose length rows come into batches, so that little is padded. With `dataset`: its
+    attribute that has the length of each row."""
     text: Names = ()
     """Only with `source`: columns of text that are kept as they are, for a `decode` function."""
 
@@ -174,7 +175,7 @@ class Data(Section):
     def foreign_keys(self) -> frozenset[str]:
         """The keys that are about data of another origin."""
         if self.dataset is not None:
-            return frozenset() if self.materialize else OF_COLUMNS | OF_BATCHES
+            return frozenset() if self.materialize else OF_COLUMNS | OF_BATCHES - {"bucket"}
         if self.datamodule is not None:
             return OF_COLUMNS | OF_BATCHES | OF_LOADER | {"materialize"}
         return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())

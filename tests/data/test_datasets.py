@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import Subset
 
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.datasets import NumberedDatasets, stacked
@@ -98,6 +99,19 @@ def test_hyper_parameters_of_its_names_are_arguments(factory: Any) -> None:
     squares = factory("Squares", root="here").with_hparams({"rows": 4, "lr": 0.1})
     assert squares.args == {"root": "here", "rows": 4}
     assert squares.make().lengths == {"train": 4}
+
+
+def test_lengths_of_rows_are_a_column_of_their_own() -> None:
+    class Texts(list[str]):
+        lengths = (1, 2, 3)
+
+    texts = Texts(["a", "bb", "ccc"])
+    datasets = NumberedDatasets("m:f", {"train": texts, "valid": Subset(texts, [2, 0])})  # type: ignore[arg-type]
+    columns = datasets.columns("lengths")
+    assert columns["train"]["lengths"].tolist() == [1, 2, 3]
+    assert (columns["valid"]["row"].tolist(), columns["valid"]["lengths"].tolist()) == ([3, 4], [3, 1])
+    with pytest.raises(DataError, match="no such attribute with a whole number for each of its 3 rows"):
+        datasets.columns("sizes")
 
 
 def test_a_row_that_fails_is_named(factory: Any) -> None:

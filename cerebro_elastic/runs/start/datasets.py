@@ -181,7 +181,7 @@ def _class_column(recipe: Recipe) -> str | None:
 def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -> None:
     """Deal the numbers of the rows of the recipe's dataset to partitions, and write them at
     ``destination``."""
-    columns = datasets.columns()
+    columns = datasets.columns(recipe.data.bucket)
     _prepare_columns(
         lambda: columns["train"],
         destination,
