@@ -87,10 +87,10 @@ class Data(Section):
     [your data](../how-to/data.md)."""
     datamodule: Reference | None = None
     """A `LightningDataModule`, as `module:Class`. Its loaders say how batches are made; see
-    [data modules](../how-to/data.md#data-modules)."""
+    [data modules](../how-to/datasets.md#data-modules)."""
     dataset: Reference | None = None
     """A function or class that returns a map-style torch `Dataset`, or `{train: ..., valid: ...}`. Its rows
-    are read where they are; see [datasets](../how-to/data.md#torch-datasets)."""
+    are read where they are; see [datasets](../how-to/datasets.md#torch-datasets)."""
     args: Arguments = Field(default={})
     """Only with `dataset` or `datamodule`: its arguments that are not searched. A hyper-parameter of the name
     of another one is given to it."""
