@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -76,6 +77,10 @@ def prepare(
         str | None,
         typer.Option(help="A column of class numbers to count, for `class_weights: balanced` in recipes."),
     ] = None,
+    fill: Annotated[
+        list[str] | None,
+        typer.Option(help="COLUMN=VALUE, for rows that have none.", show_default="none"),
+    ] = None,
     rows: Annotated[
         str | None,
         typer.Option(help="module:function, called with (row, split), that returns the columns of a row."),
@@ -85,7 +90,10 @@ def prepare(
     ] = None,
     bad: Annotated[
         str | None,
-        typer.Option(help="The most rows that may fail: a number, or a share such as 1%.", show_default="0"),
+        typer.Option(
+            help="The most rows that may fail, or have a broken picture: a number, or a share such as 1%.",
+            show_default="0",
+        ),
     ] = None,
     share: Annotated[
         str | None,
@@ -122,6 +130,7 @@ def prepare(
         "--label": label,
         "--encode": encode,
         "--text": text,
+        "--fill": fill,
         "--sample-weight": sample_weight,
         "--count-classes": count_classes,
     }
@@ -129,7 +138,7 @@ def prepare(
         raise DataError(f"--rows makes the columns: leave {', '.join(given)} out")
     if columns and features:
         raise DataError("--features names the columns to use: give it or --columns, not both")
-    of_rows = {"--workers": workers, "--bad": bad, "--share": share}
+    of_rows = {"--workers": workers, "--share": share}
     needless = [option for option, value in of_rows.items() if value is not None]
     if rows is None and needless:
         raise DataError(
@@ -163,6 +172,7 @@ def prepare(
             sample_weight=sample_weight,
             count_classes=count_classes,
             text=text or (),
+            fill=dict(map(_filling, fill or ())),
             rows=rows,
             workers=workers,
             bad=_limit(bad or "0"),
@@ -249,6 +259,17 @@ def _limit(text: str) -> float:
     if (share is None and not text.isdecimal()) or (share is not None and share >= 1):
         raise DataError(f"--bad is {text!r}: give a number of rows, or a share below 100% such as 1%")
     return float(text) if share is None else share
+
+
+def _filling(text: str) -> tuple[str, str | int | float | bool]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise DataError(f"--fill is {text!r}: give COLUMN=VALUE, such as age=0")
+    try:
+        number = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, number if isinstance(number, int | float) else value
 
 
 def _share(text: str) -> MachineShare:

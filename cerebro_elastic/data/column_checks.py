@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.manifest import Column
 from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.data.sources import Columns
@@ -74,6 +75,11 @@ def check_lengths(columns: Columns, what: str) -> None:
 def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
     """Numbers that torch has."""
     if isinstance(column, Varying):
+        if isinstance(column, FileRanges) and len(missing := column.missing.tolist()):
+            raise DataError(
+                f"column {name!r} of {what} has no value in {_rows(missing, len(column))}, the first of them "
+                f"{column.keys[missing[0]]}: complete the samples, or leave the column out by `columns`"
+            )
         shape: tuple[int, ...] = (int(column.lengths.sum()), *column.value_shape)
         if not shape[0]:
             raise DataError(f"column {name!r} of {what} is empty in all rows: leave it out by `columns`")
@@ -110,7 +116,7 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
             f"{type(next(value for value in values if not isinstance(value, str))).__name__}: make it "
             "numbers or leave it out"
         )
-    odd = {row: value for row, value in texts.items() if not _is_number(value)}
+    odd = {row: value for row, value in texts.items() if not is_number(value)}
     shown = ", ".join(map(repr, list(dict.fromkeys(odd.values() or texts.values()))[:_SHOWN]))
     if len(odd) <= len(texts) / 2:
         raise DataError(
@@ -124,7 +130,8 @@ def _refuse_objects(name: str, column: NDArray[Any], what: str) -> NoReturn:
     )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether the text is a number."""
     try:
         float(text)
     except ValueError:

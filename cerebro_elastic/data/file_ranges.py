@@ -1,5 +1,5 @@
-"""A column of encoded values that stay where they are until they are written: files, or parts of files such as
-members of a tar archive."""
+"""A column of encoded values that stay where they are until they are written: files, or parts of files such
+as members of a tar archive."""
 
 from __future__ import annotations
 
@@ -90,11 +90,8 @@ class FileRanges(Varying):
             from PIL import Image
         except ImportError:
             return {}
-        rows = np.array(
-            [row for row, key in enumerate(self.keys) if PurePosixPath(key).suffix.lower() in IMAGES],
-            np.int64,
-        )
-        rows = rows[self.file_of[rows] >= 0]
+        pictures = np.array([PurePosixPath(key).suffix.lower() in IMAGES for key in self.keys])
+        rows = np.flatnonzero(pictures & (self.file_of >= 0))
 
         def fault(value: bytes) -> str | None:
             try:

@@ -37,8 +37,8 @@ def read_images(folder: Place) -> dict[str, NDArray[Any] | Varying]:
     classes = sorted(set(labels))
     if empty := sorted({name for name in folders(folder) if not name.startswith(".")} - set(classes)):
         raise DataError(
-            f"the class folder {folder / empty[0]} has no picture ({', '.join(sorted(IMAGES))}): remove it, or "
-            "put pictures into it"
+            f"the class folder {folder / empty[0]} has no picture ({', '.join(sorted(IMAGES))}): remove it, "
+            "or put pictures into it"
         )
     codes = {name: code for code, name in enumerate(classes)}
     rows = np.arange(len(found), dtype=np.int64)

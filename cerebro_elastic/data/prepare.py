@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -21,8 +22,10 @@ from cerebro_elastic.data.manifest import (
     is_prepared,
     read_manifest,
 )
+from cerebro_elastic.data.mending import BadPictures, Fill, filled
 from cerebro_elastic.data.partition import column_path, npy_header
 from cerebro_elastic.data.ragged import Varying, as_ragged, offsets_of
+from cerebro_elastic.data.row_function import REPORT, SAMPLE
 from cerebro_elastic.data.seeding import seeded
 from cerebro_elastic.data.selection import Selection
 from cerebro_elastic.data.sources import Columns, Source
@@ -66,6 +69,8 @@ def prepare(
     loader: Mapping[str, int | bool] = MappingProxyType({}),
     rules: SplitRules = SplitRules(),  # noqa: B008  # frozen
     count_classes: str | None = None,
+    fill: Fill = MappingProxyType({}),
+    max_bad_rows: float = 0,
 ) -> Manifest:
     """Write ``source`` as a dataset; the same input gives the same bytes.
 
@@ -87,6 +92,9 @@ def prepare(
         loader: What of the batches is settled by the loader that they came with.
         rules: Which rows the shares for validation and test are.
         count_classes: A column of class numbers. The manifest gets the training rows of each class.
+        fill: By column of the source, the value of rows that have none.
+        max_bad_rows: How many rows may have a picture that cannot be opened; below 1, the share of them. They
+            are left out, counted, and sampled in ``report.json``.
 
     Raises:
         DataError: The input cannot be used.
@@ -94,6 +102,12 @@ def prepare(
     """
     with seeded(seed):
         given, *held_out_data = read_splits(source, valid, test)
+    bad = BadPictures(max_bad_rows)
+    given = filled(bad.without(given, "train"), fill)
+    held_out_data = [
+        data if isinstance(data, float) else filled(bad.without(data, split), fill, given)
+        for split, data in zip(HELD_OUT, held_out_data, strict=True)
+    ]
     check_lengths(given, "the training data")
     keys = rules.keys(given, own_splits(*held_out_data))
     vocabulary = selection.vocabulary(given, "the training data")
@@ -124,7 +138,12 @@ def prepare(
         class_counts={} if count_classes is None else {count_classes: class_counts(count_classes, dealt)},
         sample_weight=selection.sample_weight or "",
     )
-    return _store(destination, described, dealt)
+    manifest = _store(destination, described, dealt)
+    if bad.rows:
+        report = {"bad": len(bad.rows), "sample": [asdict(row) for row in bad.rows[:SAMPLE]]}
+        with translated(DataError, f"cannot write the dataset {destination}"):
+            write(locate(destination) / REPORT, [(json.dumps(report, indent=1) + "\n").encode()])
+    return manifest
 
 
 def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifest:

@@ -36,7 +36,7 @@ from cerebro_elastic.data.manifest import (
     read_manifest,
 )
 from cerebro_elastic.data.ragged import Varying
-from cerebro_elastic.data.row_function import BadRow, Rows, check_alike
+from cerebro_elastic.data.row_function import REPORT, SAMPLE, BadRow, Rows, check_alike
 from cerebro_elastic.data.row_jobs import join_chunks, make_chunk, start
 from cerebro_elastic.data.shared_jobs import Job, JobRecord, MachineShare, do_all, record_of
 from cerebro_elastic.data.sources import Source
@@ -46,13 +46,9 @@ from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import Place, exists, locate, read, remove, translated, write
 from cerebro_elastic.registry import import_object
 
-REPORT = "report.json"
-"""Beside the manifest: how many rows were bad, and some of them."""
 _WORK = ".preparing"
 _ROWS = 1024
 """Rows of a chunk."""
-_SAMPLE = 20
-"""Bad rows that the report shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +263,7 @@ def _report(digest: str, manifest: Manifest, records: ChunkRecords) -> bytes:
         "digest": digest,
         "rows": {split: sum(part.rows for part in manifest.split(split)) for split in SPLITS},
         "bad": len(records.bad),
-        "sample": [asdict(row) for row in records.bad[:_SAMPLE]],
+        "sample": [asdict(row) for row in records.bad[:SAMPLE]],
     }
     return (json.dumps(report, indent=1) + "\n").encode()
 

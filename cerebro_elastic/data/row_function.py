@@ -27,6 +27,12 @@ from cerebro_elastic.registry import place_in
 RowFunction: TypeAlias = Callable[[Mapping[str, Any], Split], Mapping[str, Any]]
 
 
+REPORT = "report.json"
+"""Beside the manifest: how many rows were bad, and some of them."""
+SAMPLE = 20
+"""Bad rows that the report shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of a source, for one split."""

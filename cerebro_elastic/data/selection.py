@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.column_checks import FEATURES, check_column, check_given, check_lengths
+from cerebro_elastic.data.coded import Coded
+from cerebro_elastic.data.column_checks import (
+    FEATURES,
+    check_column,
+    check_given,
+    check_lengths,
+    is_number,
+)
 from cerebro_elastic.data.manifest import Category, Vocabulary
 from cerebro_elastic.data.ragged import Ragged, Varying, encoded
 from cerebro_elastic.data.sources import Arrays, Columns
@@ -44,8 +51,17 @@ class Selection:
     """The columns of text that are kept as they are: bytes of UTF-8, for a ``decode`` function."""
 
     def vocabulary(self, columns: Columns, what: str) -> Vocabulary:
-        """The categories of the columns to encode, sorted. Raises ``DataError`` if a column has none."""
-        return {name: _categories(name, _plain(columns, name, "encode"), what) for name in self.encode or ()}
+        """The categories of the columns to encode, sorted, and of those that have codes already. Raises
+        ``DataError`` if a column has none."""
+        encode = dict.fromkeys(self.encode or ())
+        if self.label is not None and _is_text(columns.get(self.label)):
+            encode |= {self.label: None}
+        coded = {
+            name: column.categories
+            for name in self._kept(columns)
+            if name not in encode and isinstance(column := columns.get(name), Coded)
+        }
+        return coded | {name: _categories(name, _plain(columns, name, "encode"), what) for name in encode}
 
     def select(self, columns: Columns, vocabulary: Vocabulary, what: str) -> Columns:
         """The dataset's columns. Raises ``DataError`` for columns that do not exist, do not fit into a
@@ -139,9 +155,24 @@ def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
     return sorted(set(values))
 
 
+def _is_text(column: object) -> bool:
+    """Whether these are words: text that is no numbers."""
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in "OU" or column.ndim != 1:
+        return False
+    values = [value for value in column.tolist() if value is not None]
+    return all(isinstance(value, str) for value in values) and not all(map(is_number, values))
+
+
 def _codes(name: str, column: NDArray[Any], categories: Sequence[Category], what: str) -> NDArray[np.int64]:
     numbers = {category: number for number, category in enumerate(categories)}
     values = _single_values(name, column, what)
+    if isinstance(column, Coded):
+        if odd := sorted(set(values) - set(range(len(column.categories)))):
+            raise DataError(
+                f"column {name!r} of {what} has the class {odd[0]}: its {len(column.categories)} classes are "
+                "numbered from 0; correct the labels"
+            )
+        values = [column.categories[value] for value in values]
     if other := [value for value in values if value not in numbers]:
         raise DataError(
             f"column {name!r} of {what} has {other[0]!r} in {len(other)} rows, which the training data have "

@@ -1,6 +1,7 @@
-"""What `prepare` reads: named columns of numpy arrays, from files at any fsspec URL or a function.
+"""What `prepare` reads: named columns, from files at any fsspec URL or a function.
 
-Local ``.npy`` columns are memory-mapped; everything else is held in memory once.
+Local ``.npy`` columns are memory-mapped, tables grow in temporary files, pictures and files in tar archives
+stay where they are. The columns of ``.npz`` files, remote ``.npy`` files and functions are in memory.
 """
 
 from __future__ import annotations
@@ -15,11 +16,25 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.image_folders import has_images, read_images
 from cerebro_elastic.data.materialize import materialized_splits
 from cerebro_elastic.data.ragged import Varying, encoded, sequences
+from cerebro_elastic.data.source_files import numbered, split_folders, without_others
 from cerebro_elastic.data.tables import read_tables
+from cerebro_elastic.data.tar_shards import read_shards
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import CHUNK, Place, exists, expand, locate, open_read, redacted, sizes, translated
+from cerebro_elastic.files import (
+    CHUNK,
+    Place,
+    exists,
+    expand,
+    is_folder,
+    locate,
+    open_read,
+    redacted,
+    sizes,
+    translated,
+)
 from cerebro_elastic.registry import place_in
 
 _KINDS = 3
@@ -36,14 +51,34 @@ or ``{"train": columns, "valid": columns}``; a torch ``Dataset`` in place of col
 def read_source(source: Source) -> tuple[Columns, Columns | None]:
     """The source's columns, and those of its validation data if it brings its own.
 
-    A folder or glob of ``.npy`` files has a column per file, one of CSV or Parquet files the rows of
-    all, in the order of their names. Raises ``DataError`` if it cannot be read or understood.
+    A folder or glob of ``.npy`` files has a column per file, one of tables or tar archives the rows of all,
+    in the order of their names. A folder of ``train`` and ``valid`` has both. Raises ``DataError`` if it
+    cannot be read or understood.
     """
     if callable(source):
         return _from_function(source)
     if isinstance(source, Mapping):
         return {name: _read_npy(_locate(os.fspath(path))) for name, path in source.items()}, None
     name = os.fspath(source)
+    with translated(DataError, f"cannot read {name}"):
+        place = _locate(name)
+        splits = split_folders(place) if _is_folder(place) else None
+        if splits is None:
+            return _read_path(name), None
+        train, valid = (_read_path(str(part)) for part in splits)
+        return train, valid
+
+
+def _is_folder(place: Place) -> bool:
+    return _suffix(place.path) not in _READERS and is_folder(place)
+
+
+def _read_path(name: str) -> Columns:
+    """The columns of a file, a folder or a glob."""
+    place = _locate(name)
+    with translated(DataError, f"cannot read {name}"):
+        if _is_folder(place) and not expand(place, _is_known) and has_images(place):
+            return read_images(place)
     files = _expand(name)
     suffixes = sorted({_suffix(file.path) for file in files})
     if len(suffixes) > 1 or suffixes[0] not in _READERS:
@@ -53,7 +88,7 @@ def read_source(source: Source) -> tuple[Columns, Columns | None]:
             "{column: array}"
         )
     with translated(DataError, f"cannot read {name}"):
-        return _READERS[suffixes[0]](files), None
+        return _READERS[suffixes[0]](files)
 
 
 def _from_function(function: Function) -> tuple[Columns, Columns | None]:
@@ -111,7 +146,9 @@ def _expand(name: str) -> list[Place]:
     known kind."""
     place = _locate(name)
     with translated(DataError, f"cannot read {name}"):
-        files = expand(place, lambda path: _suffix(path) in _READERS)
+        files = [file for part in numbered(place) for file in expand(part, _is_known)]
+        if _is_folder(place):
+            files = without_others(place, files)
         if not files:
             raise DataError(
                 f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
@@ -161,6 +198,10 @@ def _npy_columns(files: list[Place]) -> Columns:
     return {PurePosixPath(file.path).stem: _read_npy(file) for file in files}
 
 
+def _is_known(path: str) -> bool:
+    return _suffix(path) in _READERS
+
+
 def _npz_columns(files: list[Place]) -> Columns:
     if len(files) > 1:
         raise DataError(f"{len(files)} .npz files, such as {files[0]} and {files[1]}: give one")
@@ -174,4 +215,9 @@ _READERS: Mapping[str, Callable[[list[Place]], Columns]] = {
     ".csv": read_tables,
     ".tsv": read_tables,
     ".parquet": read_tables,
+    ".arrow": read_tables,
+    ".feather": read_tables,
+    ".jsonl": read_tables,
+    ".ndjson": read_tables,
+    ".tar": lambda files: read_shards(files, _array),
 }

@@ -1,82 +1,230 @@
-"""CSV and Parquet files as named columns. They are read by pyarrow (extra ``parquet``), always: another
-reader would infer other dtypes."""
+"""Tables as named columns: CSV, JSON lines, Parquet and Arrow. They are read by pyarrow (extra ``parquet``),
+always: another reader would infer other dtypes.
+
+A table is read a batch of rows at a time into columns that grow in temporary files: it may be larger than
+memory.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.ragged import Ragged, offsets_of
+from cerebro_elastic.data.arrow_columns import cast_to, column_of, flat, flat_schema, is_binary
+from cerebro_elastic.data.coded import Coded
+from cerebro_elastic.data.growing import GrowingColumn
+from cerebro_elastic.data.ragged import Varying
 from cerebro_elastic.errors import DataError, MissingExtra
 from cerebro_elastic.files import CHUNK, Place, open_read
 
 _DELIMITERS = ";\t|"
 """What separates fields instead of commas, in a header that has no comma."""
 
+_BATCH_BYTES = 4 * CHUNK
+"""About so much of a table is in memory at a time."""
+_BATCH_ROWS = 1 << 16
+"""At most so many rows are."""
 
-def read_tables(files: Sequence[Place]) -> dict[str, NDArray[Any] | Ragged]:
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A file's table."""
+
+    name: str
+    """What messages call it."""
+    schema: Any
+    """Its columns, of pyarrow."""
+    batches: Callable[[], Iterable[Any]]
+    """Reads it, as record batches."""
+
+
+def read_tables(files: Sequence[Place]) -> dict[str, NDArray[Any] | Varying]:
     """The columns of all files, one below the other. Whole numbers and floats of one column, in different
     files, are floats; what one file lacks is missing. Raises ``DataError`` for what is no table."""
     try:
         import pyarrow as pa
     except ImportError as exc:
         raise MissingExtra(
-            "reading CSV and Parquet needs pyarrow: pip install 'cerebro-elastic[parquet]'"
+            "reading CSV, JSON lines, Parquet and Arrow needs pyarrow: pip install 'cerebro-elastic[parquet]'"
         ) from exc
-    tables = []
-    for place in files:
-        table = _read_table(place)
-        if twice := [name for name, count in Counter(table.column_names).items() if count > 1]:
-            raise DataError(f"{place} has the column {twice[0]!r} more than once: rename one of them")
-        if not table.num_rows:
-            raise DataError(f"{place} has no rows, only the names of its columns: remove it, or give another")
-        tables.append(table)
-    table = pa.concat_tables(tables, promote_options="permissive")
-    return {name: _column(name, table.column(name)) for name in table.column_names}
+    tables = [_checked(_open(place)) for place in files]
+    schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
+    columns = {name: GrowingColumn(name) for name in schema.names}
+    for table in tables:
+        rows = 0
+        for batch in table.batches():
+            rows += batch.num_rows
+            for name, values in cast_to(batch, schema):
+                columns[name].append(column_of(name, values))
+        if not rows:
+            raise DataError(
+                f"{table.name} has no rows, only the names of its columns: remove it, or give another"
+            )
+    classes = _class_names(tables)
+    return {name: _coded(column.whole(), classes.get(name)) for name, column in columns.items()}
 
 
-def _column(name: str, column: Any) -> NDArray[Any] | Ragged:
+def _coded(column: NDArray[Any] | Varying, names: Sequence[str] | None) -> NDArray[Any] | Varying:
+    is_code = not isinstance(column, Varying) and column.ndim == 1 and column.dtype.kind in "iu"
+    return Coded.of(column, names) if names and is_code else column
+
+
+def _checked(table: _Table) -> _Table:
+    if twice := [name for name, count in Counter(table.schema.names).items() if count > 1]:
+        raise DataError(f"{table.name} has the column {twice[0]!r} more than once: rename one of them")
+    return table
+
+
+def _class_names(tables: Sequence[_Table]) -> Mapping[str, Sequence[str]]:
+    """By column the names of its classes, where Hugging Face's ``datasets`` has written them. Raises
+    ``DataError`` if files differ in them."""
+    known: dict[str, Sequence[str]] = {}
+    for table in tables:
+        text = (table.schema.metadata or {}).get(b"huggingface")
+        features = json.loads(text).get("info", {}).get("features") or {} if text else {}
+        for name, feature in features.items():
+            is_class = isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+            names = feature.get("names") if is_class else None
+            if names and known.setdefault(name, names) != names:
+                raise DataError(f"{table.name} has other classes of {name!r} than the files before it")
+    return known
+
+
+def _open(place: Place) -> _Table:
     import pyarrow as pa
 
-    # A chunk after the other, for Arrow's own arrays of text and lists end at 2 GiB.
-    type_ = _large(column.type)
-    chunks = [chunk.cast(type_) for chunk in column.chunks]
-    return column_of(name, pa.concat_arrays(chunks) if chunks else pa.array([], type_))
+    suffix = PurePosixPath(place.path.partition("?")[0]).suffix.lower()
+    if suffix == ".parquet":
+        return _parquet(place)
+    if suffix in (".arrow", ".feather"):
+        return _arrow(place)
+    if suffix in (".jsonl", ".ndjson"):
+        blocks = [batch.schema for batch in _json_batches(place)]
+        return _Table(
+            str(place),
+            pa.unify_schemas(blocks, promote_options="permissive") if blocks else pa.schema([]),
+            lambda: _json_batches(place),
+        )
+    with io.BufferedReader(open_read(place), CHUNK) as file:
+        delimiter = "\t" if suffix == ".tsv" else _delimiter(file)
+    return _csv(place, delimiter)
 
 
-def _large(type_: Any) -> Any:
-    """The type whose arrays may be larger than 2 GiB."""
-    import pyarrow as pa
-
-    if pa.types.is_binary(type_):
-        return pa.large_binary()
-    if pa.types.is_string(type_):
-        return pa.large_string()
-    return pa.large_list(type_.value_type) if pa.types.is_list(type_) else type_
-
-
-def _read_table(place: Place) -> Any:
-    import pyarrow.csv
+def _parquet(place: Place) -> _Table:
     import pyarrow.parquet
 
+    def batches() -> Iterator[Any]:
+        with io.BufferedReader(open_read(place), CHUNK) as file:
+            opened = pyarrow.parquet.ParquetFile(file)
+            groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
+            row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
+            rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
+            yield from map(flat, opened.iter_batches(rows))
+
     with io.BufferedReader(open_read(place), CHUNK) as file:
-        if PurePosixPath(place.path).suffix.lower() == ".parquet":
-            return pyarrow.parquet.read_table(file)
-        delimiter = "\t" if PurePosixPath(place.path).suffix.lower() == ".tsv" else _delimiter(file)
-        table = pyarrow.csv.read_csv(
-            file,
-            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(strings_can_be_null=True),  # else "" is a category
-        )
-    if binary := [field.name for field in table.schema if _is_binary(field.type)]:
+        return _Table(str(place), flat_schema(pyarrow.parquet.read_schema(file)), batches)
+
+
+def _arrow(place: Place) -> _Table:
+    """An Arrow file or, as Hugging Face's ``datasets`` writes it, an Arrow stream."""
+    import pyarrow as pa
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Any, Iterable[Any]]]:
+        with pa.memory_map(place.path) if place.local else pa.PythonFile(open_read(place), "r") as file:
+            try:
+                reader = pa.ipc.open_file(file)
+            except pa.ArrowInvalid:
+                file.seek(0)
+                reader = pa.ipc.open_stream(file)
+                yield reader.schema, reader
+            else:
+                yield reader.schema, map(reader.get_batch, range(reader.num_record_batches))
+
+    def batches() -> Iterator[Any]:
+        with opened() as (_, found):
+            yield from map(flat, found)
+
+    with opened() as (schema, _):
+        return _Table(str(place), flat_schema(schema), batches)
+
+
+def _json_batches(place: Place) -> Iterator[Any]:
+    """The rows of a file of JSON lines. Blocks of lines may have different columns and types."""
+    import pyarrow.json
+
+    with io.BufferedReader(open_read(place), CHUNK) as file:
+        while lines := file.readlines(_BATCH_BYTES):
+            text = b"".join(lines)
+            if text.strip():
+                options = pyarrow.json.ReadOptions(block_size=len(text) + 1)
+                table = pyarrow.json.read_json(io.BytesIO(text), read_options=options)
+                yield from map(flat, table.to_batches())
+
+
+def _csv(place: Place, delimiter: str) -> _Table:
+    """A CSV file. Types are inferred of all its rows: they are read once for that."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {}
+    while True:
+        with _csv_reader(place, delimiter, types) as reader:
+            table = _checked(_Table(str(place), reader.schema, lambda: _csv_batches(place, delimiter, types)))
+            try:
+                for _ in reader:
+                    pass
+                break
+            except pa.ArrowInvalid as exc:
+                failed = re.search(r"In CSV column #(\d+): CSV conversion error", str(exc))
+                if failed is None:
+                    raise
+                field = reader.schema.field(int(failed[1]))
+                types[field.name] = _wider(field.type)
+    if binary := [field.name for field in table.schema if is_binary(field.type)]:
         raise DataError(f"column {binary[0]!r} of {place} is no text of UTF-8: write the file in UTF-8")
     return table
+
+
+def _wider(type_: Any) -> Any:
+    """What pyarrow tries when values of a column are not of this type."""
+    import pyarrow as pa
+
+    order = [pa.null(), pa.int64(), pa.bool_(), pa.float64(), pa.date32(), pa.time32("s")]
+    order += [pa.timestamp("s"), pa.timestamp("ns"), pa.string(), pa.binary()]
+    return order[order.index(type_) + 1]
+
+
+def _csv_batches(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
+    with _csv_reader(place, delimiter, types) as reader:
+        yield from reader
+
+
+@contextmanager
+def _csv_reader(place: Place, delimiter: str, types: Mapping[str, Any]) -> Iterator[Any]:
+    import pyarrow.csv
+
+    with (
+        io.BufferedReader(open_read(place), CHUNK) as file,
+        pyarrow.csv.open_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(block_size=CHUNK),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                strings_can_be_null=True,  # else "" is a category
+                column_types=types,
+            ),
+        ) as reader,
+    ):
+        yield reader
 
 
 def _delimiter(file: io.BufferedReader[Any]) -> str:
@@ -86,58 +234,3 @@ def _delimiter(file: io.BufferedReader[Any]) -> str:
     if "," in unquoted:
         return ","
     return max(_DELIMITERS, key=unquoted.count) if any(sign in unquoted for sign in _DELIMITERS) else ","
-
-
-def column_of(name: str, values: Any) -> NDArray[Any] | Ragged:
-    """A pyarrow array as a column: lists of one length become an axis of their own, others and binary values
-    have varying lengths. Raises ``DataError`` if one of these is missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary_decode()
-    if pa.types.is_decimal(values.type):
-        values = values.cast(pa.float64())
-    is_list = isinstance(values.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
-    if is_list or _is_binary(values.type):
-        _check_no_nulls(name, values, np.arange(len(values) + 1))
-    if _is_binary(values.type):
-        return _encoded(values.cast(pa.large_binary()))
-    if not is_list:
-        array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-        return array
-    lengths = pc.list_value_length(values).to_numpy(zero_copy_only=False)
-    offsets, flat = offsets_of(lengths), values.flatten()
-    _check_no_nulls(name, flat, offsets)
-    inner = column_of(name, flat)
-    if isinstance(inner, Ragged):
-        raise DataError(f"column {name!r} has lists of lists or of bytes, of varying lengths: flatten them")
-    if len(lengths) and (lengths == lengths[0]).all():
-        return inner.reshape(len(lengths), int(lengths[0]), *inner.shape[1:])
-    return Ragged(inner, offsets)
-
-
-def _is_binary(type_: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_))
-
-
-def _encoded(values: Any) -> Ragged:
-    """Large binary values, without a copy."""
-    _, offsets, data = values.buffers()
-    begin = values.offset
-    bounds = np.frombuffer(offsets, np.int64)[begin : begin + len(values) + 1]
-    content = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
-    return Ragged(content, bounds - bounds[0], "bytes")
-
-
-def _check_no_nulls(name: str, values: Any, offsets: NDArray[Any]) -> None:
-    """Raise ``DataError`` if a value, of the row that ``offsets`` say, is missing."""
-    if values.null_count:
-        at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        row = int(np.searchsorted(offsets, at, "right")) - 1
-        raise DataError(
-            f"column {name!r} has no value in row {row} (the first is 0): remove the row, or leave the "
-            "column out by `columns`"
-        )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerebro_elastic.data.coded import Coded
 from cerebro_elastic.data.file_ranges import FileRanges
 from cerebro_elastic.data.ragged import Varying, parts
 from cerebro_elastic.errors import DataError
@@ -45,9 +46,7 @@ def read_shards(
     """
     samples = [sample for shard, file in enumerate(files) for sample in _samples(shard, file)]
     if not samples:
-        raise DataError(
-            f"{files[0]} and the others have no samples: give archives with files such as 0001.jpg"
-        )
+        raise DataError(f"{files[0]} has no samples: give archives of files such as 0001.jpg")
     columns: dict[str, NDArray[Any] | Varying] = {}
     for extension in dict.fromkeys(name for sample in samples for name in sample.members):
         column = _ranges(files, samples, extension)
@@ -56,6 +55,10 @@ def read_shards(
             columns[extension] = column
         else:
             values = _parsed(column, parse)
+            if extension == "cls" and all(isinstance(value, str) for value in values):
+                classes = sorted(set(values))
+                columns[extension] = Coded.of([classes.index(value) for value in values], classes)
+                continue
             columns |= {name: as_column(name, rows) for name, rows in _fields(extension, values).items()}
     return columns
 

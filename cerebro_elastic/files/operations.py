@@ -33,6 +33,11 @@ def exists(place: Place) -> bool:
     return bool(attempt(place, lambda fs: fs.exists(place.path)))
 
 
+def is_folder(place: Place) -> bool:
+    """Whether the place is a folder."""
+    return bool(attempt(place, lambda fs: fs.isdir(place.path)))
+
+
 def size(place: Place) -> int:
     """The file's size in bytes."""
     return int(attempt(place, lambda fs: fs.size(place.path)))

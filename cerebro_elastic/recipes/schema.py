@@ -55,7 +55,19 @@ from cerebro_elastic.recipes.tasks import TaskSection, task_section, task_type
 from cerebro_elastic.words import counted
 
 OF_COLUMNS = frozenset(
-    {"labels", "columns", "features", "label", "encode", "text", "stratify", "split_by", "sample_weight"}
+    {
+        "labels",
+        "columns",
+        "features",
+        "label",
+        "encode",
+        "text",
+        "fill",
+        "max_bad_rows",
+        "stratify",
+        "split_by",
+        "sample_weight",
+    }
 )
 """Keys of ``data`` that are about the columns of a `source`."""
 OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
@@ -152,6 +164,10 @@ class Data(Section):
     attribute that has the length of each row."""
     text: Names = ()
     """Only with `source`: columns of text that are kept as they are, for a `decode` function."""
+    fill: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
+    """Only with `source`: by column, the value of rows that have none."""
+    max_bad_rows: Annotated[int, Field(ge=0)] = 0
+    """Only with `source`: how many rows may have a picture that cannot be opened. They are left out."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Data:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cerebro_elastic import arguments
 from cerebro_elastic.data.manifest import Manifest, Split
+from cerebro_elastic.data.mending import Fill
 from cerebro_elastic.data.prepare import prepare as _prepare_columns
 from cerebro_elastic.data.prepare_rows import RowProgress, prepare_rows
 from cerebro_elastic.data.selection import Selection
@@ -42,6 +44,7 @@ def prepare(
     sample_weight: str | None = None,
     count_classes: str | None = None,
     text: Sequence[str] = (),
+    fill: Fill = MappingProxyType({}),
     rows: str | None = None,
     workers: int | None = None,
     bad: float = 0,
@@ -71,9 +74,10 @@ def prepare(
         sample_weight: A column that weighs the loss of each row.
         count_classes: A column of class numbers: the manifest gets the training rows of each class.
         text: Columns of text that are kept as bytes of UTF-8.
+        fill: By column, the value of rows that have none.
         rows: ``module:function``, ``(row, split) -> columns``, that makes the dataset's rows.
         workers: Processes that make rows, by default one for each core.
-        bad: How many rows may fail: a number, or below 1 a share.
+        bad: How many rows may fail, or have a picture that cannot be opened: a number, or below 1 a share.
         share: Which part of the rows is this machine's, if several make them.
         show: It is called with the progress of making rows.
         root: The folder of modules and relative paths, by default the working directory.
@@ -109,6 +113,8 @@ def prepare(
             selection=Selection(columns, features, label, encode, split_by, sample_weight, text),
             rules=rules,
             count_classes=count_classes,
+            fill=fill,
+            max_bad_rows=bad,
         )
     return prepare_rows(
         sources[0],
@@ -148,6 +154,8 @@ def prepare_recipe(recipe: Recipe, destination: str) -> None:
         sample_weight=data.sample_weight,
         count_classes=_class_column(recipe),
         text=data.text,
+        fill=data.fill,
+        bad=data.max_bad_rows,
     )
 
 
