@@ -126,8 +126,8 @@ def ready_node(node: Node, cached: Collection[int]) -> Node:
 def cached_partitions(nodes: Collection[Node]) -> dict[str, frozenset[int]]:
     """By node: the partitions in the cache of its host, which all nodes of the host share.
 
-    If some of them have said what all of the cache was, the last one counts: since then partitions that others
-    knew of may have been dropped.
+    If some of them have said what all of the cache was, the last one counts: partitions that others knew of
+    may have been dropped since.
     """
     latest: dict[str, int] = {}
     for node in nodes:
