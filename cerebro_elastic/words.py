@@ -9,10 +9,18 @@ _UNSEEN = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
 
 def counted(number: int, what: str, many: str | None = None) -> str:
     """``1 node``, ``2 nodes``; ``many`` is the plural if it is not made by an s."""
     return f"{number} {what if number == 1 else many or what + 's'}"
+
+
+def byte_count(text: str) -> int | None:
+    """The bytes that ``800M`` or ``2.5GB`` are; ``None`` for another text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text)
+    return None if match is None else int(float(match[1]) * _UNITS[match[2]])
 
 
 def visible(text: str) -> str:

@@ -7,17 +7,21 @@ damage that comes later is found before anything is trained on it.
 
 The cache shares no inode with a dataset on a local disk. It clones a file where the file system can; else it
 refers to one that lies on the cache's own file system, which is then read in place; it copies the others.
+If its space is limited, it drops partitions that nobody uses (``cache_space.py``).
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
+from cerebro_elastic.data.cache_space import CacheSpace, Room, use
 from cerebro_elastic.data.cached_column import CachedColumn, cached_columns, size
 from cerebro_elastic.data.manifest import Manifest, Split, check_unchanged
 from cerebro_elastic.data.partition import Partition
@@ -31,12 +35,14 @@ _LOOK_SECONDS = 0.05
 class PartitionCache:
     """The cache under the folder ``root``, shared by all processes of the host.
 
-    ``hits`` counts the fetches of this process that found their partition in the cache, ``misses`` the
-    others.
+    All partitions under it take at most ``limit_bytes``, unless more are in use at the same time; ``None``:
+    they are not limited. ``hits`` counts the fetches of this process that found their partition in the cache,
+    ``misses`` the others.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
         self.root = root
+        self.limit_bytes = limit_bytes
         self.hits = self.misses = 0
 
     def fetch(
@@ -46,29 +52,53 @@ class PartitionCache:
         split: Split,
         index: int,
         beat: Callable[[], None] = lambda: None,
+        room: Room = "needed",
     ) -> Partition:
         """Partition ``index`` of the dataset at ``url``, from the cache or fetched into it, which may take as
-        long as it likes: ``beat`` is called again and again, and what it raises ends the fetch.
+        long as it likes: ``beat`` is called again and again, and what it raises ends the fetch. It stays in
+        the cache as long as the partition that is returned exists.
 
         Raises ``DataError`` if a file is missing there or not what the manifest says, ``StorageError`` if
-        that cannot be known, ``DiskFull`` if the cache has no space. Other processes that want the same
-        partition wait and share it.
+        that cannot be known, ``DiskFull`` if the disk has no space, ``NoRoom`` if there is none within the
+        limit and the partition is not ``needed``. Other processes that want the same partition wait and share
+        it.
         """
         name = f"{split} partition {index} of {url}"
-        entries, rows = self._entries(manifest, split, index), manifest.split(split)[index].rows
-        with translated(DataError, f"cannot fetch {name} into {self._folder(manifest, split, index)}"):
-            if all(entry.ready for entry in entries):
-                try:
-                    opened = _opened(index, rows, entries, name)
-                except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
-                    pass
-                else:
-                    self.hits += 1
-                    return opened
-            self.misses += 1
-            with _locked(self._folder(manifest, split, index), beat):
-                self._bring(entries, url, manifest, beat)
-                return _opened(index, rows, entries, name)
+        entries, folder = self._entries(manifest, split, index), self._folder(manifest, split, index)
+        rows = manifest.split(split)[index].rows
+        with translated(DataError, f"cannot fetch {name} into {folder}"):
+            lock = use(folder)
+            try:
+                partition = self._found(index, rows, entries, name)
+                if partition is None:
+                    self.misses += 1
+                    with _locked(folder, beat), self._room(entries, url, room):
+                        self._bring(entries, url, manifest, beat)
+                    partition = _opened(index, rows, entries, name)
+            except BaseException:
+                os.close(lock)
+                raise
+            weakref.finalize(partition, os.close, lock)
+            return partition
+
+    def _found(self, index: int, rows: int, entries: list[CachedColumn], name: str) -> Partition | None:
+        """The partition, if it is in the cache."""
+        if not all(entry.ready for entry in entries):
+            return None
+        try:
+            partition = _opened(index, rows, entries, name)
+        except (OSError, ValueError, DamagedData):  # gone, cut short or changed since it was checked
+            return None
+        self.hits += 1
+        return partition
+
+    def _room(self, entries: list[CachedColumn], url: str, room: Room) -> AbstractContextManager[None]:
+        """Room for those of the partition's files that take space, within the block."""
+        missing = [entry for entry in entries if not entry.ready]
+        if self.limit_bytes is None or not any(entry.takes_space(locate(url)) for entry in missing):
+            return nullcontext()
+        size = sum(entry.file.bytes + 8 * entry.sums.shape[0] for entry in entries)
+        return CacheSpace(self.root, self.limit_bytes).reserved(entries[0].path.parent, size, room)
 
     def holds(self, manifest: Manifest, split: Split, index: int) -> bool:
         """Whether a partition is here, whole and checked."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cerebro_elastic.data.cache_space import CLONE
 from cerebro_elastic.data.manifest import Column, ColumnFile, PartitionFiles
 from cerebro_elastic.data.mapped import Array, MappedArray, MappedRagged, OffsetsFile
 from cerebro_elastic.data.ragged import OFFSETS, Ragged
@@ -94,10 +95,18 @@ class CachedColumn:
         except DataError:
             self._bring_once(source, beat)
 
+    def takes_space(self, source: Place) -> bool:
+        """Whether the file is copied if it comes from ``source``: a clone and a reference take no space."""
+        if not source.local:
+            return True
+        return os.stat(os.path.realpath(source.path)).st_dev != os.stat(self.path.parent).st_dev
+
     def _bring_once(self, source: Place, beat: Beat) -> None:
         sums = self._passing()
         with replacing(str(self.path)) as temporary:
-            if _cloned(source, temporary) or _referred(source, temporary):
+            cloned = _cloned(source, temporary)
+            self._mark(cloned=cloned)
+            if cloned or _referred(source, temporary):
                 content = digest(sums.passing(_beating(locate(temporary), beat)))
             else:
                 with open(temporary, "xb", opener=as_its_folder) as file:
@@ -108,6 +117,14 @@ class CachedColumn:
                     "restore the file, or prepare the dataset again at another place"
                 )
         self._keep(sums)
+
+    def _mark(self, *, cloned: bool) -> None:
+        """Say beside the file whether it is a clone: nothing else does."""
+        mark = self.path.with_suffix(CLONE)
+        if cloned:
+            mark.touch()
+        else:
+            mark.unlink(missing_ok=True)
 
     def _passing(self) -> RowSums:
         if self.offsets is None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, P
 from cerebro_elastic import registry
 from cerebro_elastic.config import host_port
 from cerebro_elastic.errors import StoreError, did_you_mean
+from cerebro_elastic.words import byte_count
 
 
 class Section(BaseModel):
@@ -130,6 +131,14 @@ def _class_weights(value: object) -> object:
     return value if value == "balanced" else tuple(map(float, weights))
 
 
+def _byte_count(value: object) -> int:
+    """A number of bytes, or ``20G``."""
+    count = byte_count(str(value))
+    if isinstance(value, bool) or not count:
+        raise ValueError("expected a number of bytes above 0, such as 800M or 20G")
+    return count
+
+
 def _url(value: object) -> object:
     """A path or URL without a password: recipes are stored and shown."""
     if isinstance(value, str) and re.search(r"://[^/\s@]*:[^/\s]*@", value):
@@ -168,6 +177,7 @@ Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False), BeforeValidat
 ClassWeights: TypeAlias = Annotated[
     Literal["balanced"] | Annotated[tuple[float, ...], Field(strict=False)], BeforeValidator(_class_weights)
 ]
+Bytes: TypeAlias = Annotated[int, BeforeValidator(_byte_count)]
 Reference: TypeAlias = Annotated[str, BeforeValidator(_object_reference)]
 Arguments: TypeAlias = Mapping[str, JsonValue]
 Callback: TypeAlias = Annotated[str | Mapping[str, JsonValue], BeforeValidator(_callback)]

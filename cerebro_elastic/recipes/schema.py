@@ -22,6 +22,7 @@ from pydantic import (
 from cerebro_elastic.recipes.fields import (
     RUN_ID,
     Arguments,
+    Bytes,
     Callback,
     Endpoints,
     Epochs,
@@ -221,6 +222,9 @@ class NodeSection(Section):
     """CPU threads of a rank. More ranks times threads than cores slow everything down."""
     ranks: PerHost = 1
     """Worker processes of a node. `parallelism` says how many of them a unit uses."""
+    cache_bytes: Bytes | None = None
+    """What the partitions that a host has cached may take, such as `200G`; see
+    [larger than a disk](../how-to/data.md#larger-than-a-disk)."""
 
 
 _EVEN = ("auto", "exact", "longest-remaining")

@@ -16,6 +16,7 @@ from cerebro_elastic.core.model.run import Spec
 from cerebro_elastic.core.model.units import Phase, Strategy, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.cache import PartitionCache
+from cerebro_elastic.data.cache_space import Room
 from cerebro_elastic.data.manifest import Split, check_unchanged
 from cerebro_elastic.data.partition import Partition, unopened
 from cerebro_elastic.recipes import Recipe, load_recipe
@@ -40,16 +41,18 @@ class UnitRunner:
         spec: The run.
         cache: The folder through which partitions come.
         device: The device to train on, as torch names it.
+        cache_bytes: What the partitions in the cache may take; by default as the recipe says.
     """
 
-    def __init__(self, spec: Spec, cache: Path, device: str = "cpu") -> None:
+    def __init__(self, spec: Spec, cache: Path, device: str = "cpu", cache_bytes: int | None = None) -> None:
         self.recipe = load_recipe(spec.recipe, root=spec.root)
         self._plan = spec.plan
         self._task = make_task(self.recipe)
         self._url = spec.data
         self._manifest = check_unchanged(spec.data, spec.data_digest)
         self._loss_weights = loss_weights(self.recipe, self._manifest)
-        self.cache = PartitionCache(cache)
+        limit = self.recipe.node.cache_bytes if cache_bytes is None else cache_bytes
+        self.cache = PartitionCache(cache, limit)
         self.device = device
         self._loader = replace(
             loader_settings(self.recipe), dataset=dataset_factory(self.recipe, self._manifest.datasets)
@@ -60,10 +63,10 @@ class UnitRunner:
         """Give torch the recipe's number of threads: results depend on it in their last bits."""
         torch.set_num_threads(self.recipe.node.threads)
 
-    def fetch(self, phase: Phase, index: int, beat: Callable[[], None]) -> Partition:
+    def fetch(self, phase: Phase, index: int, beat: Callable[[], None], room: Room = "needed") -> Partition:
         """A training or validation partition, fetched into the cache if it is not there. ``beat`` is called
-        often meanwhile."""
-        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat)
+        often meanwhile. What is not ``needed`` yet comes only if there is ``room`` (``NoRoom``)."""
+        return self.cache.fetch(self._url, self._manifest, _SPLITS[phase], index, beat, room)
 
     def holds(self, phase: Phase, index: int) -> bool:
         """Whether the cache holds a partition."""
@@ -72,6 +75,10 @@ class UnitRunner:
     def cached(self) -> tuple[int, ...]:
         """The training partitions that the cache holds."""
         return self.cache.cached(self._manifest)
+
+    def all_cached(self) -> tuple[int, ...] | None:
+        """The same, if the cache is limited, so that it drops partitions; else ``None``."""
+        return None if self.cache.limit_bytes is None else self.cached()
 
     @property
     def splits(self) -> bool:

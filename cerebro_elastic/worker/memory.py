@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from cerebro_elastic.errors import RunError
+from cerebro_elastic.words import byte_count
 
 LIMIT = "CEREBRO_MEMORY"
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -37,10 +37,9 @@ def bytes_of(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name)
     if not text:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text)
-    if match is None:
+    if (count := byte_count(text)) is None:
         raise RunError(f"{name} is {text!r}: give a number of bytes, such as 800M or 2.5G")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return count
 
 
 def free_bytes(device: torch.device, limit: int | None) -> int:

@@ -35,7 +35,7 @@ from cerebro_elastic.worker.assignment_watcher import AssignmentWatcher
 from cerebro_elastic.worker.attempt_runner import AttemptRunner
 from cerebro_elastic.worker.group_rendezvous import needs_group
 from cerebro_elastic.worker.leaving import Leaving
-from cerebro_elastic.worker.memory import limit_of
+from cerebro_elastic.worker.memory import bytes_of, limit_of
 from cerebro_elastic.worker.metrics import exposed
 from cerebro_elastic.worker.rank_assignment import RankIdentity
 from cerebro_elastic.worker.rank_context import RankContext
@@ -121,7 +121,7 @@ class _Service:
         cache = Path(env.get("CEREBRO_CACHE") or Path.home() / ".cache" / "cerebro")
         private_folder(cache)
         device = f"cuda:{identity.local_rank}" if torch.cuda.is_available() else "cpu"
-        runner = UnitRunner(spec, cache, device)
+        runner = UnitRunner(spec, cache, device, bytes_of(env, "CEREBRO_CACHE_BYTES"))
         runner.use_threads()
         _prepare(spec.plan.strategies, torch.device(device))
         context = RankContext(

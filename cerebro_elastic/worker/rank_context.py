@@ -11,6 +11,8 @@ from cerebro_elastic.clock import Clock
 from cerebro_elastic.core.model.origin import basis_of
 from cerebro_elastic.core.model.run import Basis, Spec
 from cerebro_elastic.core.model.units import Phase
+from cerebro_elastic.data.cache_space import NoRoom, Room
+from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.errors import CerebroError
 from cerebro_elastic.logs import EventLog
 from cerebro_elastic.store.ledger.meetings import Meetings
@@ -97,10 +99,13 @@ class RankTools:
         self.state_fetcher.close()
 
 
-def _fetch_ahead(context: RankContext, partition: int, beat: Callable[[], None]) -> None:
+def _fetch_ahead(context: RankContext, partition: int, beat: Callable[[], None], room: Room) -> Partition:
     """Fetch a partition before it is needed. A failure counts only if it happens again when it is needed."""
     try:
-        context.unit_runner.fetch(Phase.TRAIN, partition, beat)
+        return context.unit_runner.fetch(Phase.TRAIN, partition, beat, room)
+    except NoRoom as error:
+        context.log.info("not fetched ahead", partition=partition, why=str(error))
+        raise
     except CerebroError as error:
         context.log.warning("not fetched ahead", partition=partition, why=str(error))
         raise

@@ -12,10 +12,12 @@ from cerebro_elastic import checkpoint
 from cerebro_elastic.checkpoint import Part
 from cerebro_elastic.core.model.attempts import Prefetch
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.data.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError
 
-Fetch = Callable[[int, Callable[[], None]], object]
-"""Fetches a partition into the cache. It calls the given function often, which may raise to end the fetch."""
+Fetch = Callable[[int, Callable[[], None], Room], object]
+"""Fetches a partition into the cache, if there is room, and returns what keeps it there. It calls the given
+function often, which may raise to end the fetch."""
 Repair = Callable[[CheckpointRef, DamagedCheckpoint], Any]
 """Restores a damaged checkpoint; see ``worker/repair.py``."""
 
@@ -29,7 +31,8 @@ class StateFetcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="replicas")
         self._closed = Event()
-        self._copied: dict[int, Future[object]] = {}
+        self._next: tuple[int, Future[object]] | None = None
+        self._copied: dict[int, Future[None]] = {}
         self._ahead: tuple[CheckpointRef, Part | None, Future[Any]] | None = None
 
     def prefetch(self, hint: Prefetch | None, part: Part | None = None) -> None:
@@ -41,14 +44,21 @@ class StateFetcher:
 
         A replica waits until the last one has come. A failure has no effect: what is needed is fetched again.
         """
+        self._next = None
         if hint is None:
             return
-        self._thread.submit(self._fetch_partition, hint.partition, self._check)
+        fetch = self._thread.submit(self._fetch_partition, hint.partition, self._check, "next")
+        self._next = (hint.partition, fetch)
         if hint.input is not None:
             self._ahead = (hint.input, part, self._thread.submit(checkpoint.load, hint.input, part))
         due = next((j for j in hint.replicas if j not in self._copied), None)
         if due is not None and all(copy.done() for copy in self._copied.values()):
-            self._copied[due] = self._copier.submit(self._fetch_partition, due, self._check)
+            self._copied[due] = self._copier.submit(self._copy, due)
+
+    def begin(self, partition: int) -> None:
+        """A unit on ``partition`` begins: another one that was fetched for it is not kept any more."""
+        if self._next is not None and self._next[0] != partition:
+            self._next = None
 
     def copied(self, hint: Prefetch | None) -> tuple[int, ...]:
         """The replicas of the hint that have come by now."""
@@ -78,6 +88,10 @@ class StateFetcher:
                     self._repair(ref, damage)
                     return checkpoint.load(ref, part)
                 wait()
+
+    def _copy(self, partition: int) -> None:
+        """Fetch a replica, which the cache may drop again."""
+        self._fetch_partition(partition, self._check, "spare")
 
     def _check(self) -> None:
         if self._closed.is_set():

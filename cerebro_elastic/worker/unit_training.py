@@ -81,6 +81,8 @@ class TrainedUnit:
     """When it was trained, and what it took."""
     replicas: tuple[int, ...]
     """The partitions that the node has fetched as replicas."""
+    cached: tuple[int, ...] | None
+    """All training partitions in the node's cache, if that is limited."""
     storage: str
     """The URL below which states and logs are saved."""
     write: Callable[[Origin], CheckpointRef]
@@ -130,6 +132,7 @@ class TrainedUnit:
             hardware=attempt.hardware,
             save_seconds=saved.at - freed_at,
             replicas=self.replicas,
+            cached=self.cached,
             fetch_seconds=times.fetch_seconds,
             log_digest=saved.log_digest,
         )
@@ -176,6 +179,7 @@ class UnitTraining:
         part = part_of(attempt.strategy, self._rank_assignment.rank)
         wait = rendezvous.waiting(attempt, self._rank_assignment, beat)
         state = fetcher.load(attempt.input, part, wait)
+        fetcher.begin(unit.partition)
         fetch_seconds = self._fetch_partition(unit)
         job = self._context.unit_runner.job(self._config, unit, state, strategy=attempt.strategy, beat=beat)
         fetcher.prefetch(attempt.prefetch, part)
@@ -211,6 +215,7 @@ class UnitTraining:
                 trained_at=trained_at,
             ),
             replicas=fetcher.copied(attempt.prefetch),
+            cached=self._context.unit_runner.all_cached(),
             storage=storage,
             write=write,
             staged_bytes=staged_bytes,

@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_elastic.core.decisions.decide import decide
 from cerebro_elastic.core.history.estimates import MEMORY, add_fetch, fetch_seconds
-from cerebro_elastic.core.history.tallies import add_cached
+from cerebro_elastic.core.history.tallies import add_cached, cached_partitions
 from cerebro_elastic.core.model.actions import Action, Assign, AssignHomes
 from cerebro_elastic.core.model.attempts import Attempt, Failure, FailureKind, Visit
 from cerebro_elastic.core.model.codec import decode, encode
@@ -145,6 +145,21 @@ def test_no_home_moves_because_of_a_fetch() -> None:
     assert not any(isinstance(action, AssignHomes) for action in decided(after))
     (attempt,) = given(after)
     assert attempt.expected == 10.0, "from now on it is here"
+
+
+def test_what_a_cache_has_dropped_is_fetched_again() -> None:
+    """The last that a node of the host has said counts, in the order of the attempts."""
+    sibling = Node("z", "b", registration=9, cached=(0, 2), cached_as_of=15)
+    nodes = {**STATE.nodes, "z": sibling}
+    later = reduce(add_cached, [visit(5.0, cached=(0, 1)), visit(5.0, attempt=18, cached=())], nodes)
+    assert (later["b"].cached, later["b"].cached_as_of) == ((0, 1), 20)
+    assert cached_partitions(later.values())["z"] == {0, 1}
+    dropped = add_cached(later, visit(5.0, node="z", attempt=30, cached=(2,)))
+    assert cached_partitions(dropped.values())["b"] == {2}
+    again = add_cached(dropped, visit(5.0, attempt=40))
+    assert again["b"].cached == (0, 1), "without a report it is as before"
+    left = {name: node for name, node in dropped.items() if name != "z"}
+    assert cached_partitions(left.values())["b"] == {0, 1}
 
 
 def test_what_a_fetch_takes() -> None:

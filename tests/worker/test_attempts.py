@@ -20,6 +20,7 @@ from cerebro_elastic.core.model.attempts import FailureKind, Prefetch
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import NodeDraining, UnitCommitted, UnitWithdrawn
 from cerebro_elastic.core.model.units import CheckpointRef
+from cerebro_elastic.data.cache_space import Room
 from cerebro_elastic.errors import DamagedCheckpoint, StorageError, StoreUnavailable
 from cerebro_elastic.worker.state_fetcher import StateFetcher
 
@@ -203,7 +204,7 @@ def not_repaired(_ref: CheckpointRef, damage: DamagedCheckpoint) -> None:
 @pytest.fixture
 def state_fetcher() -> Iterator[StateFetcher]:
     fetched: list[int] = []
-    state_fetcher = StateFetcher(lambda partition, _beat: fetched.append(partition), not_repaired)
+    state_fetcher = StateFetcher(lambda partition, _beat, _room: fetched.append(partition), not_repaired)
     yield state_fetcher
     state_fetcher.close()
 
@@ -224,7 +225,7 @@ def test_a_state_fetched_ahead_is_the_state(state_fetcher: StateFetcher, tmp_pat
 def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
     fetched, partial_unit, go = list[int](), Event(), Event()
 
-    def fetch(partition: int, _beat: Callable[[], None]) -> None:
+    def fetch(partition: int, _beat: Callable[[], None], _room: Room) -> None:
         fetched.append(partition)
         if partition == 1:
             partial_unit.set()
@@ -246,7 +247,7 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
 def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
     partial_unit, broken = Event(), list[Exception]()
 
-    def fetch(_partition: int, beat: Callable[[], None]) -> None:
+    def fetch(_partition: int, beat: Callable[[], None], _room: Room) -> None:
         partial_unit.set()
         deadline = time.monotonic() + 10
         try:

@@ -20,6 +20,7 @@ from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.data import batches as batches_module
 from cerebro_elastic.data.manifest import read_manifest
+from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
 from cerebro_elastic.data.sources import Columns
 
@@ -48,18 +49,21 @@ class Faults:
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    faults, take = Faults(), batches_module._take
+    faults, copy, check = Faults(), batches_module.equal_rows, Partition.check_rows
 
-    def taking(column: Any, index: Any) -> Any:
-        if column.ndim > 1:  # the first one of a batch
+    def copying(partition: Partition, name: str, index: Any) -> Any:
+        if partition.columns[name].ndim > 1:  # type: ignore[union-attr]  # the first one of a batch
             faults.copied += 1
             faults.reach(-faults.copied)
-        taken = take(column, index)
-        if column.ndim == 1:
-            faults.reach(faults.copied)
-        return taken
+        return copy(partition, name, index)
 
-    monkeypatch.setattr(batches_module, "_take", taking)
+    def checking(partition: Partition, name: str, *copied: Any) -> None:
+        if partition.columns[name].ndim == 1:  # type: ignore[union-attr]  # the last one
+            faults.reach(faults.copied)
+        check(partition, name, *copied)
+
+    monkeypatch.setattr(batches_module, "equal_rows", copying)
+    monkeypatch.setattr(Partition, "check_rows", checking)
     return faults
 
 

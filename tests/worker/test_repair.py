@@ -86,7 +86,8 @@ class Lineage:
         self.beats = 0
         repairs = CheckpointRepair(self.ledger, spec, self.unit_runner, EventLog(), self.beat)
         self.state_fetcher = StateFetcher(
-            lambda partition, beat: self.unit_runner.fetch(Phase.TRAIN, partition, beat), repairs.repair
+            lambda partition, beat, room: self.unit_runner.fetch(Phase.TRAIN, partition, beat, room),
+            repairs.repair,
         )
 
     def beat(self) -> None:

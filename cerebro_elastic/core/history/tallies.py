@@ -101,13 +101,19 @@ def _add_seconds(
 
 def add_cached(nodes: Mapping[str, Node], visit: Visit) -> Mapping[str, Node]:
     """``nodes`` after one more visit: its nodes have its partition in their caches, and its lead the replicas
-    that it fetched. A node that has registered anew since then is left as it is."""
+    that it fetched; or its lead has what the visit says. A node that has registered anew since then is left
+    as it is."""
     trained = {visit.unit.partition} if visit.unit.phase is Phase.TRAIN else set()
     updated: dict[str, Node] = {}
     for name in visit.nodes:
         node = nodes.get(name)
         cached = trained.union(visit.replicas) if name == visit.node else trained
-        if node is not None and node.registration < visit.attempt and not cached <= set(node.cached):
+        if node is None or node.registration >= visit.attempt:
+            continue
+        if name == visit.node and visit.cached is not None:
+            if node.cached_as_of < visit.attempt:  # a later one may have been saved before it
+                updated[name] = replace(node, cached=visit.cached, cached_as_of=visit.attempt)
+        elif not cached <= set(node.cached):
             updated[name] = replace(node, cached=tuple(sorted(cached.union(node.cached))))
     return {**nodes, **updated} if updated else nodes
 
@@ -118,8 +124,16 @@ def ready_node(node: Node, cached: Collection[int]) -> Node:
 
 
 def cached_partitions(nodes: Collection[Node]) -> dict[str, frozenset[int]]:
-    """By node: the partitions in the cache of its host, which all nodes of the host share."""
+    """By node: the partitions in the cache of its host, which all nodes of the host share.
+
+    If some of them have said what all of the cache was, the last one counts: partitions that others knew of
+    may have been dropped since.
+    """
+    latest: dict[str, int] = {}
+    for node in nodes:
+        latest[node.host] = max(latest.get(node.host, 0), node.cached_as_of)
     hosts: dict[str, set[int]] = {}
     for node in nodes:
-        hosts.setdefault(node.host, set()).update(node.cached)
+        if node.cached_as_of == latest[node.host]:
+            hosts.setdefault(node.host, set()).update(node.cached)
     return {node.name: frozenset(hosts[node.host]) for node in nodes}

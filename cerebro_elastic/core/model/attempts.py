@@ -139,6 +139,9 @@ class Visit:
     """Time for which the node waited for the partition before it trained."""
     log_digest: str = ""
     """The sha256 of the file ``log``."""
+    cached: tuple[int, ...] | None = None
+    """All training partitions in the node's cache when it had trained, if that is limited and drops some;
+    ``None``: those it had before, and what it has fetched since."""
     revision: int = 0
     """The revision of the commit; set only in the store, where a lost key of a visit was put back."""
 

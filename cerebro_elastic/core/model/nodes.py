@@ -29,7 +29,10 @@ class Node:
     """The devices of the ranks, as torch names them."""
     cached: tuple[int, ...] = ()
     """Training partitions in the cache when the ranks became ready; in a ``State``, also those that the node
-    has trained on or fetched since."""
+    has trained on or fetched since, without those that its cache has dropped."""
+    cached_as_of: int = 0
+    """In a ``State``: the token of the last attempt whose visit said what all of the cache was; 0: none
+    has."""
     address: str = ""
     """Where other nodes reach this one."""
     boot: str = ""

@@ -130,6 +130,7 @@ def check(
     loader.check(manifest.columns)
     for point in hparams:
         _check_batches(recipe, manifest, point)
+    _check_cache(recipe, manifest)
     if loss_weights(recipe, manifest) and isinstance(task, WeighsLosses):
         task.check_weights(allowed)
     if recipe.checkpoints is not None:
@@ -177,6 +178,17 @@ def _check_strategy(task: SupportsPrecheck, strategy: Strategy, hparams: Sequenc
     refusal = task.refusal(hparams[0], strategy) if hparams else None
     if refusal:
         raise RecipeError(f"parallelism: {strategy.label} cannot train the model: {refusal}")
+
+
+def _check_cache(recipe: Recipe, manifest: Manifest) -> None:
+    """Raise ``RecipeError`` if a host could not even cache one partition."""
+    limit = recipe.node.cache_bytes
+    largest = max(sum(file.bytes for file in partition.files) for partition in manifest.train)
+    if limit is not None and limit < largest:
+        raise RecipeError(
+            f"node.cache_bytes is {limit}, and the largest partition has {largest} bytes: allow at least "
+            "twice as much for each node of a host, or use more partitions"
+        )
 
 
 def _check_loggers(recipe: Recipe) -> None:
