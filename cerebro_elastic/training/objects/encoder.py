@@ -113,6 +113,18 @@ class Encoder:
             return {TAG: SAME, "value": first}
         return self._object(value, path)
 
+    def meets_at(self, paths: Mapping[int, str | None]) -> bool:
+        """Whether this walk would meet the objects of these ids at these paths, and so did the one at set-up:
+        ``None`` for those that it would not remember."""
+        met = self.index.paths
+        if any(met.get(number, path) != path for number, path in paths.items()):
+            return False
+        if self._at_setup is not None:
+            at_setup = self._at_setup.paths
+            if any(at_setup.get(number) != path for number, path in paths.items()):
+                return False
+        return self._known.keys().isdisjoint(paths)
+
     def attributes(self, own: Mapping[str, Any], path: str = "") -> Tree:
         """The tree of an object's ``own`` attributes: ``{"plain": {name: tree}, "other": [names of opaque
         ones]}``."""

@@ -20,6 +20,17 @@ class ObjectIndex:
     def size(self) -> int:
         return len(self.objects)
 
+    def since(self, size: int) -> ObjectIndex:
+        """All but the first ``size`` objects."""
+        objects = dict(list(self.objects.items())[size:])
+        paths = {id(value): path for path, value in objects.items() if self.paths.get(id(value)) == path}
+        return ObjectIndex(paths, objects)
+
+    def add(self, other: ObjectIndex) -> None:
+        """Add the objects that another walk has met."""
+        self.paths.update(other.paths)
+        self.objects.update(other.objects)
+
     def forget(self, size: int) -> None:
         """Forget all but the first ``size`` objects."""
         for path in list(self.objects)[size:]:

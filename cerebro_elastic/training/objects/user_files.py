@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from operator import is_
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ from cerebro_elastic.training.objects import value_types
 from cerebro_elastic.training.objects.decoder import Decoder
 from cerebro_elastic.training.objects.encoder import TAG, Encoder, Tree
 from cerebro_elastic.training.objects.object_index import ObjectIndex
+from cerebro_elastic.training.objects.snapshot import CannotWatch, Snapshot
 from cerebro_elastic.training.objects.trees import cloned, size_in_bytes, trees_equal
 from cerebro_elastic.training.objects.value_types import KNOWN, OPAQUE, SAME, VIEW
 
@@ -62,13 +64,25 @@ class Owner:
 
 
 @dataclass(frozen=True)
+class _Variable:
+    """A variable right after its file's import."""
+
+    tree: Tree
+    """Its tree."""
+    met: ObjectIndex
+    """The objects that were first met in it."""
+    snapshot: Snapshot | None
+    """What shows that it has not changed; ``None`` if only its tree can."""
+
+
+@dataclass(frozen=True)
 class _Pristine:
     """A file right after its import."""
 
     owners: Sequence[Owner]
     """The file and its classes."""
-    trees: Mapping[str, Mapping[str, Tree]]
-    """By owner: the trees of its variables by name."""
+    variables: Mapping[str, Mapping[str, _Variable]]
+    """By owner: its variables by name."""
     index: ObjectIndex
     """The objects that it kept."""
     arrays: Sequence[Any]
@@ -83,17 +97,15 @@ class UserFiles:
     ``names``."""
 
     def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
-        self._root = root.resolve()
-        self._names = frozenset(names)
-        self._imported = 0
-        self._files: list[_Pristine] = []
+        self._imported = _imported_below(root.resolve(), frozenset(names))
+        self._files: Sequence[_Pristine] = ()
         self.shared = False
         """Whether an object of the config is an array of a file."""
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
         """The block is a unit. A file that it imports itself is not tracked in it."""
-        self._find_imported()
+        self._files = self._imported.files()
         try:
             yield
         finally:
@@ -131,8 +143,9 @@ class UserFiles:
 
     def index(self, encoder: Encoder) -> None:
         """Have ``encoder`` meet all objects of the files."""
-        for owner in self.owners:
-            _variables(encoder, owner, owner.own())
+        for file in self._files:
+            for owner in file.owners:
+                _encoded(encoder, owner, owner.own(), file.variables[owner.name])
 
     def restore(self, decoder: Decoder, changed: Mapping[str, Tree]) -> None:
         """Set the values that ``changed`` has in the files, which are as they were imported."""
@@ -145,11 +158,24 @@ class UserFiles:
         for file in self._files:
             _put_back(file, encoder)
 
-    def _find_imported(self) -> None:
-        """Find the files that have been imported since the last unit."""
-        if len(sys.modules) == self._imported:
-            return
-        self._imported = len(sys.modules)
+
+class _Imported:
+    """The files below ``root``, and the modules ``names``, that have been imported."""
+
+    def __init__(self, root: Path, names: frozenset[str]) -> None:
+        self._root, self._names = root, names
+        self._modules: list[Any] = []
+        self._files: list[_Pristine] = []
+
+    def files(self) -> list[_Pristine]:
+        """All that have been imported by now."""
+        modules = list(sys.modules.values())
+        if len(modules) != len(self._modules) or not all(map(is_, modules, self._modules)):
+            self._files = self._find()
+            self._modules = modules
+        return self._files
+
+    def _find(self) -> list[_Pristine]:
         modules = [
             module
             for name, module in sorted(sys.modules.items())
@@ -160,7 +186,10 @@ class UserFiles:
         for module in modules:
             if module not in _PRISTINE:
                 _PRISTINE[module] = _pristine(module, encoder)
-        self._files = [_PRISTINE[module] for module in modules]
+        return [_PRISTINE[module] for module in modules]
+
+
+_imported_below = functools.lru_cache(maxsize=64)(_Imported)
 
 
 def _lies_below(root: Path, file: str) -> bool:
@@ -175,10 +204,23 @@ def _is_own(file: str, root: Path) -> bool:
 
 def _pristine(module: ModuleType, encoder: Encoder) -> _Pristine:
     owners = [Owner(f"file {module.__name__}", module), *_classes(module, module.__name__)]
-    trees = {owner.name: cloned(_variables(encoder, owner, owner.own())) for owner in owners}
+    variables = {
+        owner.name: {name: _variable(encoder, owner, name, value) for name, value in owner.own().items()}
+        for owner in owners
+    }
     known = encoder.index.objects.values()
     arrays = [value for value in known if isinstance(value, Tensor | np.ndarray)]
-    return _Pristine(owners, trees, encoder.index, arrays)
+    return _Pristine(owners, variables, encoder.index, arrays)
+
+
+def _variable(encoder: Encoder, owner: Owner, name: str, value: Any) -> _Variable:
+    before = encoder.index.size()
+    tree = cloned(_tree(encoder, owner, name, value))
+    try:
+        snapshot = Snapshot(value, encoder.index)
+    except CannotWatch:
+        snapshot = None
+    return _Variable(tree, encoder.index.since(before), snapshot)
 
 
 def _classes(outer: Any, module: str) -> Iterator[Owner]:
@@ -192,37 +234,50 @@ def _classes(outer: Any, module: str) -> Iterator[Owner]:
             yield from _classes(value, module)
 
 
-def _variables(encoder: Encoder, owner: Owner, own: Mapping[str, Any]) -> dict[str, Tree]:
-    tree = encoder.attributes(own, owner.name)
-    opaque = {name: {TAG: OPAQUE, "value": value_types.name_of(type(own[name]))} for name in tree["other"]}
-    return {**tree["plain"], **opaque}
+def _tree(encoder: Encoder, owner: Owner, name: str, value: Any) -> Tree:
+    tree = encoder.attributes({name: value}, owner.name)
+    return tree["plain"].get(name, {TAG: OPAQUE, "value": value_types.name_of(type(value))})
+
+
+def _encoded(
+    encoder: Encoder, owner: Owner, own: Mapping[str, Any], before: Mapping[str, _Variable]
+) -> dict[str, Tree]:
+    """The trees of the variables that are not certainly as ``before``. ``encoder`` meets them all."""
+    trees = {}
+    for name, value in own.items():
+        variable = before.get(name)
+        if variable is not None and _is_as_before(encoder, value, variable):
+            encoder.index.add(variable.met)
+        else:
+            trees[name] = _tree(encoder, owner, name, value)
+    return trees
+
+
+def _is_as_before(encoder: Encoder, value: Any, variable: _Variable) -> bool:
+    """Whether ``encoder`` would make the same tree, and meet the same objects, as right after the import."""
+    if (snapshot := variable.snapshot) is None:
+        return False
+    return snapshot.shows(value) and encoder.meets_at(snapshot.paths)
 
 
 def _changes(encoder: Encoder, owner: Owner, pristine: _Pristine) -> dict[str, Any]:
     """The variables of ``owner`` that have changed. Those that cannot be carried, or are too large to be
     kept, count as constant. One that is carried elsewhere, too, has changed only if it is another object."""
-    own, before = owner.own(), pristine.trees[owner.name]
+    own, before = owner.own(), pristine.variables[owner.name]
     changed = {}
-    candidates = {
-        name: value for name, value in own.items() if not _is_leaf(value, before.get(name, _NOWHERE))
-    }
-    for name, tree in _variables(encoder, owner, candidates).items():
+    for name, tree in _encoded(encoder, owner, own, before).items():
         bound = pristine.index.objects.get(f"{owner.name}/{name}", _NOWHERE) is own[name]
         if bound and type(tree) is dict and tree.get(TAG) in (KNOWN, SAME, VIEW):
             continue
         if not bound and isinstance(own[name], FunctionType):
             continue  # it was patched, as torch does with the step of an optimizer's class
-        if not _is_constant(tree) and not trees_equal(tree, before.get(name, _NOWHERE)):
+        was = before[name].tree if name in before else _NOWHERE
+        if not _is_constant(tree) and not trees_equal(tree, was):
             changed[name] = tree
     return {"plain": changed, "gone": sorted(before.keys() - own.keys())}
 
 
 _NOWHERE = object()
-
-
-def _is_leaf(value: Any, before: Tree) -> bool:
-    """Whether it is the same number or text as before."""
-    return value is before and type(value) in value_types.LEAVES
 
 
 def _is_constant(tree: Tree) -> bool:
@@ -232,11 +287,11 @@ def _is_constant(tree: Tree) -> bool:
 def _put_back(pristine: _Pristine, encoder: Encoder) -> None:
     decoder = Decoder(pristine.index, _CPU)
     for owner in pristine.owners:
-        before = pristine.trees[owner.name]
+        before = pristine.variables[owner.name]
         changed = _changes(encoder, owner, pristine)
         names = [name for name in (*changed["plain"], *changed["gone"]) if name in before]
         back = {
-            "plain": cloned({name: before[name] for name in names}),
+            "plain": cloned({name: before[name].tree for name in names}),
             "gone": [name for name in changed["plain"] if name not in before],
         }
         decoder.variables(owner.thing, back, owner.name)
