@@ -3,7 +3,7 @@
     python benchmarks/data.py [--pictures 2000] [--workers 2] [--rounds 5]
 
 All read the same Dataset, which opens a JPEG, crops it at random and returns a tensor. Ours take rows by
-All read the same Dataset, which opens a JPEG, crops it at random and returns a tensor. Ours take rows by
+number (``data.dataset``), or have their bytes in partitions (``materialize``) and open them by ``decode``.
 In each round each makes one pass and trains nothing, in turns. Printed are pictures per second, and the time
 from the begin of a unit to its first batch once the processes are warm: medians of the rounds, and ratios to
 the plain loader. Needs Pillow, and no other work on the machine.
