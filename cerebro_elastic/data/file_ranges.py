@@ -3,6 +3,7 @@ as members of a tar archive."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -98,7 +99,7 @@ class FileRanges(Varying):
                 with Image.open(BytesIO(value)) as image:
                     image.load()
             except Exception as exc:  # whatever a broken file makes of its reader
-                return f"{type(exc).__name__}: {exc}".replace(f" {BytesIO.__name__}", "")
+                return re.sub(r" <_io\.BytesIO object at \w+>", "", f"{type(exc).__name__}: {exc}")
             return None
 
         bad = {}

@@ -14,15 +14,12 @@ from cerebro_elastic.data.ragged import Ragged, offsets_of
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import CHUNK
 
-_IN_MEMORY = 2 * CHUNK
-"""Bytes of a column that are in memory."""
-
 
 class GrowingColumn:
-    """A column ``name`` of rows of one shape or of varying lengths."""
+    """A column ``name`` of rows of one shape or of varying lengths. So many bytes of it are in memory."""
 
-    def __init__(self, name: str) -> None:
-        self._values = _GrowingArray(name)
+    def __init__(self, name: str, in_memory: int) -> None:
+        self._values = _GrowingArray(name, in_memory)
         self._lengths: list[NDArray[np.int64]] = []
         self._kind: Kind = "rows"
 
@@ -48,8 +45,9 @@ class GrowingColumn:
 class _GrowingArray:
     """An array that grows along its first axis; ``name`` is for messages."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, in_memory: int) -> None:
         self._name = name
+        self._in_memory = in_memory
         self._parts: list[NDArray[Any]] = []
         self._file: IO[bytes] | None = None
         self._dtype: np.dtype[Any] | None = None
@@ -69,7 +67,7 @@ class _GrowingArray:
             self._become(np.promote_types(self._dtype, part.dtype))
         self._length += len(part)
         self._parts.append(part.astype(self._dtype))
-        if self._dtype.kind != "O" and sum(part.nbytes for part in self._parts) > _IN_MEMORY:
+        if self._dtype.kind != "O" and sum(part.nbytes for part in self._parts) > self._in_memory:
             self._spill()
 
     def whole(self) -> NDArray[Any]:

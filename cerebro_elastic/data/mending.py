@@ -88,12 +88,19 @@ class BadPictures:
 
     def without(self, columns: Columns, split: Split) -> Columns:
         """The columns without bad rows. Raises ``DataError`` if more are bad than may be."""
-        total = rows_in(columns) if columns else 0
+        ranges = {name: column for name, column in columns.items() if isinstance(column, FileRanges)}
+        if not ranges and not self._limit:
+            return columns
+        if not ranges:
+            raise DataError(
+                "`max_bad_rows` (--bad) is about pictures in folders or tar archives, and about rows that a "
+                "function makes (--rows): there are none; leave it out"
+            )
         bad: dict[int, str] = {}
-        for name, column in columns.items():
-            if isinstance(column, FileRanges):
-                for row, why in column.bad_pictures().items():
-                    bad.setdefault(row, f"{column.keys[row]} ({name}): {why}")
+        for name, column in ranges.items():
+            for row, why in column.bad_pictures().items():
+                bad.setdefault(row, f"{column.keys[row]} ({name}): {why}")
+        total = rows_in(columns)
         self.rows += [BadRow(split, row, bad[row]) for row in sorted(bad)]
         allowed = int(self._limit * total if self._limit < 1 else self._limit)
         if len(self.rows) > allowed:

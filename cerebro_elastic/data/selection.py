@@ -57,7 +57,7 @@ class Selection:
         if self.label is not None and _is_text(columns.get(self.label)):
             encode |= {self.label: None}
         coded = {
-            name: column.categories
+            name: list(column.categories)
             for name in self._kept(columns)
             if name not in encode and isinstance(column := columns.get(name), Coded)
         }
@@ -145,6 +145,8 @@ def _known(columns: Columns, name: str, key: str) -> NDArray[Any] | Varying:
 
 
 def _categories(name: str, column: NDArray[Any], what: str) -> list[Category]:
+    if column.dtype.kind in "iub" and column.ndim == 1:
+        return list(np.unique(column).tolist())
     values = _single_values(name, column, what)
     kinds = {type(value) for value in values}
     if len(kinds) != 1 or not kinds <= {str, int, bool}:
@@ -164,6 +166,11 @@ def _is_text(column: object) -> bool:
 
 
 def _codes(name: str, column: NDArray[Any], categories: Sequence[Category], what: str) -> NDArray[np.int64]:
+    known = np.array(categories)
+    if {known.dtype.kind, column.dtype.kind} <= set("iub") and not isinstance(column, Coded):
+        codes = np.searchsorted(known, column).clip(max=len(known) - 1)
+        if column.ndim == 1 and (known[codes] == column).all():
+            return codes
     numbers = {category: number for number, category in enumerate(categories)}
     values = _single_values(name, column, what)
     if isinstance(column, Coded):

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -31,6 +31,8 @@ _DELIMITERS = ";\t|"
 
 _BATCH_BYTES = 4 * CHUNK
 """About so much of a table is in memory at a time."""
+_IN_MEMORY = 32 * CHUNK
+"""So many bytes of columns are in memory. What is more goes to temporary files."""
 _BATCH_ROWS = 1 << 16
 """At most so many rows are."""
 
@@ -58,7 +60,8 @@ def read_tables(files: Sequence[Place]) -> dict[str, NDArray[Any] | Varying]:
         ) from exc
     tables = [_checked(_open(place)) for place in files]
     schema = pa.unify_schemas([table.schema for table in tables], promote_options="permissive")
-    columns = {name: GrowingColumn(name) for name in schema.names}
+    in_memory = _IN_MEMORY // max(1, len(schema.names))
+    columns = {name: GrowingColumn(name, in_memory) for name in schema.names}
     for table in tables:
         rows = 0
         for batch in table.batches():
@@ -128,7 +131,8 @@ def _parquet(place: Place) -> _Table:
             groups = [opened.metadata.row_group(at) for at in range(opened.num_row_groups)]
             row_bytes = sum(group.total_byte_size for group in groups) / max(1, opened.metadata.num_rows)
             rows = max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / max(1, row_bytes))))
-            yield from map(flat, opened.iter_batches(rows))
+            for group in range(len(groups)):  # of all at once pyarrow would keep what it has read ahead
+                yield from map(flat, opened.iter_batches(rows, row_groups=[group]))
 
     with io.BufferedReader(open_read(place), CHUNK) as file:
         return _Table(str(place), flat_schema(pyarrow.parquet.read_schema(file)), batches)
@@ -176,22 +180,24 @@ def _csv(place: Place, delimiter: str) -> _Table:
     import pyarrow as pa
 
     types: dict[str, Any] = {}
+    with _csv_reader(place, delimiter, types) as reader:
+        inferred = reader.schema  # of the first rows
+    table = _checked(_Table(str(place), inferred, lambda: _csv_batches(place, delimiter, types)))
     while True:
-        with _csv_reader(place, delimiter, types) as reader:
-            table = _checked(_Table(str(place), reader.schema, lambda: _csv_batches(place, delimiter, types)))
-            try:
-                for _ in reader:
-                    pass
-                break
-            except pa.ArrowInvalid as exc:
-                failed = re.search(r"In CSV column #(\d+): CSV conversion error", str(exc))
-                if failed is None:
-                    raise
-                field = reader.schema.field(int(failed[1]))
-                types[field.name] = _wider(field.type)
-    if binary := [field.name for field in table.schema if is_binary(field.type)]:
+        try:
+            for _ in table.batches():
+                pass
+            break
+        except pa.ArrowInvalid as exc:
+            failed = re.search(r"In CSV column #(\d+): CSV conversion error", str(exc))
+            if failed is None:
+                raise
+            field = inferred.field(int(failed[1]))
+            types[field.name] = _wider(types.get(field.name, field.type))
+    schema = pa.schema([(field.name, types.get(field.name, field.type)) for field in inferred])
+    if binary := [field.name for field in schema if is_binary(field.type)]:
         raise DataError(f"column {binary[0]!r} of {place} is no text of UTF-8: write the file in UTF-8")
-    return table
+    return replace(table, schema=schema)
 
 
 def _wider(type_: Any) -> Any:

@@ -41,7 +41,7 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
     assert sum(part.rows for part in read_manifest("out").train) == 15
 
 
-@pytest.mark.parametrize("words", [["--share", "0/4"], ["--bad", "0"], ["--workers", "2"]])
+@pytest.mark.parametrize("words", [["--share", "0/4"], ["--workers", "2"]])
 def test_words_for_rows_alone_need_rows(words: list[str], cerebro: Cerebro, project: Path) -> None:
     said = cerebro("prepare", "a_users_data:load", "out", "--partitions", "2", *words)
     assert said.code != 0

@@ -272,7 +272,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("in.json", b"{}", r"kind .json: choose one of .csv, .npy, .npz, .parquet"),
+        ("in.json", b"{}", r"kind .json: choose one of .arrow, .csv, .feather"),
         ("in.npz", b"not a zip", "cannot read .*in.npz"),
         ("in.npy", b"\x93NUMPY\x01", "cannot read .*in.npy"),
         (
@@ -347,12 +347,12 @@ def test_parquet_knows_decimals_and_categories(tmp_path: Path) -> None:
     assert manifest.vocabulary == {"kind": ["a", "b"]}
 
 
-def test_a_folder_of_images_says_what_it_has(tmp_path: Path) -> None:
-    for name in ("cat/1.png", "cat/2.png", "dog/1.jpg"):
+def test_a_folder_of_unknown_files_says_what_it_has(tmp_path: Path) -> None:
+    for name in ("cat/1.wav", "cat/2.wav", "dog/1.flac"):
         path = tmp_path / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"no file of a known kind at its top, but in all 2 \.png, 1 \.jpg"):
+    with pytest.raises(DataError, match=r"no file of a known kind at its top, but in all 2 \.wav, 1 \.flac"):
         prepare(tmp_path / "photos", str(tmp_path / "out"), partitions=1, seed=0)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty has no files: give a file"):
