@@ -32,7 +32,7 @@ _PARTITIONS = 4
 
 def prepare(
     source: Annotated[
-        str, typer.Argument(help="The data: .npz, a folder of .npy, CSV, Parquet, or module:function.")
+        str, typer.Argument(help="The data: arrays, tables, pictures, tar archives, or module:function.")
     ],
     destination: Annotated[
         str | None, typer.Argument(help="Where the dataset goes: a folder or any fsspec URL.")

@@ -57,7 +57,7 @@ def prepare(
     The same input gives the same bytes. A destination that has this very dataset is kept as it is.
 
     Args:
-        source: A path or URL of ``.npy``, ``.npz``, CSV or Parquet files, or a function that returns
+        source: A path or URL of arrays, tables, pictures or tar archives, or a function that returns
             ``{column: array}``, itself or as ``module:name``.
         destination: The folder or URL of the dataset.
         partitions: Number of training partitions.
