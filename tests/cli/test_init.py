@@ -14,10 +14,12 @@ from .conftest import Cerebro
 NAMES = [
     "digits",
     "digits_asha",
+    "digits_dataset",
     "digits_pbt",
     "digits_torch",
     "fashion_mnist",
     "lightning",
+    "text_ragged",
     "tiny_gpt",
     "torch",
 ]
@@ -27,8 +29,9 @@ NAMES = [
 def test_what_is_written_is_complete(name: str, tmp_path: Path) -> None:
     path, *modules = write_shipped(name, tmp_path / "new" / "folder")
     recipe = load_recipe(path)
-    assert recipe.data.source is not None
-    assert f"{recipe.data.source.partition(':')[0]}.py" in {module.name for module in modules}
+    data = recipe.data.source or recipe.data.dataset
+    assert data is not None
+    assert f"{data.partition(':')[0]}.py" in {module.name for module in modules}
     assert "recipes/" not in path.read_text()
 
 
