@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.manifest import SPLITS, Column, ColumnFile, Manifest, Split, read_manifest
+from cerebro_elastic.data.first_rows import Rows, first_rows
+from cerebro_elastic.data.manifest import SPLITS, Manifest, Split, read_manifest
+from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, locate, open_read, translated
+from cerebro_elastic.files import Place, locate, translated
 
 _MOST_CLASSES = 100
 """A column of whole numbers with more different values has no classes."""
 _SAMPLE = 12
 """So many rows are shown."""
 
-Row = Mapping[str, NDArray[Any]]
+Value: TypeAlias = NDArray[Any] | bytes
+Row: TypeAlias = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +87,17 @@ def _column_bytes(manifest: Manifest) -> dict[str, int]:
     total = dict.fromkeys((column.name for column in manifest.columns), 0)
     for split in SPLITS:
         for partition in manifest.split(split):
-            for column, file in zip(manifest.columns, partition.files, strict=True):
-                total[column.name] += file.bytes
+            files = iter(partition.files)
+            for column in manifest.columns:
+                total[column.name] += sum(next(files).bytes for _ in range(1 if column.kind == "rows" else 2))
     return total
 
 
 def _balances(manifest: Manifest, root: Place) -> Iterator[ClassBalance]:
-    for at, column in enumerate(manifest.columns):
-        if column.shape or np.dtype(column.dtype).kind not in "biu":
+    for column in manifest.columns:
+        if column.kind != "rows" or column.shape or np.dtype(column.dtype).kind not in "biu":
             continue
-        counts = {
-            split: _counted(root, [partition.files[at] for partition in manifest.split(split)])
-            for split in SPLITS
-        }
+        counts = {split: _counted(manifest, root, split, column.name) for split in SPLITS}
         values = sorted({value for of_split in counts.values() for value in of_split})
         if len(values) <= _MOST_CLASSES:
             names = dict(enumerate(manifest.vocabulary.get(column.name, ())))
@@ -106,10 +105,12 @@ def _balances(manifest: Manifest, root: Place) -> Iterator[ClassBalance]:
             yield ClassBalance(column.name, classes, counts)
 
 
-def _counted(root: Place, files: Sequence[ColumnFile]) -> dict[int, int]:
+def _counted(manifest: Manifest, root: Place, split: Split, name: str) -> dict[int, int]:
+    """The rows of each value in a split; of some values, if there are too many for classes."""
     counts: dict[int, int] = {}
-    for file in files:
-        values, rows = np.unique(_first_rows(root / file.path), return_counts=True)
+    for files in manifest.split(split):
+        column = first_rows(root, manifest.columns, files, files.rows, [name])[name]
+        values, rows = np.unique(np.asarray(column), return_counts=True)
         for value, number in zip(values.tolist(), rows.tolist(), strict=True):
             counts[int(value)] = counts.get(int(value), 0) + number
             if len(counts) > _MOST_CLASSES:
@@ -118,41 +119,16 @@ def _counted(root: Place, files: Sequence[ColumnFile]) -> dict[int, int]:
 
 
 def _samples(manifest: Manifest, root: Place) -> list[Row]:
-    first = manifest.train[0]
-    columns = {
-        column.name: _first_rows(root / file.path, _SAMPLE)
-        for column, file in zip(manifest.columns, first.files, strict=True)
-    }
+    files = manifest.train[0]
+    columns = first_rows(root, manifest.columns, files, _SAMPLE)
     return [
-        {name: column[row] for name, column in columns.items()} for row in range(min(_SAMPLE, first.rows))
+        {name: _value(column, row) for name, column in columns.items()}
+        for row in range(min(_SAMPLE, files.rows))
     ]
 
 
-def _first_rows(place: Place, most: int | None = None) -> NDArray[Any]:
-    """The first rows of a ``.npy`` file, or all of them; no more of it is read."""
-    with open_read(place) as raw, io.BufferedReader(raw) as file:
-        np.lib.format.read_magic(file)
-        (rows, *shape), _, dtype = np.lib.format.read_array_header_1_0(file)
-        rows = rows if most is None else min(most, rows)
-        data = file.read(rows * math.prod(shape) * dtype.itemsize)
-        return np.frombuffer(data, dtype).reshape(rows, *shape)
-
-
-def is_picture(column: Column) -> bool:
-    """Whether the rows of a column look like images: ``HxW``, ``HxWxC`` or ``CxHxW`` with 1, 3 or 4
-    channels."""
-    return picture_axes(column.shape) is not None and np.dtype(column.dtype).kind in "biuf"
-
-
-def picture_axes(shape: Sequence[int]) -> tuple[int, ...] | None:
-    """The axes of an image of this shape in the order height, width, channels; ``None`` if it is none."""
-    channels, smallest = (1, 3, 4), 8
-    match tuple(shape):
-        case (height, width) if min(height, width) >= smallest:
-            return (0, 1)
-        case (height, width, last) if last in channels and min(height, width) >= smallest:
-            return (0, 1, 2)
-        case (first, height, width) if first in channels and min(height, width) >= smallest:
-            return (1, 2, 0)
-        case _:
-            return None
+def _value(column: Rows, row: int) -> Value:
+    if not isinstance(column, Ragged):
+        return np.asarray(column[row])
+    values = column.row(row)
+    return values.tobytes() if column.kind == "bytes" else values

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cerebro_elastic.data.description import ClassBalance, Description
+from cerebro_elastic.data.description import ClassBalance, Description, Value
 from cerebro_elastic.data.manifest import Column, Split
 from cerebro_elastic.reporting.tables import brief, bytes_text
 from cerebro_elastic.words import counted, one_line
@@ -19,6 +20,7 @@ _MOST_CLASSES = 20
 _MOST_PARTITIONS = 8
 _MOST_SAMPLES = 3
 _MOST_VALUES = 6
+_MOST_LETTERS = 80
 
 
 def description_tables(description: Description) -> RenderableType:
@@ -62,8 +64,11 @@ def _columns(description: Description) -> Table:
 
 
 def shape_text(column: Column) -> str:
-    """``3 x 32 x 32``, or that a row is one number."""
-    return " x ".join(map(str, column.shape)) or "one number"
+    """``3 x 32 x 32``; ``varying x 3`` of sequences of varying length; or what else a row is."""
+    if column.kind == "bytes":
+        return "encoded"
+    lengths = ["varying"] if column.kind == "ragged" else []
+    return " x ".join([*lengths, *map(str, column.shape)]) or "one number"
 
 
 def _balance(description: Description, balance: ClassBalance) -> Table:
@@ -92,8 +97,12 @@ def _samples(description: Description) -> Table:
     return table
 
 
-def value_text(value: object) -> str:
-    """A row's value in a few words: of an array its first numbers."""
+def value_text(value: Value) -> str:
+    """A row's value in a few words: of an array its first numbers, text if it is text."""
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return brief(one_line(value.decode()), _MOST_LETTERS)
+        return bytes_text(len(value))
     flat = np.asarray(value).reshape(-1)
     first = flat[:_MOST_VALUES].tolist()
     shown = " ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in first)

@@ -54,6 +54,8 @@ class TrafficSummary:
     """Bytes of all states that were written."""
     read: int | None
     """Bytes of the partitions that were read from their source; ``None`` without the dataset's manifest."""
+    limited: bool
+    """Whether caches were limited, so that they dropped partitions."""
     dataset: int | None
     """Bytes of the training data; ``None`` without the dataset's manifest."""
     communication: Sequence[CommunicationCost]
@@ -80,6 +82,7 @@ def summarize_traffic(
         hopped=sum(v.input.bytes for v in hops if v.input is not None),
         written=sum(v.output.bytes for v in trained),
         read=None if manifest is None else _read(trained, manifest, hosts),
+        limited=any(v.cached is not None for v in trained),
         dataset=dataset,
         communication=communication_costs(visits, dataset, len({v.node for v in trained})),
     )
@@ -116,7 +119,19 @@ def _bytes(partition: PartitionFiles) -> int:
 
 
 def _read(trained: Sequence[Visit], manifest: Manifest, hosts: Mapping[str, str]) -> int:
-    """Bytes read from the source: each host reads a partition once, also one that it only prefetched."""
-    read = {(hosts.get(node, node), v.unit.partition) for v in trained for node in v.nodes}
-    read |= {(hosts.get(v.node, v.node), j) for v in trained for j in v.replicas}
-    return sum(_bytes(manifest.train[partition]) for _, partition in read)
+    """Bytes read from the source: each host reads a partition once, also one that it only prefetched, and
+    again what its cache had dropped."""
+    cached: dict[str, set[int]] = {}
+    read = 0
+    for visit in sorted(trained, key=lambda visit: visit.attempt):
+        for node in visit.nodes:
+            host = hosts.get(node, node)
+            before, leads = cached.get(host, set()), node == visit.node
+            after = {visit.unit.partition, *(visit.replicas if leads else ())}
+            if leads and visit.cached is not None:
+                after.update(visit.cached)
+                cached[host] = after
+            else:
+                cached[host] = before | after
+            read += sum(_bytes(manifest.train[partition]) for partition in after - before)
+    return read

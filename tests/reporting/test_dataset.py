@@ -101,6 +101,29 @@ def test_what_is_no_image_has_no_picture(shape: tuple[int, ...], tmp_path: Path)
     assert "Samples" in shown(url)
 
 
+def test_sequences_and_encoded_values_are_shown_too(tmp_path: Path) -> None:
+    url = str(tmp_path / "out")
+    columns = {name: np.empty(3, object) for name in ("tokens", "image", "text", "bytes")}
+    for row in range(3):
+        columns["tokens"][row] = np.arange(row + 7)
+        columns["image"][row] = as_png(np.zeros((9, 8), np.uint8))
+        columns["text"][row] = "<i>æ</i>".encode()
+        columns["bytes"][row] = bytes([255, row])
+    prepare(lambda: {**columns, "y": np.arange(3)}, url, partitions=1, seed=0)
+    text = re.sub(" +", " ", shown(url))
+    assert "tokens int64 varying" in text
+    assert "image uint8 encoded" in text
+    assert "0 1 2 3 4 5 ..." in text
+    assert "<i>æ</i> 2 B" in text
+    (balance,) = describe(url).balances
+    assert (balance.column, len(balance.classes)) == ("y", 3)
+    page = render_dataset(describe(url))
+    assert page.count("data:image/png;base64,") == 3
+    assert "&lt;i&gt;æ" in page
+    sizes = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.npy"))
+    assert sum(describe(url).column_bytes.values()) == sizes
+
+
 def test_a_dataset_that_is_damaged_is_named(tmp_path: Path) -> None:
     url = str(tmp_path / "out")
     manifest = prepare(columns, url, partitions=1, seed=0, selection=Selection(columns=["number"]))

@@ -61,6 +61,15 @@ def test_replicas_that_nothing_was_trained_on_were_read_too(manifest: Manifest) 
     assert summarize_traffic({"c": [one]}, manifest, {}).read == 200_000
 
 
+def test_what_a_cache_had_dropped_was_read_again(manifest: Manifest) -> None:
+    limited = [replace(visit("c", at // 2, at % 2, 1, 1), cached=(at % 2,), attempt=at) for at in range(4)]
+    summary = summarize_traffic({"c": limited}, manifest, {})
+    assert (summary.read, summary.limited) == (400_000, True)
+    roomy = [replace(each, cached=(0, 1)) for each in limited]
+    assert summarize_traffic({"c": roomy}, manifest, {}).read == 200_000
+    assert not summarize_traffic({"c": [replace(limited[0], cached=None)]}, manifest, {}).limited
+
+
 def test_what_was_fetched_on_demand_was_read_once_more(manifest: Manifest) -> None:
     home = visit("c", 0, 0, 1, 1)
     away = [replace(home, node="m", unit=Unit("c", epoch, 0), fetch_seconds=2.0 - epoch) for epoch in (1, 2)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from cerebro_elastic.data.description import Description, is_picture
+from cerebro_elastic.data.description import Description
 from cerebro_elastic.reporting.dataset_tables import (
     SPLIT_NAMES,
     rows_text,
@@ -16,7 +16,7 @@ from cerebro_elastic.reporting.dataset_tables import (
     share_text,
     value_text,
 )
-from cerebro_elastic.reporting.png import as_png
+from cerebro_elastic.reporting.png import picture_url
 from cerebro_elastic.reporting.tables import bytes_text
 
 _MOST_PARTITIONS = 100
@@ -24,15 +24,12 @@ _MOST_PARTITIONS = 100
 
 def render_dataset(description: Description) -> str:
     """Write the page."""
-    columns = description.manifest.columns
     return (
         _environment()
         .get_template("dataset.html.j2")
         .render(
             description=description,
             names=SPLIT_NAMES,
-            pictures=[column for column in columns if is_picture(column)],
-            others=[column for column in columns if not is_picture(column)],
             classes={balance.column: balance.classes for balance in description.balances},
         )
     )
@@ -47,13 +44,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., object]] = {
         "bytes": bytes_text,
         "dtype": lambda dtype: np.dtype(dtype).name,
         "rows": lambda rows: rows_text(rows, _MOST_PARTITIONS),
         "shape": shape_text,
         "value": value_text,
-        "png": lambda image: f"data:image/png;base64,{base64.b64encode(as_png(image)).decode()}",
+        "picture": picture_url,
     }
+    environment.filters |= filters
     environment.globals["share"] = share_text
     return environment

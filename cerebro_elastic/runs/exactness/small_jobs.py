@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.core.model.units import Unit
-from cerebro_elastic.data.manifest import Column, Manifest, PartitionFiles, read_manifest
+from cerebro_elastic.data.first_rows import Rows, first_rows
+from cerebro_elastic.data.manifest import Manifest, PartitionFiles, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.ragged import Ragged
 from cerebro_elastic.errors import DataError
-from cerebro_elastic.files import Place, locate, open_read, translated
+from cerebro_elastic.files import Place, locate, translated
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.runs.from_recipe import batches_in
 from cerebro_elastic.training.loss_weights import loss_weights
@@ -25,7 +23,7 @@ from cerebro_elastic.training.task import Task, UnitJob
 from cerebro_elastic.training.unit_runner import loader_settings
 from cerebro_elastic.training.user_dataset import bound, task_hparams
 
-Columns: TypeAlias = dict[str, NDArray[np.generic] | Ragged]
+Columns: TypeAlias = dict[str, Rows]
 
 
 def representative_configs(points: Sequence[HParams], most: int) -> list[HParams]:
@@ -89,20 +87,16 @@ def small_jobs(task: Task, recipe: Recipe, url: str, point: HParams, batches: in
 def _partitions(
     manifest: Manifest, root: Place, size: int, batches: int
 ) -> tuple[list[Partition], list[Partition]]:
-    def first(files: PartitionFiles, rows: int) -> Columns:
-        places = (root / file.path for file in files.files)
-        return {column.name: _first_of(column, places, rows) for column in manifest.columns}
-
     def part(index: int, files: PartitionFiles) -> Partition:
         rows = _rows(files.rows, size, batches)
-        return Partition(index, rows, first(files, rows))
+        return Partition(index, rows, first_rows(root, manifest.columns, files, rows))
 
     valid = [part(0, files) for files in manifest.valid[:1]]
     if len(manifest.train) > 1:
         return [part(index, files) for index, files in enumerate(manifest.train[:2])], valid
     (only,) = manifest.train
     rows = _rows(-(-only.rows // 2), size, batches)
-    columns = first(only, min(2 * rows, only.rows))
+    columns = first_rows(root, manifest.columns, only, 2 * rows)
     return [_slice(columns, 0, rows), *([_slice(columns, rows, 2 * rows)] if only.rows > rows else [])], valid
 
 
@@ -119,20 +113,3 @@ def _slice(columns: Columns, start: int, stop: int) -> Partition:
         for name, column in columns.items()
     }
     return Partition(int(start > 0), len(rows), part)
-
-
-def _first_of(column: Column, files: Iterator[Place], rows: int) -> NDArray[np.generic] | Ragged:
-    """The first rows of a column, which lies in the next of the ``files``."""
-    if column.kind == "rows":
-        return _first_rows(next(files), rows)
-    offsets = np.asarray(_first_rows(next(files), rows + 1), np.int64)
-    return Ragged(_first_rows(next(files), int(offsets[-1])), offsets, column.kind)
-
-
-def _first_rows(place: Place, rows: int) -> NDArray[np.generic]:
-    """The first rows of a column's ``.npy`` file; no more of it is read."""
-    with open_read(place) as raw, io.BufferedReader(raw) as file:
-        np.lib.format.read_magic(file)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        count = rows * math.prod(shape[1:])
-        return np.frombuffer(file.read(count * dtype.itemsize), dtype).reshape(rows, *shape[1:])
