@@ -1,4 +1,4 @@
-"""Sentences as bytes, and a recurrent net that reads them. The data are the documentation of Python's own modules."""
+"""Sentences of the documentation of Python's own modules as bytes, and a recurrent net that reads them."""
 
 import importlib
 import inspect
@@ -11,7 +11,15 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
-MODULES = ("argparse", "asyncio.base_events", "decimal", "statistics", "tarfile", "threading", "unittest.mock")
+MODULES = (
+    "argparse",
+    "asyncio.base_events",
+    "decimal",
+    "statistics",
+    "tarfile",
+    "threading",
+    "unittest.mock",
+)
 
 
 def load():
