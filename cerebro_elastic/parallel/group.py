@@ -18,6 +18,7 @@ import importlib
 import os
 import socket
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -156,6 +157,16 @@ def sweep() -> None:
     if _unsettled:
         _unsettled = False
         gc.freeze()
+
+
+def let_go(error: BaseException) -> None:
+    """Close the sockets of the group that broke with ``error``: peers would take them for a rank that lives,
+    and wait for it. What the frames of the error hold of the unit is gone then."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+    sweep()
 
 
 def together() -> None:

@@ -170,6 +170,9 @@ class RankAttempt:
         """A peer is lost. Its own rank, its agent or the controller knows why, and ends the attempt with
         that reason. The lead gives up if none of them does in time."""
         self._log.warning("broken", why=str(error))
+        # A sibling of the rank that was lost may wait for this one, and its agent for that sibling.
+        with self._context.watchdog.watching(self._limits.hang_seconds, self.attempt.token):
+            group.let_go(error)
         clock, leaving = self._context.clock, self._context.leaving
         if leaving.asked:
             self._give_up(error)

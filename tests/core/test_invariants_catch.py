@@ -92,7 +92,7 @@ def searching_walks(policy: FirstFit) -> Iterator[list[Violation]]:
 def saving_walks(policy: FirstFit) -> Iterator[list[Violation]]:
     """Units are saved behind the next ones."""
     for seed in range(60):
-        yield walk(World(PLAN, 3, policy), random.Random(seed), 80, SAVING)
+        yield walk(World(PLAN, 3, policy, forgets=True), random.Random(seed), 80, SAVING)
 
 
 def choosing_walks(policy: FirstFit) -> Iterator[list[Violation]]:

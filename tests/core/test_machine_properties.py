@@ -85,7 +85,7 @@ class RunUnderFaults(RuleBasedStateMachine):
             replicas=replicas,
             on_demand=on_demand,
         )
-        self.world = World(plan, configs, FirstFit(), search=search)
+        self.world = World(plan, configs, FirstFit(), search=search, forgets=True)
         self.world.elect()
         self.world.join("a")
         self.world.join("b", host="another")

@@ -32,6 +32,8 @@ class Worker:
 
     attempt: Attempt
     config: Config
+    forgets: bool = False
+    """Whether its node's cache drops all but the unit's partition now and then, and says so."""
 
     def train(self, upto: int, seconds: float) -> Visit:
         """Train until ``upto`` batches of the partition are done, each in so many ``seconds``."""
@@ -59,9 +61,12 @@ class Worker:
             gang=attempt.nodes[1:],
             hardware=attempt.hardware,
             replicas=attempt.prefetch.replicas[:1] if attempt.prefetch else (),
-            # Now and then a node says that its cache has dropped all but the unit's partition.
-            cached=(attempt.unit.partition,) if attempt.token % 3 == 0 and not attempt.gang else None,
+            cached=(attempt.unit.partition,) if self._has_dropped else None,
         )
+
+    @property
+    def _has_dropped(self) -> bool:
+        return self.forgets and self.attempt.token % 3 == 0 and not self.attempt.gang
 
     def profile(self, seconds: float, refusal: str | None = None) -> ProfileResult:
         """Try the attempt's choice: its ranks share the ``seconds`` of a batch."""

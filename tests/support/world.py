@@ -97,7 +97,10 @@ class World:
         search: type[FixedSearch] = FixedSearch,
         store: Callable[[Clock], Store] = MemoryStore,
         patience: float = 0.0,
+        forgets: bool = False,
     ) -> None:
+        """Nodes whose caches are limited (``forgets``) drop partitions, and say so."""
+        self.forgets = forgets
         self.clock = HandClock()
         self.store = store(self.clock)
         self.ledger = Ledger(self.store, plan.run, unreadable=lambda _error: None)
@@ -224,7 +227,7 @@ class World:
             return
         config = self.ledger.config(attempt.unit.config)
         if config is not None and config.revision == attempt.config_revision:
-            self.workers.append(Worker(attempt, config))
+            self.workers.append(Worker(attempt, config, self.forgets))
 
     def trained(self, which: int) -> None:
         """A worker has trained its unit and saves it behind what its node does next, if it may."""
