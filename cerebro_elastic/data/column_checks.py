@@ -22,7 +22,7 @@ FEATURES = "features"
 _SHOWN = 5
 """So many rows, or values, are named."""
 
-_REPAIR = "fill or remove these rows, or leave the column out by `columns`"
+_REPAIR = "give them a value by `fill`, remove these rows, or leave the column out by `columns`"
 
 _WIDEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 """The kinds of numpy dtypes that torch has, and their widest item in bytes."""
