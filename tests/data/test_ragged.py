@@ -21,8 +21,8 @@ from cerebro_elastic.data.cache import PartitionCache
 from cerebro_elastic.data.manifest import Manifest, read_manifest
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.data.prepare import prepare
-from cerebro_elastic.data.ragged import Ragged, offsets_of
-from cerebro_elastic.data.row_sums import RaggedRowSums, ragged_sums, row_sums
+from cerebro_elastic.data.ragged import Ragged, offsets_of, padded
+from cerebro_elastic.data.row_sums import RaggedRowSums, padded_sums, ragged_sums, row_sums
 from cerebro_elastic.errors import DamagedData, DataError, RecipeError, TaskError
 from cerebro_elastic.files import content, locate
 
@@ -187,6 +187,8 @@ def test_sums_of_rows_of_any_length_do_not_depend_on_how_they_are_read() -> None
     data, offsets = rng.integers(0, 256, int(lengths.sum()), np.uint8), offsets_of(lengths)
     expected = ragged_sums(data, offsets)
     assert expected[3] == row_sums(data[3:11].reshape(1, -1))[0]
+    matrix = padded(data, offsets[:-1], lengths, int(lengths.max()) + 5)
+    assert padded_sums(matrix).tolist() == expected.tolist(), "as batches are padded"
     for size in (1, 1 << 18, 1 << 22):
         if size == 1:
             data, offsets, expected = data[:81], offsets[:6], expected[:5]
