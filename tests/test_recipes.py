@@ -288,6 +288,8 @@ HUGE = 10**30
         ({"seed": HUGE}, "seed is"),
         ({"node": {"threads": HUGE}}, "node.threads is"),
         ({"node": {"ranks": HUGE}}, "node.ranks is"),
+        ({"node": {"cache_bytes": 0}}, "expected a number of bytes above 0, such as 800M or 20G"),
+        ({"node": {"cache_bytes": "20 cows"}}, "node.cache_bytes is '20 cows': expected a number of bytes"),
         ({"limits": {"tries": HUGE}}, "limits.tries is"),
         ({"limits": {"configs": HUGE}}, "limits.configs is"),
         ({"limits": {"hang_seconds": 1e308}}, "limits.hang_seconds is"),

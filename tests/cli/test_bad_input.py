@@ -19,7 +19,7 @@ from cerebro_elastic.core.model.events import RunOpened
 from cerebro_elastic.core.model.nodes import Node
 from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.data.manifest import read_manifest
-from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.errors import CerebroError, RecipeError
 from cerebro_elastic.recipes import load_recipe
 from cerebro_elastic.run_key import RunKey
 from cerebro_elastic.runs.folder import RunFolder
@@ -381,6 +381,9 @@ CHECKED = {
         "DataError",
         "`valid` is neither",
     ),
+    "no such stratum": ("valid: 0.2", "stratify: z", "DataError", "have no column 'z' for `stratify`"),
+    "no such group": ("valid: 0.2", "split_by: z", "DataError", "have no column 'z' for `split_by`"),
+    "no such weight": ("valid: 0.2", "sample_weight: z", "DataError", "no column 'z' for `sample_weight`"),
     "no such label": ("valid: 0.2", "labels: [z]", "DataError", "there is no column 'z' for `labels`"),
     "a source that raises": (":load", ":raises", "DataError", "a_users_data.py:24: KeyError: 'images'"),
     "a source that exits": (":load", ":exits", "DataError", "a_users_data.py:28: SystemExit: 3"),
@@ -401,6 +404,13 @@ def test_a_wrong_module_or_data_are_told(old: str, new: str, kind: str, message:
     assert type(caught.value).__name__ == kind
     assert message in str(caught.value)
     assert not (project / "data" / "manifest.json").exists()
+
+
+def test_a_cache_that_could_hold_no_partition_is_told(project: Path) -> None:
+    text = (project / "recipe.yaml").read_text()
+    with pytest.raises(RecipeError, match=r"cache_bytes is 100, and the largest .* has \d+ bytes: allow"):
+        check_text(f"{text}\nnode: {{cache_bytes: 100}}", project)
+    check_text(f"{text}\nnode: {{cache_bytes: 1M}}", project)
 
 
 def test_the_users_files_are_known_by_their_digests(project: Path) -> None:

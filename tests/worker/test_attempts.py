@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 import torch
@@ -51,6 +53,22 @@ def test_a_unit_tells_what_it_waited_for_its_partition(
         visits[1].fetch_seconds,
         None,
     ]
+
+
+def test_a_run_on_half_the_disk_that_its_data_need(make_scene: Callable[..., Scene]) -> None:
+    """Each unit has to fetch its partition again, and the controller knows."""
+    whole = make_scene("whole", data="memory://whole")
+    scene = make_scene("half", data="memory://half", node={"cache_bytes": 600})
+    for each in (whole, scene):
+        while each.config.status is Status.LIVE:
+            each.perform()
+    visits = scene.ledger.visits()
+    assert len(visits) == 8
+    assert [visit.cached for visit in visits] == [(visit.unit.partition,) for visit in visits]
+    assert all(visit.fetch_seconds for visit in visits)
+    assert scene.ledger.state().nodes["n"].cached == (visits[-1].unit.partition,)
+    assert [visit.cached for visit in whole.ledger.visits()] == [None] * 8
+    assert [v.output.digest for v in visits] == [v.output.digest for v in whole.ledger.visits()]
 
 
 def test_the_last_two_checkpoints_and_the_best_are_kept(scene: Scene) -> None:
@@ -242,6 +260,32 @@ def test_replicas_are_fetched_one_at_a_time_each_once() -> None:
     assert state_fetcher.copied(Prefetch(0, replicas=(0, 1, 3))) == (1,)
     state_fetcher.close()
     assert [j for j in fetched if j] == [1, 2]
+
+
+def test_what_is_needed_next_stays_in_the_cache_and_a_replica_may_go() -> None:
+    class Held:
+        pass
+
+    held, rooms = list[ReferenceType[Held]](), list[Room]()
+
+    def fetch(_partition: int, _beat: Callable[[], None], room: Room) -> Held:
+        partition = Held()
+        held.append(ref(partition))
+        rooms.append(room)
+        return partition
+
+    state_fetcher = StateFetcher(fetch, not_repaired)
+    state_fetcher.prefetch(Prefetch(3, replicas=(1,)))
+    state_fetcher.close()
+    by_room = dict(zip(rooms, held, strict=True))
+    gc.collect()
+    assert by_room["next"]() is not None
+    assert by_room["spare"]() is None
+    state_fetcher.begin(3)
+    assert by_room["next"]() is not None
+    state_fetcher.begin(4)
+    gc.collect()
+    assert by_room["next"]() is None
 
 
 def test_a_fetch_ahead_is_broken_off_when_the_rank_ends() -> None:
