@@ -113,7 +113,7 @@ def _size(folder: Path) -> int:
     except FileNotFoundError:
         return 0
     clones = {name.removesuffix(CLONE) + ".npy" for name in files if name.endswith(CLONE)}
-    present = sum(stat.st_size for name, stat in files.items() if name not in clones)
+    present = sum(stat.st_size for name, stat in files.items() if name not in clones | {_RESERVED})
     if _RESERVED in files and (lock := _alone_in(folder)) is None:  # else who reserved it was killed
         with suppress(FileNotFoundError, ValueError):
             return max(present, int((folder / _RESERVED).read_text()))

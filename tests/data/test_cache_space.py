@@ -95,6 +95,22 @@ def test_nothing_is_dropped_for_what_is_spare(tmp_path: Path, manifest: Manifest
     assert cache.cached(manifest) == (1, 2)
 
 
+def test_a_cache_that_is_only_read_is_read(
+    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fetched(PartitionCache(tmp_path), manifest, 0)
+    real = os.open
+
+    def refuse(path: Any, flags: int, *mode: int) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    again = fetched(PartitionCache(tmp_path, 1), manifest, 0)
+    assert np.array_equal(again.columns["y"], first.columns["y"])
+
+
 def test_nothing_is_dropped_in_vain(tmp_path: Path, manifest: Manifest) -> None:
     cache = of_partitions(tmp_path, manifest, 2)
     used = fetched(cache, manifest, 0)
@@ -155,21 +171,27 @@ def test_a_fetch_that_is_under_way_has_its_room_reserved(tmp_path: Path, manifes
     assert cache.cached(manifest) == (0, 1)
 
 
-def test_references_and_clones_take_no_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = str(tmp_path / "data")
-    manifest = prepare(lambda: {"y": np.arange(ROWS)}, url, partitions=PARTITIONS, seed=0)
+def test_references_and_clones_take_no_space(
+    tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the sums of their rows do."""
+    url, elsewhere = str(tmp_path / "data"), manifest
+    manifest = prepare(lambda: {"y": np.arange(ROWS)}, url, partitions=PARTITIONS, seed=1)
     for name in ("references", "clones"):
         cache = of_partitions(tmp_path / name, manifest, 1)
         for index in range(PARTITIONS):
             cache.fetch(url, manifest, "train", index, room="spare")
         assert cache.cached(manifest) == tuple(range(PARTITIONS))
+        with_sums = of_partitions(tmp_path / name, manifest, 4)
+        assert fetched(with_sums, elsewhere, 0, room="spare").rows
         monkeypatch.setattr(cached_column, "_cloned", cloned)
 
 
 def cloned(source: Any, path: str) -> bool:
     """What a file system does that can clone, to whom one looks from outside."""
-    Path(path).write_bytes(Path(source.path).read_bytes())
-    return True
+    if source.local:
+        Path(path).write_bytes(Path(source.path).read_bytes())
+    return bool(source.local)
 
 
 def test_what_another_user_has_cached_is_left_alone(
