@@ -55,7 +55,7 @@ def process(command: list[str], log: Path, **env: str) -> Iterator[subprocess.Po
     with log.open("wb") as output:
         started = subprocess.Popen(
             command,
-            env={**os.environ, SOCKET: "off", **env},
+            env={**os.environ, **env},
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -105,8 +105,8 @@ def test_nodes_come_before_and_after_the_controller(
     folder = RunFolder(project / "runs" / "by-hand")
     (endpoint,) = etcd.settings.endpoints
 
-    def node(name: str) -> subprocess.Popen[bytes]:
-        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid())}
+    def node(name: str, **more: str) -> subprocess.Popen[bytes]:
+        env = {"CEREBRO_CACHE": str(tmp_path / "cache"), "CEREBRO_PARENT": str(os.getpid()), **more}
         command = agent_command(folder.run, endpoint, name, 1)
         return stack.enter_context(process(command, tmp_path / f"{name}.log", **env))
 
@@ -129,7 +129,7 @@ def test_nodes_come_before_and_after_the_controller(
         command += ["--nodes", "1:3", "--epochs", "10000"]
         controller = stack.enter_context(process(command, tmp_path / "controller.log"))
         wait_for(lambda: visits("early") > 2 and visits("node-0") > 2, "units on both nodes")
-        late = node("late")
+        late = node("late", **{SOCKET: "off"})  # its rank is a child of its agent, as on a machine by itself
         wait_for(lambda: visits("late") > 2, "units on the node that came late")
         everybody = {("early",), ("node-0",), ("late",)}
         wait_for(lambda: set(ledger.state().homes.values()) == everybody, "a share of the data for each")
