@@ -6,13 +6,15 @@ training, then those for validation and for a test, where the factory returns da
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch.utils.data import IterableDataset, Subset, default_collate
 
 from cerebro_elastic.data.manifest import SPLITS, Split
@@ -33,6 +35,27 @@ def _attribute(dataset: MapDataset, name: str) -> Any:
         values = np.asarray(_attribute(dataset.dataset, name))
         return values[np.asarray(dataset.indices)] if values.ndim else values
     return getattr(dataset, name, None)
+
+
+def _generators_of(dataset: MapDataset) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The random generators among a dataset's attributes, by name, and what returns the state of each."""
+    if isinstance(dataset, Subset):
+        yield from _generators_of(dataset.dataset)
+        return
+    for name, value in getattr(dataset, "__dict__", {}).items():
+        match value:
+            case random.Random():
+                yield name, value.getstate
+            case np.random.Generator():
+                yield name, partial(getattr, value.bit_generator, "state")
+            case np.random.RandomState():
+                yield name, partial(value.get_state, legacy=False)
+            case torch.Generator():
+                yield name, partial(_state_of, value)
+
+
+def _state_of(generator: torch.Generator) -> bytes:
+    return generator.get_state().numpy().tobytes()
 
 
 def stacked(rows: list[Any]) -> Any:
@@ -96,7 +119,27 @@ class NumberedDatasets:
         return values.astype(np.int64)
 
     def rows(self, numbers: Sequence[int]) -> list[Any]:
-        """The rows of one split, as the user's dataset returns them."""
+        """The rows of one split, as the user's dataset returns them.
+
+        Raises ``TaskError`` if the dataset has drawn from a generator of its own: a row would depend on which
+        rows this process has read before.
+        """
+        before = [state() for _, state in self._own_generators]
+        rows = self._rows(numbers)
+        for (name, state), was in zip(self._own_generators, before, strict=True):
+            if repr(state()) != repr(was):
+                raise TaskError(
+                    f"the dataset that {self.reference} returned draws from its own generator {name!r}: draw "
+                    "from those of torch, numpy or Python, whose states hop with the config and are seeded "
+                    "for each batch in worker processes"
+                )
+        return rows
+
+    @cached_property
+    def _own_generators(self) -> list[tuple[str, Callable[[], Any]]]:
+        return [own for dataset in self.by_split.values() for own in _generators_of(dataset)]
+
+    def _rows(self, numbers: Sequence[int]) -> list[Any]:
         split, start = max((item for item in self._starts.items() if item[1] <= numbers[0]), key=_start)
         dataset, places = self.by_split[split], [number - start for number in numbers]
         if callable(several := getattr(dataset, "__getitems__", None)):  # as torch's fetcher does
