@@ -51,7 +51,7 @@ def _leaves(value: Any, path: str, above: tuple[int, ...], depth: int) -> Iterat
     elif isinstance(value, np.ndarray | np.generic):
         yield path, _array(np.asarray(value))
     elif isinstance(value, set | frozenset):
-        yield path, _short(repr(sorted(map(repr, value))))
+        yield path, _short(repr(sorted(map(repr, list(value)))))
     elif id(value) in above or depth > _DEEPEST:
         return
     elif (parts := _parts(value)) is None:

@@ -216,7 +216,8 @@ class Encoder:
         if kind is list:
             return self._items(value, path)
         if kind in (set, frozenset):
-            return set(value) if all(map(_is_key, value)) else self._set(value, path)
+            items = list(value)  # a set of weak references may shrink meanwhile
+            return set(items) if all(map(_is_key, items)) else self._set(value, path)
         if kind is dict:
             if TAG not in value and all(map(_is_key, value)):
                 return {key: self.tree(item, f"{path}/{key}") for key, item in value.items()}
@@ -370,9 +371,10 @@ class Encoder:
 
     def _set(self, value: Any, path: str) -> Tree:
         """Items of sets have no path: they must be plain, or found by name."""
-        if not all(_is_key(item) or isinstance(item, Enum) or id(item) in self._known for item in value):
+        items = list(value)
+        if not all(_is_key(item) or isinstance(item, Enum) or id(item) in self._known for item in items):
             return self._opaque(value, path)
-        return self._tagged(type(value), self._items(sorted(value, key=str), path))
+        return self._tagged(type(value), self._items(sorted(items, key=str), path))
 
     def _key(self, key: Any, path: str) -> Tree:
         return key if _is_key(key) else self.tree(key, path)
