@@ -105,7 +105,6 @@ class FileRanges(Varying):
         bad = {}
         with ThreadPoolExecutor(_THREADS) as threads:
             for part in parts(self.sizes[rows]):
-                faults = threads.map(fault, self.values(rows[part]))
-                found = zip(rows[part].tolist(), faults, strict=True)
-                bad.update({row: why for row, why in found if why is not None})
+                faults = zip(rows[part].tolist(), threads.map(fault, self.values(rows[part])), strict=True)
+                bad.update({row: why for row, why in faults if why is not None})
         return bad

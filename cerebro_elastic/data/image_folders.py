@@ -26,8 +26,8 @@ def has_images(folder: Place) -> bool:
 def read_images(folder: Place) -> dict[str, NDArray[Any] | Varying]:
     """The columns ``image``, of encoded pictures, and ``label``, of the sub-folders' numbers in the order of
     their names. Raises ``DataError`` if a sub-folder has no picture."""
-    found = {path: size for path, size in sorted(_listed(folder).items()) if _is_image(path)}
-    names = [_inside(folder, path) for path in found]
+    pictures = {path: size for path, size in sorted(_listed(folder).items()) if _is_image(path)}
+    names = [_inside(folder, path) for path in pictures]
     if outside := [name for name in names if "/" not in name]:
         raise DataError(
             f"{folder} has {counted(len(outside), 'picture')} in no sub-folder, such as {outside[0]}: each "
@@ -41,12 +41,12 @@ def read_images(folder: Place) -> dict[str, NDArray[Any] | Varying]:
             "or put pictures into it"
         )
     codes = {name: code for code, name in enumerate(classes)}
-    rows = np.arange(len(found), dtype=np.int64)
+    rows = np.arange(len(pictures), dtype=np.int64)
     image = FileRanges(
-        [Place(folder.fs, path) for path in found],
+        [Place(folder.fs, path) for path in pictures],
         rows,
         np.zeros_like(rows),
-        np.array(list(found.values()), np.int64),
+        np.array(list(pictures.values()), np.int64),
         names,
     )
     return {"image": image, "label": Coded.of([codes[label] for label in labels], classes)}
@@ -55,15 +55,15 @@ def read_images(folder: Place) -> dict[str, NDArray[Any] | Varying]:
 def _listed(folder: Place) -> Mapping[str, int]:
     """The sizes of all files below the folder, without hidden ones; a local link to a folder is one, too."""
     if not folder.local:
-        found: Mapping[str, int] = sizes(folder)
+        files: Mapping[str, int] = sizes(folder)
     else:
-        found = {
+        files = {
             path: os.path.getsize(path)
             for where, _, names in os.walk(folder.path, followlinks=True)
             for path in (os.path.join(where, name) for name in names)
             if _is_image(path)
         }
-    return {path: size for path, size in found.items() if not _is_hidden(_inside(folder, path))}
+    return {path: size for path, size in files.items() if not _is_hidden(_inside(folder, path))}
 
 
 def _inside(folder: Place, path: str) -> str:
