@@ -19,9 +19,10 @@ DEBIAN := .etcd-debian
 run: $(RUN)
 	$(BIN)/cerebro run recipes/digits.yaml
 
+# One process more than cores (2): live tests wait for a third of their time.
 test: $(STAMP) $(ETCD3)/.installed $(NIGHTLY)/.installed $(DEBIAN)/usr/bin/etcd
 	$(BIN)/python -m compileall -qq cerebro_elastic plugins
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-debian test-etcd3 test-nightly
 
 # What is left when all of .venv is tested: each of these waits more than it computes.
