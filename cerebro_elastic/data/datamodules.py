@@ -26,6 +26,7 @@ from cerebro_elastic.data.datasets import NumberedDatasets, stacked
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import as_its_folder, make_folder
 
+_DONE = "done"
 _METHODS = ("prepare_data", "setup", "train_dataloader", "val_dataloader")
 
 
@@ -110,23 +111,43 @@ _prepared: dict[str, IO[str]] = {}
 def _prepare_once(key: str, prepare: Callable[[], object]) -> None:
     """Call ``prepare``, unless a living process of this host has for the same ``key``.
 
-    Who finds the lock free is the first, and prepares. Whoever comes later waits for it, and all share the
-    lock as long as they live.
+    The first process takes the lock alone, prepares, and writes that it is done. The others wait for it, and
+    all share the lock as long as they live. If the first one fails or is killed, the next one prepares.
     """
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     if name in _prepared:
         return
     path = _folder(os.environ) / f"{name}.lock"
     make_folder(path.parent)
-    lock = open(path, "w", opener=as_its_folder)  # noqa: SIM115 - until the process ends
+    lock = open(path, "a+", opener=as_its_folder)  # noqa: SIM115 - until the process ends
+    while not (_prepared_alone(lock, prepare) or _is_prepared(lock)):
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    _prepared[name] = lock
+
+
+def _prepared_alone(lock: IO[str], prepare: Callable[[], object]) -> bool:
+    """Whether this process was the first, and has prepared."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        pass
-    else:
+        return False
+    lock.truncate(0)
+    try:
         prepare()
+    except BaseException:
+        lock.close()
+        raise
+    lock.write(_DONE)
+    lock.flush()
     fcntl.flock(lock, fcntl.LOCK_SH)
-    _prepared[name] = lock
+    return True
+
+
+def _is_prepared(lock: IO[str]) -> bool:
+    """Wait for the process that prepares; whether it has come to its end."""
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    lock.seek(0)
+    return lock.read() == _DONE
 
 
 def _folder(env: Mapping[str, str]) -> Path:

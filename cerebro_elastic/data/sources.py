@@ -100,8 +100,9 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
         raise DataError(
             f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
         ) from exc
-    if (datasets := materialized_splits(result, name)) is not None:
-        return datasets
+    with translated(DataError, f"cannot write the rows of {name} to temporary files"):
+        if (datasets := materialized_splits(result, name)) is not None:
+            return datasets
     if not isinstance(result, Mapping):
         raise DataError(
             f"{name} returned a {type(result).__name__}: it must return {{column: array}}, or a torch Dataset"

@@ -155,8 +155,8 @@ def _arrow(place: Place) -> _Table:
                 yield reader.schema, map(reader.get_batch, range(reader.num_record_batches))
 
     def batches() -> Iterator[Any]:
-        with opened() as (_, found):
-            yield from map(flat, found)
+        with opened() as (_, stored):
+            yield from map(flat, stored)
 
     with opened() as (schema, _):
         return _Table(str(place), flat_schema(schema), batches)

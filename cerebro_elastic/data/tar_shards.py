@@ -110,12 +110,12 @@ def _cut_off(file: Place, where: str) -> DataError:
 
 
 def _ranges(files: Sequence[Place], samples: Sequence[_Sample], extension: str) -> FileRanges:
-    found = [sample.members.get(extension) for sample in samples]
+    members = [sample.members.get(extension) for sample in samples]
     return FileRanges(
         files,
-        np.array([-1 if at is None else sample.shard for at, sample in zip(found, samples, strict=True)]),
-        np.array([0 if at is None else at[0] for at in found], np.int64),
-        np.array([0 if at is None else at[1] for at in found], np.int64),
+        np.array([-1 if at is None else sample.shard for at, sample in zip(members, samples, strict=True)]),
+        np.array([0 if at is None else at[0] for at in members], np.int64),
+        np.array([0 if at is None else at[1] for at in members], np.int64),
         [f"{files[sample.shard]}: {sample.key}.{extension}" for sample in samples],
     )
 

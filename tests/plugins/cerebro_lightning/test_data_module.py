@@ -100,6 +100,19 @@ class InOrder:
                     yield [int(row) for row in rows[batch]]
 
 
+def plain_fit() -> tuple[data_zoo.Net, L.Trainer]:
+    """The module as a script makes it, and a stock trainer."""
+    L.seed_everything(SEED, verbose=False)
+    trainer = L.Trainer(
+        max_epochs=len(ORDERS),
+        accelerator="cpu",
+        num_sanity_val_steps=0,
+        logger=False,
+        **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+    )
+    return data_zoo.Net(0.1), trainer
+
+
 @pytest.mark.parametrize("args", [{}, {"drop_last": True}], ids=["all rows", "without short batches"])
 def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict[str, Any]) -> None:
     recipe = recipe_of({"datamodule": "data_zoo:Module", "args": args}, lr=[0.1], batch_size=[8, 5])
@@ -116,16 +129,8 @@ def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict
         def train_dataloader(self) -> Any:
             return self.loader(batch_sampler=InOrder(runner, 5, bool(args)))
 
-    L.seed_everything(SEED, verbose=False)
-    net = data_zoo.Net(0.1)
+    net, trainer = plain_fit()
     module = Plain(batch_size=5, **args)
-    trainer = L.Trainer(
-        max_epochs=len(ORDERS),
-        accelerator="cpu",
-        num_sanity_val_steps=0,
-        logger=False,
-        **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
-    )
     with rng.borrowed():
         trainer.fit(net, datamodule=module)
         generators = rng.capture()
@@ -143,15 +148,7 @@ def test_units_over_a_dataset_equal_one_plain_fit(tmp_path: Path) -> None:
     runner = runner_of(recipe, tmp_path, point)
     job, last = list(units(runner, point))[-1]
     made = job.loader.dataset.make().by_split  # type: ignore[union-attr]
-    L.seed_everything(SEED, verbose=False)
-    net = data_zoo.Net(0.1)
-    trainer = L.Trainer(
-        max_epochs=len(ORDERS),
-        accelerator="cpu",
-        num_sanity_val_steps=0,
-        logger=False,
-        **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
-    )
+    net, trainer = plain_fit()
     with rng.borrowed():
         trainer.fit(
             net,
