@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
+from tempfile import gettempdir
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -100,7 +101,7 @@ def _from_function(function: Function) -> tuple[Columns, Columns | None]:
         raise DataError(
             f"{name} failed at {place_in(folder, exc)}: {type(exc).__name__}: {exc}; correct the function"
         ) from exc
-    with translated(DataError, f"cannot write the rows of {name} to temporary files"):
+    with translated(DataError, f"cannot write the rows of {name} to {gettempdir()} (TMPDIR)"):
         if (datasets := materialized_splits(result, name)) is not None:
             return datasets
     if not isinstance(result, Mapping):
@@ -153,8 +154,8 @@ def _expand(name: str) -> list[Place]:
         if not files:
             raise DataError(
                 f"{redacted(name)} {_nothing_known(place)}: give a file, a folder or a glob of "
-                f"{', '.join(sorted(_READERS))}, or a Python function 'module:name' that returns "
-                "{column: array}"
+                f"{', '.join(sorted(_READERS))}, a folder with a sub-folder of pictures for each class, or a "
+                "Python function 'module:name' that returns {column: array}"
             )
     return files
 

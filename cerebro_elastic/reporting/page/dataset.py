@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from cerebro_elastic.data.description import Description
 from cerebro_elastic.reporting.dataset_tables import (
@@ -16,6 +15,7 @@ from cerebro_elastic.reporting.dataset_tables import (
     share_text,
     value_text,
 )
+from cerebro_elastic.reporting.page.environment import page_environment
 from cerebro_elastic.reporting.png import picture_url
 from cerebro_elastic.reporting.tables import bytes_text
 
@@ -37,21 +37,15 @@ def render_dataset(description: Description) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("cerebro_elastic.reporting.page", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = page_environment(
+        {
+            "bytes": bytes_text,
+            "dtype": lambda dtype: np.dtype(dtype).name,
+            "rows": lambda rows: rows_text(rows, _MOST_PARTITIONS),
+            "shape": shape_text,
+            "value": value_text,
+            "picture": picture_url,
+        }
     )
-    filters: dict[str, Callable[..., object]] = {
-        "bytes": bytes_text,
-        "dtype": lambda dtype: np.dtype(dtype).name,
-        "rows": lambda rows: rows_text(rows, _MOST_PARTITIONS),
-        "shape": shape_text,
-        "value": value_text,
-        "picture": picture_url,
-    }
-    environment.filters |= filters
     environment.globals["share"] = share_text
     return environment

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from cerebro_elastic.core.model.codec import UnreadableValue, decode, encode
 from cerebro_elastic.core.model.events import Event
@@ -23,6 +23,7 @@ from cerebro_elastic.recipes import Objective
 from cerebro_elastic.reporting.curves import curves_text, leaderboard_text
 from cerebro_elastic.reporting.gap import gap
 from cerebro_elastic.reporting.page import curves, gantt, parallel
+from cerebro_elastic.reporting.page.environment import page_environment
 from cerebro_elastic.reporting.page.scale import number
 from cerebro_elastic.reporting.results import gather, leaderboard, nodes_of
 from cerebro_elastic.reporting.tables import brief, bytes_text, clock_text, hparams_text
@@ -129,24 +130,18 @@ def _outcome(state: State) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("cerebro_elastic.reporting.page", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return page_environment(
+        {
+            "number": number,
+            "brief": brief,
+            "bytes": bytes_text,
+            "clock": clock_text,
+            "hparams": hparams_text,
+            "percent": _percent,
+            "cut": _cut,
+            "csv_url": _csv_url,
+        }
     )
-    environment.filters |= {
-        "number": number,
-        "brief": brief,
-        "bytes": bytes_text,
-        "clock": clock_text,
-        "hparams": hparams_text,
-        "percent": _percent,
-        "cut": _cut,
-        "csv_url": _csv_url,
-    }
-    return environment
 
 
 def _percent(part: Any, whole: float) -> str:
