@@ -7,17 +7,19 @@ batches imports torch once, which takes seconds.
 from __future__ import annotations
 
 import pickle
-import random
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count as counted_from
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from cerebro_elastic.data.seeding import seed_generators
 from cerebro_elastic.registry import is_library
 from cerebro_elastic.torch_internals import stop_workers
 
@@ -30,6 +32,30 @@ class SeededTask:
     """Makes the batch; can be pickled."""
     seed: tuple[int, ...]
     """The seed of the process's generators for this batch."""
+
+
+class SentOnce:
+    """A function that many tasks of one unit share: each worker process unpickles it once, not per task."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._sent = pickle.dumps(function)
+        self._number = next(_numbers)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (self._number, self._sent)
+
+
+_numbers = counted_from()
+"""One for each function sent, since equal bytes may name files whose content has changed."""
+
+
+@lru_cache(1)
+def _received(_number: int, sent: bytes) -> Any:
+    return pickle.loads(sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +151,7 @@ class _Performer(Dataset[Any]):
 
     def __getitem__(self, task: SeededTask) -> Any:
         seed = int(np.random.SeedSequence(task.seed).generate_state(1)[0])
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
+        seed_generators(seed)
         try:
             return task.make()
         except Exception as error:  # raised, it would come as the text of a traceback

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cerebro_elastic.data.batch_workers import SeededTask, WorkerSettings, in_workers
+from cerebro_elastic.data.batch_workers import SeededTask, SentOnce, WorkerSettings, in_workers
 from cerebro_elastic.data.bucketing import bucketed
 from cerebro_elastic.data.column_batches import (
     Decode,
@@ -179,10 +179,8 @@ def batches(
         return BatchRows(rows[parts[len(rows)]], rows)
 
     if loader.workers and numbers:
-        tasks = (
-            SeededTask(partial(make_batch, partition, rows_of(number), loader), (seed, number))
-            for number in numbers
-        )
+        make = SentOnce(partial(make_batch, partition, loader=loader))
+        tasks = (SeededTask(partial(make, rows_of(number)), (seed, number)) for number in numbers)
         return _noting_damage(partition, in_workers(tasks, len(numbers), worker_settings(loader)))
     return _noting_damage(partition, _made_here(partition, map(rows_of, numbers), loader))
 

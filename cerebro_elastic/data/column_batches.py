@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from cerebro_elastic.data.manifest import Column, Kind
 from cerebro_elastic.data.mapped import Array
@@ -110,7 +111,7 @@ def stacked_values(rows: Sequence[Tensor], name: str) -> Tensor:
             f"`decode` made {shown} of column {name!r} in one batch: make all of one shape and dtype there, "
             "or use `ragged: list`, or a `collate`"
         )
-    return torch.stack(list(rows))
+    return default_collate(list(rows))  # in a worker process stacked where the others can read it
 
 
 def check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:

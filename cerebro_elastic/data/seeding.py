@@ -16,7 +16,7 @@ def seeded(seed: int) -> Iterator[None]:
     they go on where they stood. Torch is not imported for it."""
     python, numpy, torch = random.getstate(), np.random.get_state(), sys.modules.get("torch")
     state = torch.get_rng_state() if torch is not None else None
-    _begin(seed)
+    seed_generators(seed)
     try:
         yield
     finally:
@@ -26,7 +26,8 @@ def seeded(seed: int) -> Iterator[None]:
             torch.set_rng_state(state)
 
 
-def _begin(seed: int) -> None:
+def seed_generators(seed: int) -> None:
+    """Let the generators of Python, numpy and torch (on the CPU) begin with ``seed``."""
     random.seed(seed)
     np.random.seed(seed)
     if (torch := sys.modules.get("torch")) is not None:

@@ -130,6 +130,7 @@ def test_an_order_outside_of_the_partition_is_refused(partition: Partition) -> N
 
 def test_workers_give_the_same_batches_and_touch_no_generator_here(partition: Partition) -> None:
     order = sample_order(0, 0, 0, ROWS)
+    partition = Partition(0, ROWS, partition.columns)
     before, children = torch.get_rng_state(), set(multiprocessing.active_children())
     settings = {"collate": stack_first_two, "layout": "tuple"}
     here = list(batches(partition, order, LoaderSettings(2, **settings)))  # type: ignore[arg-type]
@@ -145,7 +146,18 @@ def test_workers_give_the_same_batches_and_touch_no_generator_here(partition: Pa
     assert [batch.tolist() for batch in again] == [batch.tolist() for batch in here], (
         "after a unit that stopped"
     )
+    fetch_again(partition, "y", np.arange(ROWS) + 100)
+    later = Partition(0, ROWS, {n: np.load(c.filename, mmap_mode="r") for n, c in partition.columns.items()})  # type: ignore[union-attr]
+    fresh = list(batches(later, order, LoaderSettings(2, workers=2, **settings)))  # type: ignore[arg-type]
+    assert [batch.tolist() for batch in fresh] == [(batch + 100).tolist() for batch in here], "a file anew"
     assert set(multiprocessing.active_children()) - children == serving, "the same processes"
+
+
+def fetch_again(partition: Partition, name: str, content: Any) -> None:
+    """Put another file in the place of a column's, as a cache that fetches a damaged one."""
+    file = Path(partition.columns[name].filename)  # type: ignore[union-attr]
+    np.save(file.with_name("new.npy"), content)
+    file.with_name("new.npy").rename(file)
 
 
 def test_a_random_transform_in_workers_is_a_function_of_the_seed(partition: Partition) -> None:
