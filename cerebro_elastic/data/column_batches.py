@@ -111,7 +111,8 @@ def stacked_values(rows: Sequence[Tensor], name: str) -> Tensor:
             f"`decode` made {shown} of column {name!r} in one batch: make all of one shape and dtype there, "
             "or use `ragged: list`, or a `collate`"
         )
-    return default_collate(list(rows))  # in a worker process stacked where the others can read it
+    stacked: Tensor = default_collate(list(rows))  # in a worker process, in memory that its rank can read
+    return stacked
 
 
 def check_kinds(key: str, names: Iterable[str], known: Mapping[str, Column], kinds: Sequence[Kind]) -> None:
