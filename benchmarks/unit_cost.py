@@ -3,9 +3,9 @@
     python benchmarks/unit_cost.py [--recipe recipes/digits.yaml] [--rounds 3]
 
 Its peers are measured in the same minutes: the import of Lightning and scikit-learn in a fresh process, and
-one plain ``Trainer.fit`` of the recipe's module with its validation, over batches of the same shapes, alone
-and in as many processes as the run has nodes. Printed are medians over the rounds. Needs a recipe of a
-LightningModule whose ``source`` is a function and whose space is lists, and no other work on the machine.
+one plain ``Trainer.fit`` of the recipe's module with its validation (of a task ``torch``: a loop by hand),
+over batches of the same shapes, alone and in as many processes as the run has nodes. Printed are medians over
+the rounds. Needs a recipe whose ``source`` is a function, and no other work on the machine.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
+from plain_peers import plain_seconds_per_unit
 from run_processes import KINDS, family, kind_of
 
 import cerebro_elastic
@@ -50,7 +49,7 @@ def main() -> None:
     parser.add_argument("--plain", type=int, metavar="EPOCHS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.plain:
-        print(plain_fit(options.recipe, options.plain))
+        print(1e3 * plain_seconds_per_unit(options.recipe, options.plain))
         return
     recipe = cerebro_elastic.load_recipe(options.recipe)
     rounds = [measure(options.recipe, options.nodes or recipe.nodes.min) for _ in range(options.rounds)]
@@ -83,45 +82,6 @@ def plain_fits(recipe: Path, processes: int) -> float:
         for _ in range(processes)
     ]
     return statistics.mean(float(process.communicate()[0].split()[-1]) for process in started)
-
-
-def plain_fit(path: Path, epochs: int) -> float:
-    """Milliseconds per unit of ordinary fits at the first and the last point of the grid, without their first
-    epochs, which import."""
-    import lightning as L
-    import torch
-    from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
-
-    from cerebro_elastic.registry import import_object
-
-    torch.set_num_threads(1)
-    recipe = cerebro_elastic.load_recipe(path)
-    arrays = import_object(str(recipe.data.source), path.parent)()
-    columns = [torch.as_tensor(array) for array in arrays.values()]
-    rows = int(len(columns[0]) * (1 - recipe.data.valid))
-    data = TensorDataset(*(column[:rows] for column in columns))
-    valid = TensorDataset(*(column[rows:] for column in columns))
-
-    def loader(data: Any, sampler: Any) -> Any:
-        order = BatchSampler(sampler, recipe.data.batch_size, drop_last=False)
-        return DataLoader(data, sampler=order, batch_size=None)
-
-    module = import_object(str(recipe.task.model_dump()["module"]), path.parent)
-    space = yaml.safe_load(path.read_text())["search"]["space"]
-    quiet: dict[str, Any] = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
-    medians = []
-    for point in (0, -1):
-        times: list[float] = []
-        clock = L.pytorch.callbacks.LambdaCallback(
-            on_train_epoch_start=lambda *_, times=times: times.append(time.perf_counter())
-        )
-        trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=[clock], **quiet)
-        config = module(**{name: values[point] for name, values in space.items()})
-        trainer.fit(config, loader(data, RandomSampler(data)), loader(valid, SequentialSampler(valid)))
-        medians.append(statistics.median(b - a for a, b in pairwise(times[5:])))
-    return 1e3 * statistics.mean(medians) / (recipe.data.partitions or 1)
 
 
 def run(recipe: Path, nodes: int, folder: Path) -> dict[str, float]:

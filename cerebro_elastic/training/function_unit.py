@@ -341,8 +341,8 @@ class FunctionUnit:
         return self._portion(rows) if rows % ranks()[1] == 0 else slice(0, rows)
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            yield _on_device(self._user.prepare(batch, self._job.hparams), self._device)
+        for batch in self._user.prepared(batches, self._job.hparams):
+            yield _on_device(batch, self._device)
 
     def _context(self, batches: Iterator[Any]) -> dict[str, Any]:
         """What ``train_fn`` and ``eval_fn`` may ask for by name (``user_functions.FOR_PASS``)."""

@@ -28,7 +28,7 @@ that both return are averaged over the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -188,9 +188,13 @@ class ObservedFunctions(UserFunctions):
         self._parts = super().make_parts(hparams, context)
         return self._parts
 
-    def prepare(self, batch: Any, hparams: HParams) -> Any:
-        self._show("before")
-        return super().prepare(batch, hparams)
+    def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
+        return super().prepared(self._shown(batches), hparams)
+
+    def _shown(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._show("before")
+            yield batch
 
     def at_end(self) -> None:
         self._show("after")

@@ -21,7 +21,10 @@ def seed_all(seed: int) -> None:
     """Seed every generator, as ``lightning.seed_everything(seed)`` does. ``seed`` < 2**32."""
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.manual_seed(seed)
+    else:  # that would note down a traceback for a GPU to come
+        torch.default_generator.manual_seed(seed)
 
 
 def capture(device: torch.device = _CPU) -> dict[str, Any]:

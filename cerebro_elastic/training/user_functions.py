@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +109,12 @@ class UserFunctions:
         """The arguments of ``model_fn``."""
         return arguments.select(self._model_fn, {**self._section.args, **hparams, **context})
 
-    def prepare(self, batch: Any, hparams: HParams) -> Any:
-        """Apply ``input_fn``, if there is one, to a batch of the loader."""
-        if not self._input_fn:
-            return batch
-        return self._input_fn(batch, **arguments.select(self._input_fn, {**self._section.args, **hparams}))
+    def prepared(self, batches: Iterable[Any], hparams: HParams) -> Iterator[Any]:
+        """Apply ``input_fn``, if there is one, to batches of the loader."""
+        function = self._input_fn
+        chosen = arguments.select(function, {**self._section.args, **hparams}) if function else {}
+        for batch in batches:
+            yield function(batch, **chosen) if function else batch
 
     def call(
         self, function: Callable[..., Any], hparams: HParams, context: Mapping[str, Any]
