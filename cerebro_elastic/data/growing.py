@@ -52,7 +52,6 @@ class _GrowingArray:
         self._file: IO[bytes] | None = None
         self._dtype: np.dtype[Any] | None = None
         self._shape: tuple[int, ...] = ()
-        self._length = 0
 
     def append(self, part: NDArray[Any]) -> None:
         """Append rows; the dtype becomes one that has all values."""
@@ -65,7 +64,6 @@ class _GrowingArray:
             )
         if part.dtype != self._dtype and len(part):
             self._become(np.promote_types(self._dtype, part.dtype))
-        self._length += len(part)
         self._parts.append(part.astype(self._dtype))
         if self._dtype.kind != "O" and sum(part.nbytes for part in self._parts) > self._in_memory:
             self._spill()
