@@ -91,10 +91,9 @@ class DatasetFactory:
 @lru_cache(_KEPT)
 def _datasets(reference: str, root: Path, args: str, seed: int) -> NumberedDatasets:
     """The arguments are text, by which they are told apart."""
-    function = import_object(reference, root)
     try:
-        with seeded(seed):
-            returned = function(**json.loads(args))
+        with seeded(seed):  # imports may draw at random, too
+            returned = import_object(reference, root)(**json.loads(args))
             if is_module(returned):
                 return datasets_of_module(reference, f"{root} {reference} {args}", returned)
             return NumberedDatasets(reference, _by_split(returned))

@@ -18,6 +18,9 @@ from cerebro_elastic.data.datasets import NumberedDatasets, stacked
 from cerebro_elastic.errors import CerebroError, DataError, TaskError
 
 SOURCE = """
+    import random
+    random.random()  # as Lightning does when it is imported
+
     import torch
     from torch.utils.data import Dataset, IterableDataset, TensorDataset, random_split
 
@@ -90,9 +93,10 @@ def test_several_rows_at_once_if_the_dataset_can(factory: Any) -> None:
 
 
 def test_a_random_split_is_the_same_wherever_it_is_made(factory: Any) -> None:
-    before = torch.get_rng_state()
+    before, python = torch.get_rng_state(), random.getstate()
     first = factory("split").make().rows([0, 1, 2])
     assert torch.equal(torch.get_rng_state(), before)
+    assert random.getstate() == python, "nor do imports change what a batch draws in a fresh process"
     torch.manual_seed(1)
     assert factory("split", rows=10).make().rows([0, 1, 2]) == first, "made anew: other arguments"
     assert factory("split").make() is factory("split").make()
