@@ -6,6 +6,7 @@ batches imports torch once, which takes seconds.
 
 from __future__ import annotations
 
+import atexit
 import pickle
 import traceback
 from collections import defaultdict
@@ -124,9 +125,12 @@ class _Processes:
         """What the tasks make. What is left of those before is dropped."""
         self._tasks.present = tasks
         self._iterator = iter(self._loader)
+        atexit.unregister(self.end)
+        atexit.register(self.end)  # before multiprocessing kills them: they would leave their temporary files
         return self._iterator  # type: ignore[no-any-return]
 
     def end(self) -> None:
+        atexit.unregister(self.end)
         stop_workers(self._iterator)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import torch
 
+from cerebro_elastic.data.batch_workers import end_idle
 from cerebro_elastic.worker.memory import bytes_in_use, bytes_of, trim
 
 GROWTH = "CEREBRO_GROWTH"
@@ -49,6 +50,7 @@ class Growth:
 
 def start_anew() -> None:
     """Replace this process by a fresh one with the same command, id, environment and output."""
+    end_idle()  # no exit function runs here
     sys.stdout.flush()
     sys.stderr.flush()
     # Python's own files close by themselves, those of libraries may not.
