@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +18,16 @@ COLUMNS = {
     "my_lightning:load": {"x", "y"},
     "my_torch:load": {"x", "y"},
     "text_ragged:load": {"text", "label"},
+    "coco_shaped:load": {"image", "boxes", "kinds"},
+    "criteo_shaped:load": {"numbers", "categories", "clicked"},
+    "tabular:load": {"month", "hour", "carrier", "origin", "dest", "tailnum", "late"},
 }
-ROWS = {"text_ragged": 900}
+ROWS = {"text_ragged": 900, "coco_shaped": 1500}
 """At least so many, where they are fewer."""
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.yaml"))
 
 
-@pytest.fixture(autouse=True)
-def imports_as_found() -> Iterator[None]:
-    path = list(sys.path)
-    yield
-    sys.path[:] = path
+pytestmark = pytest.mark.usefixtures("imports_as_found")
 
 
 def _start(recipe: Recipe) -> SearchContext:
@@ -53,6 +50,8 @@ def test_recipe(path: Path) -> None:
         assert dataset.lengths == {"train": 1797}
         return
     assert recipe.data.source is not None
+    if ":" not in recipe.data.source:  # files: tests/test_recipes_train.py writes them
+        return
     try:
         columns = import_object(recipe.data.source, recipe.root)()
     except FileNotFoundError as missing:

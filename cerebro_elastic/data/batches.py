@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cerebro_elastic import arguments
 from cerebro_elastic.data.batch_workers import SeededTask, SentOnce, WorkerSettings, in_workers
 from cerebro_elastic.data.bucketing import bucketed
 from cerebro_elastic.data.column_batches import (
@@ -58,9 +59,9 @@ class LoaderSettings:
     name."""
     shuffle: bool = True
     """Whether each epoch takes the rows of a training partition in another order."""
-    transform: Callable[[Any], Any] | None = None
+    transform: Callable[..., Any] | None = None
     """Maps a batch to what the task gets."""
-    collate: Callable[[list[Any]], Any] | None = None
+    collate: Callable[..., Any] | None = None
     """Makes a batch from a list of rows in the ``layout``. Slow: for users who have such a function."""
     workers: int = 0
     """Processes that make batches; 0: they are made in this process. They start once for all units of a
@@ -113,6 +114,15 @@ class LoaderSettings:
                     "module that can be imported, or set workers: 0"
                 ) from exc
 
+    def of_phase(self, *, training: bool) -> LoaderSettings:
+        """The settings for training or for evaluation: a function with a parameter ``training`` gets that."""
+        return replace(
+            self,
+            transform=self.transform and _informed(self.transform, training),
+            collate=self.collate and _informed(self.collate, training),
+            decode={name: _informed(function, training) for name, function in self.decode.items()},
+        )
+
     def check(self, columns: Iterable[Column]) -> None:
         """Raise ``RecipeError`` if a dataset of these columns cannot be read so."""
         known = {column.name: column for column in columns}
@@ -128,6 +138,14 @@ class LoaderSettings:
                 f"the batch would have the lengths {taken[0]!r}, which is a column, too: use layout: tuple, "
                 "or rename the column"
             )
+
+
+def _informed(function: Callable[..., Any], training: bool) -> Callable[..., Any]:
+    try:
+        names = arguments.accepted(function) or ()
+    except ValueError:  # a function in C without a signature
+        return function
+    return partial(function, training=training) if "training" in names else function
 
 
 def training_order(partition: Partition, loader: LoaderSettings, seed: int, epoch: int) -> NDArray[np.int64]:

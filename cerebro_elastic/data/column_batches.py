@@ -23,7 +23,7 @@ from cerebro_elastic.data.ragged import Index, Ragged, fill_rows, inside, offset
 from cerebro_elastic.data.row_sums import Sums, padded_sums, ragged_sums
 from cerebro_elastic.errors import RecipeError, TaskError, did_you_mean
 
-Decode: TypeAlias = Callable[[bytes], Any]
+Decode: TypeAlias = Callable[..., Any]
 """Makes an array or a tensor of an encoded value."""
 
 

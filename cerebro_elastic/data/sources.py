@@ -139,8 +139,13 @@ def _array(name: str, column: Any) -> NDArray[Any] | Varying:
         if is_object or not alike:
             return sequences(column, name)
     if len({isinstance(value, str) for value in column}) > 1:  # numpy would make all of them text
-        return np.array(column, object)
+        return np.array([None if _is_missing(value) else value for value in column], object)
     return np.asarray(column)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether the value stands for none, as pandas has it among words: NaN, NaT or NA."""
+    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
 
 
 def _expand(name: str) -> list[Place]:

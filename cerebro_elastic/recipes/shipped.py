@@ -9,7 +9,8 @@ from pathlib import Path
 from cerebro_elastic.errors import RecipeError, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
-_REFERENCE = re.compile(r"\b([A-Za-z_]\w*):[A-Za-z_]")
+_REFERENCE = re.compile(r"\b([A-Za-z_]\w*)(?::[A-Za-z_]|\.py\b)")
+_IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 
 
 def shipped() -> Mapping[str, str]:
@@ -18,7 +19,7 @@ def shipped() -> Mapping[str, str]:
 
 
 def write_shipped(name: str, folder: Path) -> list[Path]:
-    """Write the recipe ``name`` and the modules that it names into ``folder``; the recipe's path comes first.
+    """Write the recipe ``name`` and the modules that it needs into ``folder``; the recipe's path comes first.
 
     Files that are the same already stay. Raises ``RecipeError`` if there is no such recipe, if ``folder``
     cannot be written, and, before anything is written, if a file there has one of the names and other text.
@@ -46,14 +47,17 @@ def _folder() -> Path:
 
 
 def _files(name: str) -> Iterator[tuple[Path, str]]:
-    """The recipe, then its modules, with their texts as they are in the user's folder."""
+    """The recipe, then the modules that it names and what they import of ours, with their texts as they are
+    in the user's folder."""
     recipe = _folder() / f"{name}.yaml"
     text = recipe.read_text("utf-8")
-    yield recipe, text.replace("cerebro run recipes/", "cerebro run ")
-    for module in dict.fromkeys(_REFERENCE.findall(text)):
+    yield recipe, text.replace(" recipes/", " ")
+    named = list(dict.fromkeys(_REFERENCE.findall(text)))
+    for module in named:
         path = _folder() / f"{module}.py"
         if path.exists():
             yield path, path.read_text("utf-8")
+            named += [other for other in _IMPORT.findall(path.read_text("utf-8")) if other not in named]
 
 
 def _summary(text: str) -> str:

@@ -71,6 +71,7 @@ def training_batches(job: UnitJob, part: BatchPart = whole) -> Iterator[Any]:
     seed = rank_seed(job)
     if not job.visited and not job.skip:
         _begin(loader)
+    loader = loader.of_phase(training=True)
     with closing(batches(job.partition, order, loader, seed=seed, skip=job.skip, part=part)) as loaded:
         for done in range(job.skip, unit_batches(job)):
             if done > job.skip and job.stop(done):
@@ -93,7 +94,7 @@ def natural_batches(job: UnitJob, partitions: Iterable[Partition], part: BatchPa
     Arguments and errors are those of ``training_batches``; ``Stopped`` is raised only in a unit that
     evaluates.
     """
-    loader, done = loader_settings(job), 0
+    loader, done = loader_settings(job).of_phase(training=False), 0
     _begin(loader)
     for partition in partitions:
         for batch in batches(partition, np.arange(partition.rows), loader, part=part):

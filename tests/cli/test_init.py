@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,19 @@ from cerebro_elastic.recipes.shipped import write_shipped
 
 from .conftest import Cerebro
 
+SHIPPED = Path(__file__).parents[2] / "recipes"
 NAMES = [
+    "coco_shaped",
+    "criteo_shaped",
     "digits",
     "digits_asha",
     "digits_dataset",
     "digits_pbt",
     "digits_torch",
     "fashion_mnist",
+    "imagenet_shaped",
     "lightning",
+    "tabular",
     "text_ragged",
     "tiny_gpt",
     "torch",
@@ -29,9 +35,11 @@ NAMES = [
 def test_what_is_written_is_complete(name: str, tmp_path: Path) -> None:
     path, *modules = write_shipped(name, tmp_path / "new" / "folder")
     recipe = load_recipe(path)
-    data = recipe.data.source or recipe.data.dataset
-    assert data is not None
-    assert f"{data.partition(':')[0]}.py" in {module.name for module in modules}
+    given = {module.stem for module in modules}
+    named = [recipe.data.source, recipe.data.dataset, *recipe.data.decode.values()]
+    assert {name.partition(":")[0] for name in named if name and ":" in name} <= given
+    imported = {name for module in modules for name in re.findall(r"(?m)^from (\w+)", module.read_text())}
+    assert {name for name in imported if (SHIPPED / f"{name}.py").exists()} <= given
     assert "recipes/" not in path.read_text()
 
 

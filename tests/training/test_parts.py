@@ -23,6 +23,7 @@ from cerebro_elastic.core.model.units import Phase, Unit
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.partition import Partition
 from cerebro_elastic.recipes import TorchSection
+from cerebro_elastic.training import job_batches
 from cerebro_elastic.training.functions import FunctionTask
 from cerebro_elastic.training.task import Stopped, TaskState, UnitJob, UnitResult
 from support.parts import in_parts
@@ -151,6 +152,22 @@ def test_wherever_a_unit_is_cut_it_ends_the_same(cut: tuple[str, int, list[int]]
     assert [row for part in parts for row in part.log] == expected.log
     assert sum(part.samples for part in parts) == expected.samples
     assert sum(part.batches for part in parts) == expected.batches
+
+
+def test_functions_may_ask_whether_rows_are_for_training() -> None:
+    asked: list[bool] = []
+
+    def cropped(batch: Any, training: bool) -> Any:
+        asked.append(training)
+        return batch
+
+    unit = replace(job(0, 2, None), loader=LoaderSettings(BATCH, transform=cropped))
+    trained = list(job_batches.training_batches(unit))
+    assert asked == [True] * len(trained)
+    validated = list(job_batches.natural_batches(unit, unit.validation))
+    assert asked == [True] * len(trained) + [False] * len(validated)
+    plain = LoaderSettings(BATCH, collate=torch.stack, transform=noisy)  # no signature; another one
+    assert plain.of_phase(training=True) == plain
 
 
 def test_a_part_tells_the_metrics_of_whole_units_only() -> None:
