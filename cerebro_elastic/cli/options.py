@@ -37,8 +37,8 @@ Etcd = Annotated[
 ]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
 NO_CACHE_LIMIT = (
-    "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, which "
-    "takes longer."
+    "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
+    "which takes longer."
 )
 SubmittedBy = Annotated[
     str | None,

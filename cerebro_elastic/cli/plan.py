@@ -96,8 +96,8 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
         console.print(_communication_table(forecasts))
         if forecasts.measurement.bytes is None:
             say(
-                "Methods that copy the data are left out, and so is what the nodes read: the rows stay in your "
-                "dataset, and how many bytes they have is not known."
+                "Methods that copy the data are left out, and so is what the nodes read: the rows stay in "
+                "your dataset, and how many bytes they have is not known."
             )
     else:
         say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")

@@ -121,20 +121,21 @@ class NumberedDatasets:
         yield ROW, np.arange(start, start + self.lengths[split])
 
     def _of_rows(self, split: Split, key: str, name: str) -> NDArray[Any]:
+        what = f"data.{key} is {name!r}"
         returned = f"the {split} dataset that {self.reference} returned"
         if name == ROW:
-            raise DataError(f"data.{key} is {name!r}, as the numbers of rows are called: rename the attribute")
+            raise DataError(f"{what}, as the numbers of rows are called: rename the attribute")
         try:
             values = _attribute(self.by_split[split], name)
         except Exception as exc:  # whatever the user's class does
-            raise DataError(
-                f"data.{key} is {name!r}: this attribute of {returned} is no array: {type(exc).__name__}: {exc}"
-            ) from exc
+            why = f"{type(exc).__name__}: {exc}"
+            raise DataError(f"{what}: this attribute of {returned} is no array: {why}") from exc
         lengths = key == "bucket"
         if values.shape != (self.lengths[split],) or (lengths and values.dtype.kind not in "iu"):
+            value = "a whole number" if lengths else "one value"
             raise DataError(
-                f"data.{key} is {name!r}: {returned} has no such attribute with "
-                f"{'a whole number' if lengths else 'one value'} for each of its {self.lengths[split]} rows: give it one that has the rows' {_WHAT[key]}"
+                f"{what}: {returned} has no such attribute with {value} for each of its "
+                f"{self.lengths[split]} rows: give it one that has the rows' {_WHAT[key]}"
             )
         return values.astype(np.int64) if lengths else values
 

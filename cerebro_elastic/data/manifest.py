@@ -121,7 +121,7 @@ class Manifest:
 
     @property
     def training_bytes(self) -> int | None:
-        """Bytes of the training rows; ``None`` if the partitions only have their numbers in a user's dataset."""
+        """Bytes of the training rows; ``None`` if they stay in a user's dataset."""
         if self.datasets:
             return None
         return sum(file.bytes for partition in self.train for file in partition.files)

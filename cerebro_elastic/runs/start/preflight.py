@@ -108,7 +108,7 @@ def check(
     from cerebro_elastic.training.loss_weights import loss_weights
     from cerebro_elastic.training.task import SupportsPrecheck, WeighsLosses
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
-    from cerebro_elastic.training.user_dataset import checked_dataset, task_hparams
+    from cerebro_elastic.training.user_dataset import check_hparams, checked_dataset, task_hparams
 
     task, allowed = make_task(recipe), strategies(recipe)
     for strategy in allowed:
@@ -116,13 +116,13 @@ def check(
     _check_data_module(recipe)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
-    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
-    for point in of_task:
-        task.check(point)
+    for point in hparams:
+        check_hparams(task, loader.dataset, point)
     datasets = checked_dataset(recipe, hparams)
     if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
         check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
+        of_task = [task_hparams(task, loader.dataset, point) for point in hparams[:1]]
         _check_strategy(task, allowed[0], of_task)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(

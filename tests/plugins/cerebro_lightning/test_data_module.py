@@ -163,6 +163,14 @@ def test_a_loader_that_cannot_be_reproduced_is_refused_by_name(tmp_path: Path, m
         runner_of(recipe, tmp_path, {"lr": 0.1})
 
 
+def test_a_hyper_parameter_that_nobody_takes_is_named_with_the_arguments_of_the_dataset(
+    tmp_path: Path,
+) -> None:
+    recipe = recipe_of({"dataset": "data_zoo:split"}, rowss=[60])
+    with pytest.raises(TaskError, match=r"Net takes no .* 'rowss'; .* neither does .*did you mean 'rows'\?"):
+        runner_of(recipe, tmp_path, {"rowss": 60})
+
+
 def test_a_data_module_that_changes_and_does_not_say_so_is_refused(tmp_path: Path) -> None:
     runner = runner_of(recipe_of({"datamodule": "data_zoo:Counting"}), tmp_path, {"lr": 0.1})
     with pytest.raises(TaskError, match="Counting changed its batches while it trained"):
