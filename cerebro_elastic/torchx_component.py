@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
@@ -99,12 +100,23 @@ def prepare(
     source: str,
     to: str,
     partitions: int,
-    rows: str,
+    rows: Optional[str] = None,
     j: int = 1,
     seed: int = 0,
     valid: str = "0.2",
     test: str = "0",
     bad: str = "0",
+    labels: Optional[List[str]] = None,
+    columns: Optional[List[str]] = None,
+    features: Optional[List[str]] = None,
+    label: Optional[str] = None,
+    encode: Optional[List[str]] = None,
+    text: Optional[List[str]] = None,
+    stratify: Optional[str] = None,
+    split_by: Optional[str] = None,
+    sample_weight: Optional[str] = None,
+    count_classes: Optional[str] = None,
+    fill: Optional[Dict[str, str]] = None,
     h: Optional[str] = None,
     cpu: int = 2,
     memMB: int = 4096,
@@ -114,18 +126,29 @@ def prepare(
     mounts: Optional[List[str]] = None,
     max_retries: int = 3,
 ) -> specs.AppDef:
-    """Make a dataset row by row with a function of yours (`cerebro prepare --rows`), on several machines.
+    """Prepare a dataset on a machine (`cerebro prepare`), or row by row with a function of yours on several.
 
     Args:
-        source: a path or URL of CSV, Parquet or npy files, or module:function; the same on all machines
+        source: a path or URL of data, or module:function; the same on all machines
         to: where the dataset goes: a URL or folder that all machines reach
         partitions: number of training partitions
         rows: module:function, (row, split) -> columns, in the working folder of each machine
-        j: number of machines
+        j: number of machines; several need rows
         seed: seed of the shuffle
         valid: share of rows for validation, or a source of its own
         test: the same for a test after the run
-        bad: how many rows may fail, a number or a share such as 1%
+        bad: how many rows may fail, or have a broken picture: a number or a share such as 1%
+        labels: columns that must not hold NaN, by default all
+        columns: columns to keep, by default all
+        features: columns that are joined into one matrix
+        label: the column to predict
+        encode: columns of text that are encoded as numbers
+        text: columns of text that are kept, as bytes
+        stratify: a column of classes; each split gets of each class its share
+        split_by: a column of groups; all rows of a group go to one split
+        sample_weight: a column that weighs the loss of each row
+        count_classes: a column of class numbers to count
+        fill: COLUMN=VALUE, for rows that have none
         h: a named resource of a machine, instead of cpu and memMB
         cpu: cores of a machine, and processes that make rows
         memMB: memory of a machine in MB
@@ -137,12 +160,30 @@ def prepare(
     """
     try:
         _check_env(env or {})
+        if rows is None and j > 1:
+            raise RecipeError(f"-j is {j}: machines share rows that a function makes: name it by --rows")
     except CerebroError as error:
         raise ComponentValidationException(str(error)) from error
-    numbers = ["--partitions", str(partitions), "--seed", str(seed), "--workers", str(cpu)]
-    splits = ["--valid", valid, "--test", test, "--bad", bad]
-    share = ["--share", f"{specs.macros.replica_id}/{j}"]
-    command = _cerebro("prepare", source, to, "--rows", rows, *numbers, *splits, *share, *_submitted())
+    numbers = ["--partitions", str(partitions), "--seed", str(seed)]
+    splits = ["--valid", valid, "--test", test]
+    made = (
+        ["--rows", rows, "--workers", str(cpu), "--share", f"{specs.macros.replica_id}/{j}"] if rows else []
+    )
+    given = {
+        "bad": None if bad == "0" else bad,
+        "labels": labels,
+        "columns": columns,
+        "features": features,
+        "label": label,
+        "encode": encode,
+        "text": text,
+        "stratify": stratify,
+        "split-by": split_by,
+        "sample-weight": sample_weight,
+        "count-classes": count_classes,
+        "fill": [f"{column}={value}" for column, value in (fill or {}).items()],
+    }
+    command = _cerebro("prepare", source, to, *made, *numbers, *splits, *_options(given), *_submitted())
     resource = specs.resource(cpu=cpu, gpu=0, memMB=memMB, h=h)
     template = _RoleTemplate(image, python, env or {}, mounts or [], max_retries)
     return specs.AppDef(name="prepare", roles=[template.role("prepare", command, resource, num_replicas=j)])
@@ -280,6 +321,15 @@ def _check_numbers(port: int, grace: float) -> None:
         raise RecipeError(f"--etcd_port is {port}: a port is a number up to 65535")
     if not 0 <= grace < math.inf:
         raise RecipeError(f"--grace is {grace:g}: give seconds, 0 or more")
+
+
+def _options(given: Mapping[str, str | List[str] | None]) -> List[str]:
+    """The options of a command that have a value; one for each item of a list."""
+    words = []
+    for name, value in given.items():
+        for item in [value] if isinstance(value, str) else value or ():
+            words += [f"--{name}", item]
+    return words
 
 
 def _submitted() -> List[str]:

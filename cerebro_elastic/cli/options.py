@@ -36,6 +36,10 @@ Etcd = Annotated[
     str | None, typer.Option(help="HOST:PORT of an etcd; the variables CEREBRO_ETCD_* hold login and TLS.")
 ]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that nodes have to leave when they are stopped.")]
+NO_CACHE_LIMIT = (
+    "A forecast takes caches as large as needed: with `node.cache_bytes` a host may read a partition again, "
+    "which takes longer."
+)
 SubmittedBy = Annotated[
     str | None,
     typer.Option(

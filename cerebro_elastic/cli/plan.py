@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerebro_elastic.cli.options import Epochs, Home, Json, RecipeFile, echo
+from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.core.model.units import Strategy
 from cerebro_elastic.errors import RecipeError
@@ -81,7 +81,7 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     profiled = {profile.config for profile in forecasts.measurement.profiles}
     say(
         f"{recipe.name}: {counted(forecasts.configs, 'config')}, up to {counted(recipe.epochs, 'epoch')} of "
-        f"{counted(forecasts.measurement.rows, 'row')} ({bytes_text(forecasts.measurement.bytes)}); "
+        f"{counted(forecasts.measurement.rows, 'row')} ({_size(forecasts.measurement.bytes)}); "
         f"{len(profiled)} profiled here, about a second each\n"
     )
     console.print(_options_table(forecasts, price))
@@ -94,6 +94,11 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
     if forecasts.communication:
         say(f"\nBytes over the network (Table 2 of the Cerebro paper), for {forecasts.best.candidate}:")
         console.print(_communication_table(forecasts))
+        if forecasts.measurement.bytes is None:
+            say(
+                "Methods that copy the data are left out, and so is what the nodes read: the rows stay in "
+                "your dataset, and how many bytes they have is not known."
+            )
     else:
         say("\nBytes over the network are not known: the task cannot be left in the middle of a unit.")
     if forecasts.stopped:
@@ -106,7 +111,13 @@ def _show(console: Console, recipe: Recipe, forecasts: RunForecast, price: float
             f"\nKeeping configs within an epoch of each other would cost {forecasts.evenness:.1%} of the "
             "time: they are kept so only where it costs nothing, or with `progress: even`."
         )
+    if recipe.node.cache_bytes is not None:
+        say(f"\n{NO_CACHE_LIMIT}")
     say(f"\nBest in time times cost: {_as_recipe(recipe, forecasts.best.candidate)}")
+
+
+def _size(of_rows: int | None) -> str:
+    return "they stay in your dataset" if of_rows is None else bytes_text(of_rows)
 
 
 def _options_table(forecasts: RunForecast, price: float | None) -> Table:

@@ -16,6 +16,7 @@ import typer
 from cerebro_elastic.cli.options import SubmittedBy, echo, watch
 from cerebro_elastic.data.manifest import NAME, SPLITS, Manifest
 from cerebro_elastic.data.prepare_rows import RowProgress
+from cerebro_elastic.data.row_function import REPORT
 from cerebro_elastic.data.shared_jobs import MachineShare
 from cerebro_elastic.errors import DataError
 from cerebro_elastic.files import exists, locate, redacted, translated, write
@@ -121,6 +122,7 @@ def prepare(
 
     Example: cerebro prepare data.npz s3://bucket/data --partitions 8
     """
+    from cerebro_elastic.data.prepare import rows_left_out
     from cerebro_elastic.runs.start.datasets import prepare as prepare_data
 
     watch(submitted_by)
@@ -183,6 +185,8 @@ def prepare(
             _show_dataset(place, destination or source, page)
     if destination is not None:
         echo(f"{_summary(manifest)} at {destination} (digest {manifest.digest[:12]})")
+        if bad is not None and (left_out := rows_left_out(destination)):
+            echo(f"{counted(left_out, 'bad row')} left out; {REPORT} there shows some of them")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cerebro_elastic.cli.options import Epochs, Home, Json, RecipeFile, echo
+from cerebro_elastic.cli.options import NO_CACHE_LIMIT, Epochs, Home, Json, RecipeFile, echo
 from cerebro_elastic.cli.output import json_text
 from cerebro_elastic.core.model.configs import Status
 from cerebro_elastic.core.model.events import UnitCommitted
@@ -77,6 +77,8 @@ def simulate(
         echo(json_text(_json(result)))
     else:
         _show(result, report, gantt)
+        if checked.node.cache_bytes is not None:
+            echo(NO_CACHE_LIMIT)
     if result.simulation.state.outcome is None:
         raise RunError(
             f"the run stands still after {clock_text(result.simulation.seconds)}: no node is left that could "

@@ -85,7 +85,13 @@ def check_column(name: str, column: NDArray[Any] | Varying, what: str) -> None:
             raise DataError(f"column {name!r} of {what} is empty in all rows: leave it out by `columns`")
     else:
         shape = column.shape
-    if not isinstance(column, Varying) and column.dtype.kind in "OSU":
+    if column.dtype.kind in "OSU":
+        if isinstance(column, Varying):
+            raise DataError(
+                f"column {name!r} of {what} has lists of text, or of values of several types: make them "
+                "lists of numbers by a function of columns as the source, join the texts of a row to one, "
+                f"which `text: [{name}]` keeps for a `decode` function, or leave it out by `columns`"
+            )
         _refuse_objects(name, column, what)
     if column.dtype.itemsize > _WIDEST.get(column.dtype.kind, 0):
         raise DataError(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import IO, Any
 
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -101,6 +102,38 @@ def _refusals(loader: DataLoader[Any]) -> Iterator[tuple[bool, str]]:
     yield (
         loader.worker_init_fn is not None,
         "a worker_init_fn: the generators of workers are seeded for each batch; leave it out",
+    )
+
+
+def check_divisible(reference: str, module: Any) -> None:
+    """Raise ``DataError`` if several ranks cannot divide the batches of the validation loaders."""
+    try:
+        returned = module.val_dataloader()
+    except Exception:  # it has none, or fails for a reason that a unit will show
+        return
+    loaders = returned.values() if isinstance(returned, Mapping) else returned
+    for number, loader in enumerate(loaders if isinstance(returned, list | tuple | Mapping) else [returned]):
+        if why := indivisible(loader):
+            raise DataError(f"{reference}: the validation loader {number} {why}")
+
+
+def indivisible(loader: Any) -> str | None:
+    """Why several ranks cannot divide a validation loader's batches; ``None`` if they can."""
+    if not isinstance(loader, DataLoader):
+        what = f"is a {type(loader).__name__} and no DataLoader"
+    elif isinstance(loader.dataset, IterableDataset):
+        what = "reads an IterableDataset, which has no rows by number"
+    elif loader.batch_sampler is None:
+        what = "has batch_size=None, so that its dataset makes the batches"
+    elif isinstance(loader.sampler, DistributedSampler):
+        return "has a DistributedSampler: leave it out, each rank gets its rows of each batch anyway"
+    elif not isinstance(loader.batch_sampler, Sized):
+        what = f"has a {type(loader.batch_sampler).__name__} without __len__"
+    else:
+        return None
+    return (
+        f"{what}: ranks cannot divide its batches; give it a map-style Dataset and a batch_size, or use "
+        "parallelism: single"
     )
 
 

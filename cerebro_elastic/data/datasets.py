@@ -15,26 +15,35 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, Subset, default_collate
+from numpy.typing import NDArray
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, default_collate
 
 from cerebro_elastic.data.manifest import SPLITS, Split
-from cerebro_elastic.data.ragged import Index
 from cerebro_elastic.data.sources import Columns
 from cerebro_elastic.errors import DataError, TaskError
 
 ROW = "row"
 """The column with the numbers of rows."""
 
+_WHAT = {"bucket": "lengths", "stratify": "classes", "split_by": "groups"}
+"""What a dataset's attribute says of its rows, by the key that names it."""
+
 MapDataset: TypeAlias = Any
 """What has ``__len__`` and ``__getitem__``, as torch's map-style datasets do."""
 
 
-def _attribute(dataset: MapDataset, name: str) -> Any:
-    """An attribute that has a value for each row; of a ``Subset`` those of its rows."""
-    if isinstance(dataset, Subset):
-        values = np.asarray(_attribute(dataset.dataset, name))
-        return values[np.asarray(dataset.indices)] if values.ndim else values
-    return getattr(dataset, name, None)
+def _attribute(dataset: MapDataset, name: str) -> NDArray[Any]:
+    """An attribute that has a value for each row; of a ``Subset`` those of its rows, of a ``ConcatDataset``
+    those of all its parts. No array of rows if there is none."""
+    match dataset:
+        case Subset():
+            values = _attribute(dataset.dataset, name)
+            return values[np.asarray(dataset.indices, np.int64)] if values.ndim else values
+        case ConcatDataset():
+            parts = [_attribute(part, name) for part in dataset.datasets]
+            return np.concatenate(parts) if all(part.ndim for part in parts) else np.asarray(None)
+        case _:
+            return np.asarray(getattr(dataset, name, None))
 
 
 def _generators_of(dataset: MapDataset) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -98,25 +107,37 @@ class NumberedDatasets:
         starts = accumulate((self.lengths[split] for split in present), initial=0)
         return dict(zip(present, starts, strict=False))
 
-    def columns(self, bucket: str | None = None) -> dict[Split, Columns]:
-        """By split, the column of row numbers and, if rows come into batches by their length, that of what
-        the datasets' attribute ``bucket`` says of each row."""
-        return {split: dict(self._columns(split, start, bucket)) for split, start in self._starts.items()}
+    def columns(self, **attributes: str | None) -> dict[Split, Columns]:
+        """By split, the column of row numbers, and those of what the datasets' ``attributes`` say of each
+        row: of ``bucket`` their lengths, of ``stratify`` their classes, of ``split_by`` their groups."""
+        named = {key: name for key, name in attributes.items() if name is not None}
+        return {split: dict(self._columns(split, start, named)) for split, start in self._starts.items()}
 
-    def _columns(self, split: Split, start: int, bucket: str | None) -> Iterator[tuple[str, Index]]:
+    def _columns(
+        self, split: Split, start: int, attributes: Mapping[str, str]
+    ) -> Iterator[tuple[str, NDArray[Any]]]:
+        for key, name in attributes.items():
+            yield name, self._of_rows(split, key, name)
         yield ROW, np.arange(start, start + self.lengths[split])
-        if bucket is not None:
-            yield bucket, self._of_rows(split, bucket)
 
-    def _of_rows(self, split: Split, name: str) -> Index:
-        values = np.asarray(_attribute(self.by_split[split], name))
-        if values.shape != (self.lengths[split],) or values.dtype.kind not in "iu":
+    def _of_rows(self, split: Split, key: str, name: str) -> NDArray[Any]:
+        what = f"data.{key} is {name!r}"
+        returned = f"the {split} dataset that {self.reference} returned"
+        if name == ROW:
+            raise DataError(f"{what}, as the numbers of rows are called: rename the attribute")
+        try:
+            values = _attribute(self.by_split[split], name)
+        except Exception as exc:  # whatever the user's class does
+            why = f"{type(exc).__name__}: {exc}"
+            raise DataError(f"{what}: this attribute of {returned} is no array: {why}") from exc
+        lengths = key == "bucket"
+        if values.shape != (self.lengths[split],) or (lengths and values.dtype.kind not in "iu"):
+            value = "a whole number" if lengths else "one value"
             raise DataError(
-                f"data.bucket is {name!r}: the {split} dataset that {self.reference} returned has no such "
-                f"attribute with a whole number for each of its {self.lengths[split]} rows: give it one that "
-                "has the rows' lengths"
+                f"{what}: {returned} has no such attribute with {value} for each of its "
+                f"{self.lengths[split]} rows: give it one that has the rows' {_WHAT[key]}"
             )
-        return values.astype(np.int64)
+        return values.astype(np.int64) if lengths else values
 
     def rows(self, numbers: Sequence[int]) -> list[Any]:
         """The rows of one split, as the user's dataset returns them.

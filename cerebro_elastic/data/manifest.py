@@ -119,6 +119,13 @@ class Manifest:
         """The partitions of a split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
+    @property
+    def training_bytes(self) -> int | None:
+        """Bytes of the training rows; ``None`` if they stay in a user's dataset."""
+        if self.datasets:
+            return None
+        return sum(file.bytes for partition in self.train for file in partition.files)
+
     def _document(self) -> dict[str, Any]:
         absent = {key for key in _OPTIONAL if not getattr(self, key)}
         return {key: value for key, value in _as_dict(self).items() if key not in absent}

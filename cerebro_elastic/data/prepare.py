@@ -46,7 +46,9 @@ from cerebro_elastic.files import (
     Content,
     Place,
     digest,
+    exists,
     locate,
+    read,
     translated,
     write,
 )
@@ -144,6 +146,13 @@ def prepare(
         with translated(DataError, f"cannot write the dataset {destination}"):
             write(locate(destination) / REPORT, [(json.dumps(report, indent=1) + "\n").encode()])
     return manifest
+
+
+def rows_left_out(url: str) -> int:
+    """How many bad rows were left out of the dataset at ``url``."""
+    with translated(DataError, f"cannot read the dataset {url}"):
+        report = locate(url) / REPORT
+        return int(json.loads(read(report))["bad"]) if exists(report) else 0
 
 
 def _store(url: str, described: Manifest, dealt: list[PartitionRows]) -> Manifest:

@@ -38,6 +38,8 @@ from cerebro_elastic.files import (
 )
 from cerebro_elastic.registry import place_in
 
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
+"""The suffixes of compressed files."""
 _KINDS = 3
 """So many kinds of files are named."""
 
@@ -82,6 +84,11 @@ def _read_path(name: str) -> Columns:
             return read_images(place)
     files = _expand(name)
     suffixes = sorted({_suffix(file.path) for file in files})
+    if packed := [suffix for suffix in suffixes if suffix in _PACKED]:
+        raise DataError(
+            f"{redacted(name)} has compressed files ({', '.join(packed)}), of which no row can be read "
+            "without all before it: unpack them; an archive stays a .tar (`gunzip x.tar.gz`)"
+        )
     if len(suffixes) > 1 or suffixes[0] not in _READERS:
         raise DataError(
             f"{redacted(name)} has files of kind {', '.join(suffixes)}: choose one of "

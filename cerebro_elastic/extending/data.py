@@ -5,6 +5,7 @@ from __future__ import annotations
 from cerebro_elastic.data.batch_workers import SeededTask, in_workers
 from cerebro_elastic.data.batches import worker_settings
 from cerebro_elastic.data.column_checks import check_given
+from cerebro_elastic.data.datamodules import indivisible
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.sources import Arrays, Columns
 
@@ -15,5 +16,6 @@ __all__ = [
     "SeededTask",
     "check_given",
     "in_workers",
+    "indivisible",
     "worker_settings",
 ]

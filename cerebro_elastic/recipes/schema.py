@@ -71,6 +71,8 @@ OF_COLUMNS = frozenset(
     }
 )
 """Keys of ``data`` that are about the columns of a `source`."""
+OF_ROWS = frozenset({"stratify", "split_by"})
+"""Those that with a `dataset` name its attributes."""
 OF_SOURCE = OF_COLUMNS | {"partitions", "valid"}
 """Keys of ``data`` that cannot change once a dataset is prepared."""
 OF_DATASET = frozenset({"args", "materialize"})
@@ -125,10 +127,11 @@ class Data(Section):
     encode: Names | None = None
     """Only with `source`: columns of text or whole numbers that become codes."""
     stratify: str | None = None
-    """Only with `source`: a column of classes. Each split gets of each class its share."""
+    """A column of classes. Each split gets of each class its share. With `dataset`: its attribute that has
+    the class of each row, such as `targets`."""
     split_by: str | None = None
-    """Only with `source`: a column of groups, such as patients. All rows of a group are in one split. The
-    column is left out of the batches, unless it is named in another key."""
+    """A column of groups, such as patients. All rows of a group are in one split. The column is left out of
+    the batches, unless it is named in another key. With `dataset`: its attribute."""
     sample_weight: str | None = None
     """Only with `source`: a column whose values weigh the loss of each row. It becomes the last column; see
     [weights](../how-to/data.md#class-and-sample-weights)."""
@@ -192,7 +195,7 @@ class Data(Section):
     def foreign_keys(self) -> frozenset[str]:
         """The keys that are about data of another origin."""
         if self.dataset is not None:
-            return frozenset() if self.materialize else OF_COLUMNS | OF_BATCHES - {"bucket"}
+            return frozenset() if self.materialize else OF_COLUMNS - OF_ROWS | OF_BATCHES - {"bucket"}
         if self.datamodule is not None:
             return OF_COLUMNS | OF_BATCHES | OF_LOADER | {"materialize"}
         return OF_DATASET | (OF_SOURCE if self.url is not None else frozenset())

@@ -53,11 +53,13 @@ class TrafficSummary:
     written: int
     """Bytes of all states that were written."""
     read: int | None
-    """Bytes of the partitions that were read from their source; ``None`` without the dataset's manifest."""
+    """Bytes of the partitions that were read from their source; ``None`` if ``dataset`` is."""
     limited: bool
     """Whether caches were limited, so that they dropped partitions."""
     dataset: int | None
-    """Bytes of the training data; ``None`` without the dataset's manifest."""
+    """Bytes of the training rows; ``None`` without the manifest, or if they stay in a user's dataset."""
+    indexed: bool
+    """Whether the rows stay in a user's dataset."""
     communication: Sequence[CommunicationCost]
     """Table 2 for this run: Model Hopper Parallelism first."""
 
@@ -75,15 +77,16 @@ def summarize_traffic(
     trained = [v for row in visits.values() for v in row if v.unit.phase is Phase.TRAIN]
     steps = [pair for row in visits.values() for pair in pairwise(row)]
     hops = [after for before, after in steps if before.node != after.node]
-    dataset = None if manifest is None else sum(map(_bytes, manifest.train))
+    dataset = None if manifest is None else manifest.training_bytes
     return TrafficSummary(
         hops=len(hops),
         stays=len(steps) - len(hops),
         hopped=sum(v.input.bytes for v in hops if v.input is not None),
         written=sum(v.output.bytes for v in trained),
-        read=None if manifest is None else _read(trained, manifest, hosts),
+        read=None if manifest is None or dataset is None else _read(trained, manifest, hosts),
         limited=any(v.cached is not None for v in trained),
         dataset=dataset,
+        indexed=manifest is not None and bool(manifest.datasets),
         communication=communication_costs(visits, dataset, len({v.node for v in trained})),
     )
 

@@ -9,6 +9,7 @@ from cerebro_elastic.core.model.configs import HParams
 from cerebro_elastic.data.batches import LoaderSettings
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.datasets import NumberedDatasets
+from cerebro_elastic.errors import TaskError, did_you_mean
 from cerebro_elastic.recipes import Recipe
 from cerebro_elastic.training.task import TakesByName, Task
 
@@ -33,6 +34,20 @@ def task_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -
         for name, value in hparams.items()
         if name not in of_dataset or (isinstance(task, TakesByName) and task.takes(name))
     }
+
+
+def check_hparams(task: Task, dataset: DatasetFactory | None, hparams: HParams) -> None:
+    """Raise ``TaskError`` if the task cannot be trained with these hyper-parameters. Of one that neither the
+    task nor the dataset takes, the message has the names of both."""
+    try:
+        task.check(task_hparams(task, dataset, hparams))
+    except TaskError as exc:
+        unknown = [n for n in hparams if isinstance(task, TakesByName) and not task.takes(n)]
+        unknown = [n for n in unknown if dataset is not None and n not in dataset.parameters]
+        if dataset is None or not unknown:
+            raise
+        near = did_you_mean(unknown[0], dataset.parameters)
+        raise TaskError(f"{exc}; neither does {dataset.reference}; {near}") from exc
 
 
 def bound(loader: LoaderSettings, hparams: HParams) -> LoaderSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import traceback
 from pathlib import Path
 
@@ -31,14 +32,24 @@ _KINDS: dict[type[BaseException], FailureKind] = {
 }
 
 
+_WORKER_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", re.DOTALL)
+"""What torch raises when a process that makes batches has died."""
+
+
 def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = Path()) -> Failure:
     """The failure of ``attempt`` by ``error`` on ``node``. ``root`` is the folder of the user's files."""
+    story = explain_error_with_frames(error, root)
+    if _is_worker_lost(error):
+        story = (
+            "a process that makes batches (`workers`) died, perhaps for want of memory: use fewer `workers`, "
+            f"or a smaller `prefetch` or batch_size\n{story}"
+        )
     return Failure(
         attempt.unit,
         node,
         attempt.token,
         _kind(error),
-        explain_error_with_frames(error, root),
+        story,
         strategy=attempt.strategy,
         hardware=attempt.hardware,
         place=_place(error),
@@ -48,10 +59,16 @@ def failure_of(attempt: Attempt, node: str, error: BaseException, root: Path = P
 def _kind(error: BaseException) -> FailureKind:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # of the user's own files
         return FailureKind.DISK_FULL
+    if _is_worker_lost(error):
+        return FailureKind.CRASH
     # On CPU torch raises a plain RuntimeError when its allocator gets no memory.
     if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error):
         return FailureKind.OUT_OF_MEMORY
     return next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), FailureKind.EXCEPTION)
+
+
+def _is_worker_lost(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and _WORKER_LOST.search(str(error)) is not None
 
 
 def _place(error: BaseException) -> str:

@@ -11,9 +11,10 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from cerebro_elastic.extending.tasks import BatchPart, Phase, UnitJob, job_batches, whole
-from cerebro_lightning.data_module import ValidationLoader, data_module, validation_loaders
+from cerebro_lightning.data_module import data_module
 from cerebro_lightning.distributed import DistributedStrategy
 from cerebro_lightning.optimizers import NamedStateStrategy
+from cerebro_lightning.validation_loaders import ValidationLoader, validation_loaders
 
 
 class Rows:
@@ -72,7 +73,7 @@ class Batches:
         if not is_overridden("validation_step", module):
             return None
         if (of_module := data_module(job)) is not None:
-            return validation_loaders(of_module, job)
+            return validation_loaders(of_module, job, self._several)
         if not job.validation:
             return None
         length = sum(1 for _ in job_batches.batch_rows(job, job.validation))

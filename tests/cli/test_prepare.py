@@ -38,6 +38,7 @@ def test_rows_become_a_dataset(project: Path, cerebro: Cerebro) -> None:
     assert said.code == 0, said
     assert "15 training rows in 2 partitions, 4 validation rows, 1 test row at out (digest " in said.out
     assert "21 of 21 rows, 1 bad" in said.err
+    assert "1 bad row left out; report.json there shows some of them" in said.out
     assert sum(part.rows for part in read_manifest("out").train) == 15
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Subset
+from torch.utils.data import ConcatDataset, Subset
 
 from cerebro_elastic.data.dataset_factory import DatasetFactory
 from cerebro_elastic.data.datasets import NumberedDatasets, stacked
@@ -114,11 +114,29 @@ def test_lengths_of_rows_are_a_column_of_their_own() -> None:
 
     texts = Texts(["a", "bb", "ccc"])
     datasets = NumberedDatasets("m:f", {"train": texts, "valid": Subset(texts, [2, 0])})  # type: ignore[arg-type]
-    columns = datasets.columns("lengths")
+    columns = datasets.columns(bucket="lengths")
     assert columns["train"]["lengths"].tolist() == [1, 2, 3]
     assert (columns["valid"]["row"].tolist(), columns["valid"]["lengths"].tolist()) == ([3, 4], [3, 1])
     with pytest.raises(DataError, match="no such attribute with a whole number for each of its 3 rows"):
-        datasets.columns("sizes")
+        datasets.columns(bucket="sizes")
+
+
+def test_classes_and_groups_of_rows_are_attributes_of_datasets_and_of_their_parts() -> None:
+    class Animals(list[int]):
+        kinds = ("cat", "dog", "cat", "eel")
+        boxes = ((1,), (2, 3), (), ())
+
+    animals = Animals(range(4))
+    parts = ConcatDataset([animals, Subset(animals, [3, 1])])  # type: ignore[arg-type, list-item]
+    columns = NumberedDatasets("m:f", {"train": parts}).columns(stratify="kinds", bucket=None)["train"]
+    assert np.asarray(columns["kinds"]).tolist() == ["cat", "dog", "cat", "eel", "eel", "dog"]
+    for name, why in (
+        ("boxes", "this attribute of the train dataset that m:f returned is no array"),
+        ("row", "as the numbers of rows are called"),
+        ("kind", "has no such attribute with one value for each of its 6 rows: .* the rows' groups"),
+    ):
+        with pytest.raises(DataError, match=why):
+            NumberedDatasets("m:f", {"train": parts}).columns(split_by=name)
 
 
 def test_a_row_that_fails_is_named(factory: Any) -> None:

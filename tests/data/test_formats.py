@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -227,6 +228,9 @@ def test_an_archive_that_is_cut_off_anywhere_is_refused(tmp_path: Path, out: str
     (tmp_path / "cut.tar").write_bytes(b"no archive")
     with pytest.raises(DataError, match=r"cut.tar is no tar archive"):
         prepare(tmp_path / "cut.tar", out, partitions=1, seed=0)
+    (tmp_path / "packed.tar.gz").write_bytes(gzip.compress(whole))
+    with pytest.raises(DataError, match=r"has compressed files \(\.gz\), .*: unpack them"):
+        prepare(tmp_path / "packed.tar.gz", out, partitions=1, seed=0)
 
 
 @pytest.mark.parametrize(

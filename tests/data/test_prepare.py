@@ -395,7 +395,7 @@ def test_lists_of_unequal_length_and_binary_values_of_tables_are_columns(tmp_pat
         ([[1], [], [2, None]], r"'x' has no value in row 2"),
         ([b"a", None], r"'x' has no value in row 1"),
         ([[[1], [1, 2]], []], r"'x' has lists of lists"),
-        ([["a"], []], r"'x' of the training data has dtype object"),
+        ([["a"], []], r"'x' of the training data has lists of text, .*: make them lists of numbers"),
     ],
 )
 def test_tables_whose_lists_cannot_be_used(column: Any, message: str, tmp_path: Path) -> None:

@@ -84,5 +84,11 @@ def test_without_its_dataset(past: Any) -> None:
     assert [cost.name for cost in summary.communication if "Task parallelism" in cost.name] == []
 
 
+def test_numbers_of_rows_are_not_the_data_of_a_users_dataset(past: Any, manifest: Manifest) -> None:
+    _, visits = gather(past.events)
+    summary = summarize_traffic(visits, replace(manifest, datasets={"train": 9}), {})
+    assert (summary.dataset, summary.read, summary.indexed) == (None, None, True)
+
+
 def test_of_a_run_without_visits(manifest: Manifest) -> None:
     assert summarize_traffic({}, manifest, {}).communication[0].bytes == pytest.approx(0)

@@ -30,6 +30,9 @@ KINDS = [
     (DamagedCheckpoint("found so"), FailureKind.EXCEPTION),
     (OSError(errno.EPIPE, "the user's own socket"), FailureKind.EXCEPTION),
     (MemoryError(), FailureKind.OUT_OF_MEMORY),
+    (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), FailureKind.CRASH),
+    (RuntimeError("DataLoader worker (pid(s) 7, 8) exited unexpectedly"), FailureKind.CRASH),
+    (RuntimeError("of the user's own"), FailureKind.EXCEPTION),
 ]
 
 

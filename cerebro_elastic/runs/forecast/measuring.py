@@ -15,7 +15,7 @@ from cerebro_elastic.core.history.lineage import born
 from cerebro_elastic.core.model.codec import decode, encode
 from cerebro_elastic.core.model.configs import Config, HParams
 from cerebro_elastic.core.model.run import Plan, Spec
-from cerebro_elastic.data.manifest import PartitionFiles, read_manifest
+from cerebro_elastic.data.manifest import read_manifest
 from cerebro_elastic.files import in_a_hurry
 from cerebro_elastic.recipes import Recipe, load_recipe
 from cerebro_elastic.runs.from_recipe import batches_in, start_of, strategies
@@ -34,8 +34,8 @@ class RecipeMeasurement:
     """Rows to train on."""
     valid: int
     """Rows to validate on."""
-    bytes: int
-    """Bytes of the training partitions."""
+    bytes: int | None
+    """Bytes of the training rows; ``None`` if they stay in a user's dataset."""
     batch_size: int
     """Rows of a batch, where no hyper-parameter says how many."""
     profiles: tuple[StrategyCost, ...] = ()
@@ -107,7 +107,7 @@ def _measure_here(request: Mapping[str, Any]) -> dict[str, str]:
     measurement = RecipeMeasurement(
         rows=sum(manifest.rows),
         valid=sum(partition.rows for partition in manifest.valid),
-        bytes=sum(map(_bytes, manifest.train)),
+        bytes=manifest.training_bytes,
         batch_size=batches_in(recipe, manifest, {})[0],
         profiles=tuple(profiles),
     )
@@ -128,10 +128,6 @@ def _profiles(
                     break
                 if (side_by_side := profiler.side_by_side(config, strategy)) is not None:
                     yield side_by_side
-
-
-def _bytes(partition: PartitionFiles) -> int:
-    return sum(file.bytes for file in partition.files)
 
 
 if __name__ == "__main__":

@@ -189,15 +189,20 @@ def _class_column(recipe: Recipe) -> str | None:
 def deal_dataset(recipe: Recipe, datasets: NumberedDatasets, destination: str) -> None:
     """Deal the numbers of the rows of the recipe's dataset to partitions, and write them at
     ``destination``."""
-    columns = datasets.columns(recipe.data.bucket)
+    from cerebro_elastic.data.datasets import ROW  # imports torch
+
+    data = recipe.data
+    columns = datasets.columns(bucket=data.bucket, stratify=data.stratify, split_by=data.split_by)
     _prepare_columns(
         lambda: columns["train"],
         destination,
-        partitions=recipe.data.partitions,
+        partitions=data.partitions,
         seed=recipe.seed,
         # A data module validates with its own loaders.
-        valid=_rows_of("valid", columns, recipe.data.valid if recipe.data.dataset else 0.0),
+        valid=_rows_of("valid", columns, data.valid if data.dataset else 0.0),
         test=_rows_of("test", columns, 0.0),
+        selection=Selection([ROW] if data.bucket is None else [ROW, data.bucket]),
+        rules=SplitRules(data.stratify, data.split_by),
         datasets=datasets.lengths,
         loader={key: value for key, value in datasets.loader.items() if key in ("batch_size", "drop_last")},
     )

@@ -103,23 +103,26 @@ def check(
     prepare: bool,
 ) -> PreflightResult:
     """``preflight``, in this process."""
+    from cerebro_elastic.data.datamodules import check_divisible
     from cerebro_elastic.parallel.choose import make as make_parallelism
     from cerebro_elastic.training.loss_weights import loss_weights
     from cerebro_elastic.training.task import SupportsPrecheck, WeighsLosses
     from cerebro_elastic.training.unit_runner import loader_settings, make_task
-    from cerebro_elastic.training.user_dataset import checked_dataset, task_hparams
+    from cerebro_elastic.training.user_dataset import check_hparams, checked_dataset, task_hparams
 
     task, allowed = make_task(recipe), strategies(recipe)
     for strategy in allowed:
         make_parallelism(strategy.parallelism, strategy.options)
-    _check_data_module(recipe, allowed)
+    _check_data_module(recipe)
     loader = loader_settings(recipe)
     _check_loggers(recipe)
-    of_task = [task_hparams(task, loader.dataset, point) for point in hparams]
-    for point in of_task:
-        task.check(point)
+    for point in hparams:
+        check_hparams(task, loader.dataset, point)
     datasets = checked_dataset(recipe, hparams)
+    if datasets is not None and datasets.module is not None and any(each.ranks > 1 for each in allowed):
+        check_divisible(datasets.reference, datasets.module)
     if len(allowed) == 1 and allowed != (Strategy(),) and isinstance(task, SupportsPrecheck):
+        of_task = [task_hparams(task, loader.dataset, point) for point in hparams[:1]]
         _check_strategy(task, allowed[0], of_task)
     if recipe.validation == "evaluate" and not task.evaluates:
         raise RecipeError(
@@ -147,19 +150,12 @@ def check(
     )
 
 
-def _check_data_module(recipe: Recipe, allowed: Sequence[Strategy]) -> None:
-    """Raise ``RecipeError`` if the recipe names a data module, and not Lightning on single ranks."""
-    if recipe.data.datamodule is None:
-        return
-    if recipe.task.kind == "torch":
+def _check_data_module(recipe: Recipe) -> None:
+    """Raise ``RecipeError`` if the recipe names a data module, and not Lightning."""
+    if recipe.data.datamodule is not None and recipe.task.kind == "torch":
         raise RecipeError(
             "data.datamodule needs a task of kind lightning: for one of kind torch name its dataset by "
             "`data: {dataset: ...}`"
-        )
-    if several := [strategy.label for strategy in allowed if strategy.ranks > 1]:
-        raise RecipeError(
-            f"data.datamodule validates with its own loaders, which {several[0]} cannot divide among ranks: "
-            "use parallelism: single, or name its dataset by `data: {dataset: ...}`"
         )
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler, random_split
+from torchmetrics.classification import BinaryAccuracy
 
 
 class Points(Dataset[Any]):
@@ -25,7 +26,7 @@ class Points(Dataset[Any]):
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
         x = self.x[row]
-        return x + self.noise * torch.randn(4), int(x.sum() > 0)
+        return x + self.noise * torch.randn(4) if self.noise else x, int(x.sum() > 0)
 
 
 def split(rows: int = 60) -> dict[str, Any]:
@@ -105,6 +106,33 @@ class Counting(L.LightningDataModule):
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         self.batches += 1
         return batch
+
+
+class Quiet(Module):
+    """Draws nothing at random but orders: what one rank sees, several see."""
+
+    def setup(self, stage: str) -> None:
+        self.train, self.near, self.far = random_split(Points(noise=0.0), [46, 8, 6])
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch
+
+
+class QuietNet(Net):
+    def __init__(self, lr: float = 0.1) -> None:
+        super().__init__(lr)
+        self.net = nn.Linear(4, 2)
+        self.accuracy = BinaryAccuracy()
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        super().validation_step(batch, batch_idx, dataloader_idx)
+        self.accuracy(self.net(batch[0]).argmax(1), batch[1])
+        self.log("accuracy", self.accuracy)
+
+
+class ValidatesStream(Module):
+    def val_dataloader(self) -> Any:
+        return {"near": super().val_dataloader()[0], "far": DataLoader(Stream())}
 
 
 class Silent(Module):

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import data_zoo
 import lightning as L
+import numpy as np
 import pytest
 import torch
+from data_harness import ORDERS, SEED, by_ranks, quiet, recipe_of, runner_of, units
 from torch.utils.data import DataLoader
 
-from cerebro_elastic.core.model.configs import Config
-from cerebro_elastic.core.model.run import Plan, Spec
 from cerebro_elastic.core.model.units import Unit
 from cerebro_elastic.data import batch_workers
 from cerebro_elastic.data.datasets import ROW
 from cerebro_elastic.data.partition import sample_order
-from cerebro_elastic.errors import CerebroError, TaskError
-from cerebro_elastic.recipes import Recipe, load_recipe
-from cerebro_elastic.runs.start.preflight import check
+from cerebro_elastic.errors import CerebroError, DataError, TaskError
+from cerebro_elastic.parallel.rank_pool import Ranks
 from cerebro_elastic.training import rng
-from cerebro_elastic.training.task import UnitJob, UnitResult
 from cerebro_elastic.training.unit_runner import UnitRunner
-from cerebro_elastic.version import __version__
-
-FOLDER = Path(__file__).parent
-ORDERS = ((1, 0, 2), (2, 1, 0))
-SEED = 5
 
 
 @pytest.fixture(autouse=True)
@@ -36,44 +29,6 @@ def _no_workers_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     monkeypatch.setenv("CEREBRO_CACHE", str(tmp_path / "cache"))
     yield
     batch_workers.end_idle()
-
-
-def recipe_of(data: Mapping[str, Any], module: str = "Net", **space: Any) -> Recipe:
-    return load_recipe(
-        {
-            "name": "data",
-            "seed": SEED,
-            "epochs": len(ORDERS),
-            "task": {"kind": "lightning", "module": f"data_zoo:{module}"},
-            "data": {"partitions": 3, **data},
-            "search": {"space": space or {"lr": [0.1]}},
-            "objective": {"metric": "train_loss"},
-        },
-        root=FOLDER,
-    )
-
-
-def runner_of(recipe: Recipe, folder: Path, point: Mapping[str, Any]) -> UnitRunner:
-    checked = check(recipe, [point], str(folder / "data"), prepare=True)
-    plan = Plan("data", checked.partitions, recipe.epochs, seed=recipe.seed)
-    spec = Spec(
-        plan, recipe.resolved(), "", checked.data, checked.data_digest, str(FOLDER), {}, "", __version__
-    )
-    return UnitRunner(spec, folder / "cache")
-
-
-def units(
-    runner: UnitRunner, point: Mapping[str, Any], orders: Sequence[Sequence[int]] = ORDERS
-) -> Iterator[tuple[UnitJob, UnitResult]]:
-    """A config's units, one after the other."""
-    state = None
-    for epoch, order in enumerate(orders):
-        for place, partition in enumerate(order):
-            config = Config("c0", dict(point), epoch=epoch, visited=tuple(order[:place]))
-            job = runner.job(config, Unit("c0", epoch, partition), state)
-            result = runner.perform(job)
-            state = result.state
-            yield job, result
 
 
 class InOrder:
@@ -141,6 +96,29 @@ def test_units_over_a_data_module_equal_one_plain_fit(tmp_path: Path, args: dict
     assert last.state["Module"] == {"seen": module.seen}
 
 
+@pytest.mark.cluster
+def test_several_ranks_divide_the_batches_of_all_loaders(ranks: Ranks, tmp_path: Path) -> None:
+    *_, (_, alone) = units(runner_of(quiet(0), tmp_path, {"lr": 0.1}), {"lr": 0.1})
+    several, again, by_workers = (
+        ranks.together(by_ranks, str(tmp_path / name), workers, members=range(2))[0]
+        for name, workers in (("once", 0), ("again", 0), ("workers", 1))
+    )
+    for name, value in alone.state["state_dict"].items():
+        np.testing.assert_allclose(several[0][name], value, rtol=1e-5, atol=1e-6)
+    assert alone.metrics == pytest.approx(several[1], rel=1e-5)
+    assert {"val_loss/dataloader_idx_1", "accuracy/dataloader_idx_0"} <= several[1].keys()
+    for other in (again, by_workers):
+        assert all(np.array_equal(value, other[0][name]) for name, value in several[0].items())
+        assert other[1] == several[1]
+
+
+def test_loaders_that_several_ranks_cannot_divide_are_refused_before_the_run(tmp_path: Path) -> None:
+    several = quiet(0, "ddp", "ValidatesStream")
+    with pytest.raises(DataError, match="the validation loader 1 reads an IterableDataset"):
+        runner_of(several, tmp_path, {"lr": 0.1})
+    assert runner_of(quiet(0, module="ValidatesStream"), tmp_path, {"lr": 0.1})
+
+
 def test_units_over_a_dataset_equal_one_plain_fit(tmp_path: Path) -> None:
     """A Dataset whose rows are random, split at random by its factory, with a searched argument."""
     recipe = recipe_of({"dataset": "data_zoo:split", "batch_size": 8}, rows=[60], lr=[0.1])
@@ -183,6 +161,14 @@ def test_a_loader_that_cannot_be_reproduced_is_refused_by_name(tmp_path: Path, m
     recipe = recipe_of({"datamodule": f"data_zoo:{module}"})
     with pytest.raises(CerebroError, match=why):
         runner_of(recipe, tmp_path, {"lr": 0.1})
+
+
+def test_a_hyper_parameter_that_nobody_takes_is_named_with_the_arguments_of_the_dataset(
+    tmp_path: Path,
+) -> None:
+    recipe = recipe_of({"dataset": "data_zoo:split"}, rowss=[60])
+    with pytest.raises(TaskError, match=r"Net takes no .* 'rowss'; .* neither does .*did you mean 'rows'\?"):
+        runner_of(recipe, tmp_path, {"rowss": 60})
 
 
 def test_a_data_module_that_changes_and_does_not_say_so_is_refused(tmp_path: Path) -> None:
