@@ -13,6 +13,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
@@ -370,3 +371,11 @@ def test_a_value_that_does_not_fill_is_refused(
     )
     assert manifest.vocabulary == {"t": ["a", "b", "none"]}
     assert manifest.columns[0].dtype == "<i8", "whole numbers stay whole"
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT], ids=str)
+def test_missing_words_of_pandas_are_filled(missing: Any, out: str) -> None:
+    words = np.array(["a", missing, "b"], object)
+    selection = Selection(encode=["t"])
+    manifest = prepare(lambda: {"t": words}, out, partitions=1, seed=0, selection=selection, fill={"t": "no"})
+    assert manifest.vocabulary == {"t": ["a", "b", "no"]}
