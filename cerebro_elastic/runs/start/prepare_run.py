@@ -27,6 +27,7 @@ from cerebro_elastic.store.client.etcd import EtcdStore
 from cerebro_elastic.store.ledger.journal import read_journal
 from cerebro_elastic.store.ledger.record import Record
 from cerebro_elastic.version import __version__
+from cerebro_elastic.words import counted
 
 
 class Preflight(Protocol):
@@ -79,6 +80,8 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     hparams = [proposal.hparams for proposal in make_search(recipe).propose(first)]
     data = str(folder.data) if url is None else recipe.rooted(url)
     checked = preflight(recipe, hparams, data, prepare=url is None)
+    if recipe.data.max_bad_rows:
+        _say_what_is_left_out(checked.data, watcher)
     spec = Spec(
         plan=plan_of(recipe, folder.run, checked.partitions, checked.validations),
         recipe=recipe.resolved(),
@@ -92,6 +95,14 @@ def new_spec(folder: RunFolder, recipe: Recipe, watcher: Watcher, preflight: Pre
     )
     write_spec(folder, spec)
     return spec
+
+
+def _say_what_is_left_out(data: str, watcher: Watcher) -> None:
+    from cerebro_elastic.data.prepare import rows_left_out
+    from cerebro_elastic.data.row_function import REPORT
+
+    if left_out := rows_left_out(data):
+        watcher.say(f"{counted(left_out, 'bad row')} left out: {redacted(data)}/{REPORT} shows some of them")
 
 
 def _storage(recipe: Recipe, folder: RunFolder) -> str:
