@@ -11,7 +11,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import fsspec.config
 import pytest
@@ -29,6 +31,8 @@ from cerebro_elastic.store.client.embedded import EmbeddedEtcd
 from support.proxy import BadProxy
 
 _SECONDS_TO_END = 5.0
+_SHARED = "fork server"
+_SERVER = pytest.StashKey[tuple[ExitStack, str]]()
 # Started once by multiprocessing for the life of the process.
 _STAYING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 # The loop of fsspec's asynchronous file systems, and its helpers.
@@ -85,16 +89,39 @@ def _runs() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server(request: pytest.FixtureRequest, _support: None) -> Iterator[None]:
     """Processes that train, and their agents, are forks of one that has imported what they need."""
-    if any(item.get_closest_marker("cluster") for item in request.session.items):
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            ForkServer(_IMPORTS, env={**os.environ, **ALLOCATOR}) as server,
-        ):
-            patch.setenv(SOCKET, server.path)
-            yield
-            _wait_until_empty(lambda: [f"fork {pid}" for pid in _children(server.pid)])
-    else:
+    shared: str | None = getattr(request.config, "workerinput", {}).get(_SHARED)
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        if shared is not None:
+            patch.setenv(SOCKET, shared)
+        elif any(item.get_closest_marker("cluster") for item in request.session.items):
+            patch.setenv(SOCKET, stack.enter_context(_server()).path)
         yield
+
+
+@contextmanager
+def _server() -> Iterator[ForkServer]:
+    """A fork server for tests, which have to end all that they start."""
+    with ForkServer(_IMPORTS, env={**os.environ, **ALLOCATOR}) as server:
+        yield server
+        _wait_until_empty(lambda: [f"fork {pid}" for pid in _children(server.pid)])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """With several workers (pytest-xdist) one fork server is for all: its imports take as long as those of a
+    worker."""
+    if _SERVER not in node.config.stash:
+        stack = ExitStack()
+        node.config.stash[_SERVER] = stack, stack.enter_context(_server()).path
+    node.workerinput[_SHARED] = node.config.stash[_SERVER][1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """When no worker has tests left, and each still has the forks that it forgot: they end with it."""
+    stack, _ = session.config.stash.get(_SERVER, (ExitStack(), ""))
+    stack.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,18 @@ from cerebro_elastic.runs.start.agents import agent_command
 from cerebro_elastic.runs.start.preflight import check
 from cerebro_elastic.testing.policy_contract import check_policy, scheduling_contexts
 from cerebro_elastic.training.unit_runner import UnitRunner
-from support.pages import PAGES, ROOT, blocks, commands, module_at, name_of, parsed, typed, write_files
+from support.pages import (
+    PAGES,
+    ROOT,
+    blocks,
+    commands,
+    module_at,
+    name_of,
+    parsed,
+    typed,
+    typed_in_a_fork,
+    write_files,
+)
 
 SWEEP = "docs/tutorial/first-sweep.md"
 LIVE = (
@@ -92,7 +102,7 @@ def test_the_tutorials_winner_is_used_without_us(newcomer: Path) -> None:
     assert write_files(page, newcomer) == {"use_it.py"}
     for command in commands(page):
         if command[1] not in ("verify", "replay"):  # those are the README's, too
-            shown = typed(command, newcomer)
+            shown = typed_in_a_fork(command, newcomer)
     assert re.search(r"digit: \d", shown)
 
 
@@ -100,14 +110,14 @@ def test_the_tutorials_winner_is_used_without_us(newcomer: Path) -> None:
 def test_the_tutorials_python(newcomer: Path) -> None:
     (snippet,) = [b.code for b in blocks(SWEEP) if b.kind == "python" and b.file is None]
     (newcomer / "snippet.py").write_text(snippet)
-    *rows, last = typed([sys.executable, "snippet.py"], newcomer).splitlines()
+    *rows, last = typed_in_a_fork(["python", "snippet.py"], newcomer).splitlines()
     assert {row.split()[0] for row in rows} == {"c0000", "c0001", "c0002", "c0003"}
     assert "val_acc" in last
 
 
 @pytest.mark.cluster
 def test_the_tutorials_trainer(newcomer: Path) -> None:
-    shown = typed([sys.executable, "my_search.py"], newcomer)
+    shown = typed_in_a_fork(["python", "my_search.py"], newcomer)
     assert {f"c000{i} {{'lr'" in shown for i in range(4)} == {True}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import typer.main
 
 from cerebro_elastic.cli.app import app
+from support.forked import output
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -86,6 +87,14 @@ def typed(command: list[str], folder: Path) -> str:
     )
     assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
+
+
+def typed_in_a_fork(command: list[str], folder: Path) -> str:
+    """The same of ``cerebro`` and of a script, without waiting for what they import."""
+    program, *arguments = command
+    module = "cerebro_elastic.cli" if program == "cerebro" else arguments.pop(0).removesuffix(".py")
+    environment = {**os.environ, "CEREBRO_HOME": str(folder / "runs")}
+    return output([sys.executable, "-m", module, *arguments], folder, environment)
 
 
 def site_hooks() -> ModuleType:
