@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cerebro_elastic.cells import is_in_cell, written
 from cerebro_elastic.runs.folder import default_home
 from cerebro_elastic.runs.live import LiveView
 from cerebro_elastic.search import studies
@@ -10,6 +11,8 @@ from cerebro_elastic.training.unit_runner import make_task
 __all__ = [
     "LiveView",
     "default_home",
+    "is_in_cell",
     "make_task",
     "studies",
+    "written",
 ]

@@ -6,15 +6,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import lightning.pytorch as pl
 from torch.utils.data import TensorDataset
 
 import cerebro_elastic
-from cerebro_elastic import Recipe, RunResult, load_recipe
+from cerebro_elastic import Recipe, RunHandle, RunResult, load_recipe
 from cerebro_elastic.extending.errors import DataError, RecipeError, TaskError
-from cerebro_elastic.extending.front_ends import LiveView, default_home, make_task, studies
+from cerebro_elastic.extending.front_ends import (
+    LiveView,
+    default_home,
+    is_in_cell,
+    make_task,
+    studies,
+    written,
+)
 from cerebro_elastic.extending.recipes import Objective
 from cerebro_lightning.columns import FORMS, Table, columns_of, write_columns
 from cerebro_lightning.data_module import arguments_of, has_loader
@@ -78,7 +85,6 @@ class CerebroTrainer:
     ) -> None:
         check_trainer_settings(trainer)
         self._trainer = trainer
-        self._callbacks = [_named(callback) for callback in callbacks]
         self._sections: dict[str, Any] = {
             "name": run_id,
             "seed": seed,
@@ -112,9 +118,37 @@ class CerebroTrainer:
             **{name: value for name, value in more.items() if value not in (None, [])},
         }
         self._home = Path(home) if home is not None else default_home()
+        self._callbacks = [self._callback(callback) for callback in callbacks]
         self._fresh = fresh
         self._shows = enable_progress_bar
         self._result: RunResult | None = None
+        self._handle: RunHandle | None = None
+
+    @overload
+    def fit(
+        self,
+        module: type[pl.LightningModule],
+        search_space: Mapping[str, Any],
+        train_data: Data | None = None,
+        val_data: float | Data = 0.2,
+        *,
+        datamodule: type[Any] | pl.LightningDataModule | None = None,
+        wait: Literal[True] = True,
+        **args: Any,
+    ) -> RunResult: ...
+
+    @overload
+    def fit(
+        self,
+        module: type[pl.LightningModule],
+        search_space: Mapping[str, Any],
+        train_data: Data | None = None,
+        val_data: float | Data = 0.2,
+        *,
+        datamodule: type[Any] | pl.LightningDataModule | None = None,
+        wait: Literal[False],
+        **args: Any,
+    ) -> RunHandle: ...
 
     def fit(
         self,
@@ -124,22 +158,32 @@ class CerebroTrainer:
         val_data: float | Data = 0.2,
         *,
         datamodule: type[Any] | pl.LightningDataModule | None = None,
+        wait: bool = True,
         **args: Any,
-    ) -> RunResult:
+    ) -> RunResult | RunHandle:
         """Train a config for each point of ``search_space``; the run's result, with its ``leaderboard``.
 
-        ``module`` is the class, in a file that others can import; ``search_space`` maps arguments of its
-        constructor to lists of values (or distributions: ``{"loguniform": [1e-4, 1e-1]}``), ``args``
-        are further arguments, the same for all. ``train_data`` are columns by name (arrays or tensors of
-        equal length), a tuple of arrays (``x, y``; of more than two ``x0, x1, ...``), a ``TensorDataset``, a
-        DataFrame or another table, a path or URL of a file or a prepared dataset, or a function that returns
-        columns. ``val_data`` is the share of rows for validation, or data of their own in one of these forms.
-        Instead of both, ``datamodule`` is a ``LightningDataModule``, or its class; without any data the
-        module's own ``train_dataloader`` is taken.
+        ``module`` is the class, in a file that others can import or in a cell of a notebook;
+        ``search_space`` maps arguments of its constructor to lists of values (or distributions:
+        ``{"loguniform": [1e-4, 1e-1]}``), ``args`` are further arguments, the same for all.
+        ``train_data`` are columns by name (arrays or tensors of equal length), a tuple of arrays (``x, y``;
+        of more than two ``x0, x1, ...``), a ``TensorDataset``, a DataFrame or another table, a path or URL of
+        a file or a prepared dataset, or a function that returns columns. ``val_data`` is the share of rows
+        for validation, or data of their own in one of these forms. Instead of both, ``datamodule`` is a
+        ``LightningDataModule``, or its class; without any data the module's own ``train_dataloader`` is
+        taken.
+
+        With ``wait=False`` the run goes on in the background, and its ``RunHandle`` is returned at once.
 
         An unfinished run of the same ``run_id`` and arguments goes on where it stood.
         """
         recipe = self.recipe(module, search_space, train_data, val_data, datamodule=datamodule, **args)
+        self._result = None
+        if not wait:
+            self._handle = cerebro_elastic.run(
+                recipe, home=self._home, fresh=self._fresh, wait=False, **self._study
+            )
+            return self._handle
         with LiveView(recipe.objective) if self._shows else nullcontext() as view:
             watcher = view.watcher if view else None
             self._result = cerebro_elastic.run(
@@ -158,7 +202,7 @@ class CerebroTrainer:
         **args: Any,
     ) -> Recipe:
         """The recipe that ``fit`` runs."""
-        reference, root = _reference(_checked(module))
+        reference, root = self._reference(_checked(module))
         if not isinstance(search_space, Mapping):
             raise RecipeError(
                 f"search_space is a {type(search_space).__name__}: map arguments of {module.__name__} to "
@@ -194,7 +238,9 @@ class CerebroTrainer:
 
     @property
     def result(self) -> RunResult:
-        """The run after ``fit``: visits, checkpoints, curves."""
+        """The run after ``fit``: visits, checkpoints, curves. Waits for a run in the background."""
+        if self._result is None and self._handle is not None:
+            self._result = self._handle.wait()
         if self._result is None:
             raise TaskError("this CerebroTrainer has no result yet: call fit first")
         return self._result
@@ -206,6 +252,23 @@ class CerebroTrainer:
         assert isinstance(task, LightningTask)
         state = self.result.state(best.config)
         return task.load_module(best.hparams, state, self.result.recipe.seed)
+
+    def _callback(self, callback: Any) -> str | Mapping[str, Any]:
+        """A callback as a recipe has it."""
+        if isinstance(callback, str | Mapping):
+            return callback
+        if isinstance(callback, type) and issubclass(callback, pl.Callback):
+            if callback.__module__.startswith("lightning."):
+                return callback.__name__
+            return self._reference(callback)[0]
+        name = type(callback).__name__
+        raise TaskError(
+            f"callbacks has a {name}: every unit makes its own, so give the class, or "
+            f'{{"class": "{name}", "args": {{...}}}}'
+        )
+
+    def _reference(self, thing: Any) -> tuple[str, Path]:
+        return _reference(thing, self._home / "cells")
 
     def _source(self, data: Data, valid: float | Data, root: Path) -> dict[str, Any]:
         if isinstance(data, str | Path) and (Path(data) / "manifest.json").is_file():
@@ -220,7 +283,7 @@ class CerebroTrainer:
 
     def _of_module(self, datamodule: Any, root: Path) -> dict[str, Any]:
         kind = datamodule if isinstance(datamodule, type) else type(datamodule)
-        reference, where = _reference(kind)
+        reference, where = self._reference(kind)
         if where != root:
             raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
         arguments = {} if isinstance(datamodule, type) else arguments_of(datamodule)
@@ -231,7 +294,7 @@ class CerebroTrainer:
         if isinstance(data, str | Path):
             return str(data)
         if callable(data):
-            reference, where = _reference(data)
+            reference, where = self._reference(data)
             if where != root:
                 raise DataError(f"{reference} is in {where}, the module in {root}: put both in one folder")
             return reference
@@ -270,22 +333,12 @@ def _section(search: str | Mapping[str, Any] | optuna.Study, monitor: str, mode:
     return studies.section_of(search, Objective.model_validate({"metric": monitor, "mode": mode}))
 
 
-def _named(callback: Any) -> str | Mapping[str, Any]:
-    """A callback as a recipe has it."""
-    if isinstance(callback, str | Mapping):
-        return callback
-    if isinstance(callback, type) and issubclass(callback, pl.Callback):
-        return callback.__name__ if callback.__module__.startswith("lightning.") else _reference(callback)[0]
-    name = type(callback).__name__
-    raise TaskError(
-        f"callbacks has a {name}: every unit makes its own, so give the class, or "
-        f'{{"class": "{name}", "args": {{...}}}}'
-    )
-
-
-def _reference(thing: Any) -> tuple[str, Path]:
-    """``module:name`` of a class or function, and the folder that others can import it from."""
+def _reference(thing: Any, cells: Path) -> tuple[str, Path]:
+    """``module:name`` of a class or function, and the folder that others can import it from. What is defined
+    in a notebook is written to a file in the folder ``cells``."""
     name, module = getattr(thing, "__qualname__", repr(thing)), getattr(thing, "__module__", "")
+    if is_in_cell(thing) and name.isidentifier():
+        return f"{written(thing, cells)}:{name}", cells.resolve()
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not hasattr(thing, "__qualname__") or "<" in name:  # of a function, or a lambda
         raise TaskError(

@@ -1,0 +1,90 @@
+"""What is defined in the cells of a notebook, written to a file: by IPython itself, as notebooks do."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from cerebro_elastic.cells import is_in_cell, written
+from cerebro_elastic.errors import TaskError
+
+Cell = Callable[[str], Any]
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cell]:
+    """Runs a cell; returns its value if it is a name."""
+    for name in ("__main__", "builtins"):
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    hooks = (sys.displayhook, sys.excepthook)
+    shell = InteractiveShell(history_length=0)
+    shell.history_manager.enabled = False
+
+    def run(text: str) -> Any:
+        shell.run_cell(text, silent=True).raise_error()
+        return shell.user_ns.get(text)
+
+    yield run
+    shell.atexit_operations()
+    atexit.unregister(shell.atexit_operations)
+    sys.displayhook, sys.excepthook = hooks
+
+
+def imported(name: str, folder: Path) -> Any:
+    """As another process imports it: without the notebook."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_class_comes_with_all_that_it_uses(cell: Cell, tmp_path: Path) -> None:
+    cell("import numpy as np\nfrom math import tau as circle, floor\nfrom collections import deque as Queue")
+    cell("SIZES = (1, 2)\nnames = {'a': [1.5, None]}\n\ndef even(n):\n    return n == 0 or not_even(n - 1)")
+    cell("def odd(n):\n    return n != 0 and even(n - 1)\nnot_even = odd\n\nclass Base:\n    pass")
+    cell("def marked(kind):\n    kind.mark = 'first'\n    return kind")
+    cell(
+        "@marked\nclass Net(Base):\n    size = sum(SIZES)\n"
+        "    def __init__(self): self.q = Queue([floor(2.5)])"
+    )
+    cell("unused = open('/dev/null')")
+    net = cell("Net")
+    assert is_in_cell(net)
+    name = written(net, tmp_path)
+    again = imported(name, tmp_path).Net
+    assert (again.mark, again.size, list(again().q)) == ("first", 3, [2])
+    assert written(cell("even"), tmp_path) != name
+    assert imported(written(cell("even"), tmp_path), tmp_path).even(10)
+    assert written(net, tmp_path) == name, "as long as it is the same"
+    cell("@marked\nclass Net(Base):\n    size = 7\n\n    def late(self): return circle, np.ones(2), names")
+    other = imported(written(cell("Net"), tmp_path), tmp_path).Net
+    assert other.size == 7, "the last definition"
+    assert other().late()[2] == {"a": [1.5, None]}
+    assert not is_in_cell(Path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import numpy\ndata = numpy.ones(3)\ndef f(): return data",
+            "f uses data, a ndarray of the notebook",
+        ),
+        ("def g(): return h()\nh = lambda: 1\ndef f(): return g()", "g uses h, a function of the notebook"),
+        ("exec('def f(): pass')", "the source of f cannot be seen here"),
+    ],
+)
+def test_what_cannot_be_written_is_named(cell: Cell, tmp_path: Path, text: str, message: str) -> None:
+    cell(text)
+    with pytest.raises(TaskError, match=message):
+        written(cell("f"), tmp_path)
+    assert not list(tmp_path.iterdir())
