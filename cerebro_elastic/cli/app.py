@@ -20,6 +20,7 @@ _MODULES = {
     "init": "init",
     "prepare": "prepare",
     "status": "status",
+    "ui": "ui",
     "doctor": "status",
     "host": "hosts",
     "etcd": "hosts",

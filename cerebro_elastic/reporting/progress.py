@@ -214,7 +214,7 @@ def summary_line(
         parts.append(f"{clock_text(elapsed)} gone")
     if stalled := sorted(node.name for node in state.nodes.values() if node.stalled is not None):
         parts.append(f"{', '.join(stalled)} stalled")
-    eta = _eta(state, plan)
+    eta = seconds_left(state, plan)
     if eta is not None and left:
         parts.append(f"about {clock_text(eta)} to go")
     if verbose and (behind := gap(state)):
@@ -245,7 +245,7 @@ def _phase(state: State, config: Config) -> str:
     return "in training" if state.running(config.id) else "waiting"
 
 
-def _eta(state: State, plan: Plan) -> float | None:
+def seconds_left(state: State, plan: Plan) -> float | None:
     """Seconds to the end: the configs' work divided by the nodes, or the longest config, if that is more.
     ``None`` before the first timed unit, and while a unit stands still."""
     if not state.nodes or not state.timings or any(stands_still(state, a) for a in state.underway()):

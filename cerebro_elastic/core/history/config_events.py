@@ -20,7 +20,7 @@ from cerebro_elastic.core.model.state import State
 def _config_created(state: State, event: ConfigCreated) -> State:
     require(event.config.id not in state.configs, event, "a config of this id exists")
     config = replace(event.config, revision=event.revision)
-    new = replace(born(config), by_hand=config.by_hand, revision=event.revision)
+    new = replace(born(config), by_hand=config.by_hand, reason=config.reason, revision=event.revision)
     require(config == new, event, f"it begins as {new} (isolation)")
     assert state.plan is not None
     require(config.epoch < state.plan.epochs, event, "there is nothing left for it to do (completeness)")

@@ -93,7 +93,7 @@ def render(report: Report) -> str:
             groups=curves.groups(rows, report.objective.metric),
             trained=curves.trained(rows),
             curves=curves,
-            coordinates=parallel.coordinates(rows, report.objective.metric, _logarithmic(report.spec)),
+            coordinates=parallel.coordinates(rows, report.objective.metric, logarithmic(report.spec)),
             parallel=parallel,
             line=line,
             marks=line.marks[:_MOST_MARKS],
@@ -117,7 +117,7 @@ def read_metadata(page: str) -> ReportMetadata | None:
         return None
 
 
-def _logarithmic(spec: Spec) -> dict[str, bool]:
+def logarithmic(spec: Spec) -> dict[str, bool]:
     """The hyper-parameters that are drawn from a range, and whether it is by their logarithm."""
     space = spec.recipe.get("search", {}).get("space", {})
     return {n: "loguniform" in domain for n, domain in space.items() if {"uniform", "loguniform"} & {*domain}}

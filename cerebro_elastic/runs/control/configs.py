@@ -103,6 +103,7 @@ def clone(
     hparams: Mapping[str, Any] | None = None,
     *,
     start: Start = "here",
+    reason: str = "",
     home: str | Path | None = None,
     store: StoreSettings | None = None,
 ) -> Config:
@@ -114,6 +115,7 @@ def clone(
         hparams: The hyper-parameters that differ.
         start: ``here``: the clone goes on where the parent stands; ``best``: at the end of the parent's best
             epoch; ``scratch``: it begins anew.
+        reason: Why, for the record.
         home: The folder of runs, by default ``$CEREBRO_HOME``, else ``./runs``.
         store: The etcd of a run of other machines.
 
@@ -132,7 +134,9 @@ def clone(
         parent = _known(record, config, record.config(config))
         _check(config, parent, changed, spec.recipe.get("search", {}).get("space", {}))
         return _known(
-            record, config, OperatorLedger(record).clone(config, changed, _starts(record, spec)[start])
+            record,
+            config,
+            OperatorLedger(record).clone(config, changed, _starts(record, spec)[start], reason),
         )
 
 

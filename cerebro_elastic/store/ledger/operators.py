@@ -81,6 +81,7 @@ class OperatorLedger:
         name: str,
         hparams: HParams,
         start: Callable[[Config], Config | None] = lambda parent: parent,
+        reason: str = "",
     ) -> Config | None:
         """Add a config with the hyper-parameters of the config ``name``, changed by ``hparams``.
 
@@ -91,6 +92,7 @@ class OperatorLedger:
             hparams: The hyper-parameters that differ.
             start: Where the clone goes on, given the parent as it stands: the parent itself, the parent as it
                 was at another checkpoint that is kept, or ``None`` for the beginning.
+            reason: Why, for people.
 
         Returns:
             The new config; ``None`` if the run has no such parent or has ended.
@@ -111,7 +113,7 @@ class OperatorLedger:
                 )
             new, merged = next(fresh_names(state.configs)), {**parent.hparams, **hparams}
             clone = child(at, new, merged, BY_HAND) if at else Config(new, merged, origin=BY_HAND)
-            config = replace(clone, by_hand=True)
+            config = replace(clone, by_hand=True, reason=reason)
             try:
                 if self._transact(*config_creation(self.record.keys, config, parent.revision)):
                     return self.record.config(new)

@@ -1,0 +1,81 @@
+"""``cerebro ui``: the live page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cerebro_elastic.cli.completion import run_ids
+from cerebro_elastic.cli.options import Etcd, Home, echo, store_of
+from cerebro_elastic.errors import RunError
+from cerebro_elastic.runs.folder import default_home, find_run
+
+if TYPE_CHECKING:
+    from cerebro_elastic.ui.places import Places
+
+_SHORTEST_TOKEN = 12
+
+
+def ui(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Run id, or the run's folder.", show_default="all runs", autocompletion=run_ids),
+    ] = None,
+    home: Home = None,
+    etcd: Etcd = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="The port; 0: any.", show_default="the first free one from 8470"),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="CEREBRO_UI_TOKEN", help="The secret in the address.", show_default="one that is made up"
+        ),
+    ] = None,
+    trust_header: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Let in whoever a reverse proxy names in this header, without a token."
+        ),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+) -> None:
+    """Show runs in the browser while they go on, and stop, resume, clone and drain from there.
+
+    The page needs no leader and no network. Ctrl-C ends the server; no run notices.
+
+    Example: cerebro ui digits
+    """
+    from cerebro_elastic.ui.serve import address, check_host, make_server, open_socket
+
+    check_host(host, token=token, trust_header=trust_header)
+    if token is not None and len(token) < _SHORTEST_TOKEN:
+        raise RunError(f"the token has {len(token)} characters: give {_SHORTEST_TOKEN} or more")
+    where, shown = _places(run, home, etcd)
+    from cerebro_elastic.ui.access import Access, kept_token
+
+    access = Access(token or kept_token(where.home), trust_header, read_only)
+    listener = open_socket(host, port)
+    server = make_server(where, access)
+    echo(f"open {address(listener, host, shown, access)}")
+    echo("Ctrl-C ends the page, not the run.")
+    with listener:
+        server.run(sockets=[listener])
+
+
+def _places(run: str | None, home: Path | None, etcd: str | None) -> tuple[Places, str | None]:
+    """Where the runs are that are shown, and the run whose page is opened."""
+    from cerebro_elastic.ui.places import Places
+
+    store = store_of(etcd)
+    if store is not None:
+        where = Places(home or default_home(), store)
+        return where, where.place(run).run if run else None
+    if run is None:
+        return Places(home or default_home()), None
+    folder = find_run(run, home)
+    return Places(folder.path.parent), folder.run

@@ -1,0 +1,150 @@
+"""Who may use the page? Whoever knows the token, or whom a reverse proxy has let in.
+
+The token comes once in the URL, and then in a cookie that no other site can send (``SameSite=Strict``) and no
+script can read. What changes something needs two more things that another site's page does not have: its own
+origin, and a token in a header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import html
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer: nothing is loaded from elsewhere, shown in another site's frame, or kept."""
+_FILE = "ui-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a request must show."""
+
+    token: str
+    """The secret of the URL; with a ``trust_header`` it serves the pages' own requests alone."""
+    trust_header: str | None = None
+    """The header in which a reverse proxy names the person whom it has let in."""
+    read_only: bool = False
+    """Whether everything that would change a run is refused."""
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's value; the token itself is in no cookie."""
+        return self._derived("cookie")
+
+    @property
+    def page_token(self) -> str:
+        """What the page sends in the header ``X-Cerebro-Token``."""
+        return self._derived("page")
+
+    def _derived(self, purpose: str) -> str:
+        return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
+
+
+def kept_token(home: Path) -> str:
+    """The token of this ``home``, made the first time: an open page goes on when its server comes back.
+    Without such a folder each server has its own."""
+    file = home / _FILE
+    fresh = secrets.token_urlsafe(24)
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+            new.write(fresh)
+    except FileExistsError:
+        return file.read_text() or fresh
+    except OSError:
+        pass
+    return fresh
+
+
+class Guard:
+    """Refuses requests without access, and puts the headers of safety on every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        answer = self._answer(scope)
+        await (self._app if answer is None else answer)(scope, receive, with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """The answer to a request that goes no further."""
+        headers, access = Headers(scope=scope), self._access
+        name = f"cerebro-{(scope.get('server') or ('', 0))[1]}"  # cookies do not know ports
+        if access.trust_header is not None:
+            if not headers.get(access.trust_header):
+                return _refused(f"the proxy has sent no header {access.trust_header}")
+        else:
+            query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+            given = query.pop("token", None)
+            if given is not None and scope["method"] == "GET":
+                if not _same(given, access.token):
+                    return _refused("the token in the address is not this server's")
+                return _with_cookie(scope["path"], query, name, access.cookie)
+            if not _same(HTTPConnection(scope).cookies.get(name, ""), access.cookie):
+                return _refused("this browser has shown no token")
+        if scope["method"] not in ("GET", "HEAD"):
+            return self._answer_to_change(headers)
+        return None
+
+    def _answer_to_change(self, headers: Headers) -> Response | None:
+        if self._access.read_only:
+            return _problem("this page is read-only: its server was started with --read-only")
+        if not headers.get("origin") or urlsplit(headers["origin"]).netloc != headers.get("host"):
+            return _problem("the request comes from another site's page")
+        if not _same(headers.get("x-cerebro-token", ""), self._access.page_token):
+            return _problem("the page is not of this server: load it again")
+        return None
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode(), known.encode())
+
+
+def _with_cookie(path: str, query: Mapping[str, str], name: str, value: str) -> Response:
+    """The same address without the token, which so stays in no history and no bookmark."""
+    address = html.escape("/" + path.lstrip("/\\") + (f"?{urlencode(query)}" if query else ""))
+    # Not a redirect: behind a click on another site's link the browser would not send the cookie with it.
+    answer = HTMLResponse(f'<!doctype html><meta http-equiv="refresh" content="0;url={address}">')
+    answer.set_cookie(name, value, httponly=True, samesite="strict", path="/")
+    return answer
+
+
+def _refused(why: str) -> Response:
+    return PlainTextResponse(
+        f"No access: {why}. Open the address that `cerebro ui` has printed; it ends with a token.", 403
+    )
+
+
+def _problem(why: str) -> Response:
+    return JSONResponse({"problem": why}, 403)

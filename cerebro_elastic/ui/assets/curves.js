@@ -1,0 +1,161 @@
+// Learning curves: a panel for each metric, a line for each config.
+
+import { $, h, number, s, showTip, ticks } from "./dom.js";
+import { on, section } from "./stream.js";
+import { colour, focus, focused, place, ranking, selected, summary } from "./model.js";
+
+const [LEFT, RIGHT, TOP, BOTTOM] = [58, 14, 10, 40];
+const BEST = 8;
+const MOST_PANELS = 6;
+let panels = [];
+
+function metrics() {
+  const names = new Set();
+  for (const curves of Object.values(section("curves"))) for (const name of Object.keys(curves)) names.add(name);
+  const objective = summary()?.objective?.[0];
+  return [...names].sort((a, b) => (b === objective) - (a === objective) || (a < b ? -1 : 1));
+}
+
+function smooth(points, weight) {
+  if (!weight) return points;
+  let [level, trust] = [0, 0];
+  return points.map(([x, v]) => {
+    if (v === null) return [x, v];
+    level = weight * level + (1 - weight) * v;
+    trust = weight * trust + (1 - weight);
+    return [x, level / trust];
+  });
+}
+
+function shownConfigs() {
+  if (selected.size) return [...selected];
+  return $("which").value === "best" ? ranking().slice(0, BEST) : Object.keys(section("curves"));
+}
+
+// The range of the values without outliers that would press all others into one line.
+function limits(values, log) {
+  const finite = values.filter((v) => v !== null && (!log || v > 0)).sort((a, b) => a - b);
+  if (!finite.length) return null;
+  const [low, high] = [finite[Math.floor(finite.length / 20)], finite[finite.length - 1 - Math.floor(finite.length / 20)]];
+  const reach = log ? Infinity : 3 * (high - low) || Infinity;
+  return [Math.max(finite[0], low - reach), Math.min(finite.at(-1), high + reach)];
+}
+
+function scale(low, high, start, end, log) {
+  const level = log ? (v) => Math.log10(Math.max(v, low)) : (v) => v;
+  const [a, b] = [level(low), level(high)];
+  return (v) => { const share = b > a ? (level(v) - a) / (b - a) : 0.5; return start + Math.min(Math.max(share, 0), 1) * (end - start); };
+}
+
+function drawPanel(panel) {
+  const { metric, svg, figure } = panel;
+  const width = Math.max(240, figure.clientWidth - 24);
+  const height = Math.round(Math.min(340, Math.max(220, width * 0.5)));
+  const log = $("log").checked;
+  const weight = Number($("smoothing").value);
+  const lines = shownConfigs().map((config) => [config, smooth(section("curves")[config]?.[metric] ?? [], weight)]).filter(([, points]) => points.length);
+  const range = limits(lines.flatMap(([, points]) => points.map(([, v]) => v)), log);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.style.height = `${height}px`;
+  if (!range) {
+    svg.replaceChildren(s("text", { x: width / 2, y: height / 2, class: "mid" }, log ? "no value above 0" : "no value yet"));
+    panel.lines = [];
+    return;
+  }
+  const xs = lines.flatMap(([, points]) => [points[0][0], points.at(-1)[0]]);
+  const whole = xs.every(Number.isInteger);
+  const [first, last] = [whole ? Math.min(1, ...xs) : 0, Math.max(1, ...xs)];
+  const x = scale(first, last, LEFT, width - RIGHT, false);
+  const y = scale(range[0], range[1], height - BOTTOM, TOP, log);
+  panel.x = x; panel.y = y; panel.lines = lines;
+  const grid = ticks(range[0], range[1], log).map((v) => [s("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(v), y2: y(v) }), s("text", { x: LEFT - 6, y: y(v) + 4, class: "end" }, number(v))]);
+  const across = ticks(first, last, false, Math.min(8, width / 60)).filter(Number.isInteger).map((v) => s("text", { x: x(v), y: height - BOTTOM + 17, class: "mid" }, String(v)));
+  const order = [...lines].sort(([a], [b]) => (place(b) ?? Infinity) - (place(a) ?? Infinity) || 0);
+  const drawn = order.map(([config, points]) => curve(config, points, x, y));
+  panel.front = s("g");
+  svg.replaceChildren(...grid.flat(), ...across, s("text", { x: (LEFT + width - RIGHT) / 2, y: height - 4, class: "mid" }, "epoch"), ...drawn, panel.front);
+  bringOut(panel);
+}
+
+function curve(config, points, x, y) {
+  const parts = [[]];
+  for (const [epoch, value] of points) {
+    if (value === null) parts.push([]);
+    else parts.at(-1).push(`${x(epoch).toFixed(1)},${y(value).toFixed(1)}`);
+  }
+  return s("g", { class: colour(config), "data-config": config },
+    parts.filter((part) => part.length).map((part) => (part.length > 1 ? s("polyline", { points: part.join(" ") }) : s("circle", { cx: part[0].split(",")[0], cy: part[0].split(",")[1], r: 2.5 }))));
+}
+
+function bringOut(panel, point = null) {
+  const config = focused();
+  panel.svg.classList.toggle("dim", config !== null && panel.lines?.some(([name]) => name === config));
+  const line = config === null ? undefined : panel.lines?.find(([name]) => name === config);
+  if (!panel.front) return;
+  panel.front.replaceChildren();
+  if (!line) return;
+  const strong = curve(config, line[1], panel.x, panel.y);
+  strong.classList.add("strong");
+  panel.front.append(strong);
+  if (point) panel.front.append(s("circle", { cx: panel.x(point[0]), cy: panel.y(point[1]), r: 4, class: colour(config) }));
+}
+
+function hover(panel, event) {
+  if (!panel.lines?.length) return;
+  const at = panel.svg.getBoundingClientRect();
+  const [px, py] = [event.clientX - at.left, event.clientY - at.top];
+  let [near, config, point] = [40 ** 2, null, null];
+  for (const [name, points] of panel.lines) {
+    for (const [epoch, value] of points) {
+      if (value === null) continue;
+      const distance = (panel.x(epoch) - px) ** 2 + (panel.y(value) - py) ** 2;
+      if (distance < near) [near, config, point] = [distance, name, [epoch, value]];
+    }
+  }
+  focus(config);
+  if (!config) { showTip(""); bringOut(panel); return; }
+  showTip(`${config}, epoch ${number(point[0])}: ${panel.metric} ${number(point[1])}\n${Object.entries(section("configs")[config]?.hparams ?? {}).map(([name, v]) => `${name}=${number(v)}`).join(" ")}`, event.clientX, event.clientY);
+  bringOut(panel, point);
+}
+
+function rebuild(names) {
+  const chosen = $("metric").value;
+  $("metric").replaceChildren(h("option", { value: "" }, names.length > MOST_PANELS ? `the first ${MOST_PANELS}` : "all"), ...names.map((name) => h("option", { value: name, selected: name === chosen }, name)));
+  $("metric").parentNode.hidden = names.length < 2;
+  layout(names);
+}
+
+function layout(names) {
+  const chosen = $("metric").value;
+  const shown = chosen ? [chosen] : names.slice(0, MOST_PANELS);
+  panels = shown.map((metric) => {
+    const svg = s("svg", { role: "img", "aria-label": `${metric} of each config over epochs`, "data-own-tip": true });
+    const figure = h("figure", { class: "curve" }, h("figcaption", {}, metric), svg);
+    const panel = { metric, svg, figure, lines: [] };
+    svg.addEventListener("pointermove", (event) => hover(panel, event));
+    svg.addEventListener("pointerleave", () => { focus(null); showTip(""); });
+    return panel;
+  });
+  const none = h("p", { class: "empty" }, "No config has logged a metric yet.");
+  $("panels").replaceChildren(...(panels.length ? panels.map((panel) => panel.figure) : [none]));
+  $("panels").classList.toggle("one", panels.length < 2);
+  panels.forEach(drawPanel);
+}
+
+export function start() {
+  let shape = null;
+  let due = 0;
+  const redraw = () => { due = 0; panels.forEach(drawPanel); };
+  on("curves run selection", () => {
+    const names = metrics();
+    const now = JSON.stringify(names);
+    if (now !== shape) { shape = now; rebuild(names); }
+    else if (!due) due = setTimeout(redraw, Object.keys(section("curves")).length > 300 ? 600 : 100);
+  });
+  on("focus", () => panels.forEach((panel) => bringOut(panel)));
+  $("metric").addEventListener("change", () => layout(metrics()));
+  for (const name of ["which", "smoothing", "log"]) $(name).addEventListener("input", redraw);
+  let width = 0;
+  new ResizeObserver(() => { if ($("panels").clientWidth !== width) { width = $("panels").clientWidth; redraw(); } }).observe($("panels"));
+  layout([]);
+}

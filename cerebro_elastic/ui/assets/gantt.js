@@ -1,0 +1,174 @@
+// The chart of nodes and units, on a canvas: a row for each node, a bar for each attempt.
+
+import { $, clock, number, showTip, ticks } from "./dom.js";
+import { now, on, section } from "./stream.js";
+import { colour, colours, focus, focused, live } from "./model.js";
+
+const [ROW, BAR, TOP, BOTTOM] = [22, 14, 22, 26];
+let lanes = new Map();
+let bars = new Map();
+let view = null;
+
+function collect() {
+  const names = new Set([...Object.keys(section("shares")), ...Object.keys(section("nodes"))]);
+  bars = new Map();
+  const add = (node, bar) => { names.add(node); if (!bars.has(node)) bars.set(node, []); bars.get(node).push(bar); };
+  for (const [node, config, epoch, partition, phase, begin, end, hop] of Object.values(section("spans"))) add(node, { config, begin, end, text: `epoch ${epoch} ${phase === "evaluate" ? "evaluation" : "partition"} ${partition}`, hop });
+  for (const [node, config, begin, end, why, lost] of section("run").lost ?? []) add(node, { config, begin, end, text: why, lost });
+  for (const list of bars.values()) list.sort((a, b) => a.begin - b.begin);
+  const natural = new Intl.Collator("en", { numeric: true });
+  lanes = new Map([...names].sort(natural.compare).map((name, index) => [name, index]));
+}
+
+function range() {
+  let [begin, end] = [Infinity, 0];
+  for (const list of bars.values()) for (const bar of list) { begin = Math.min(begin, bar.begin); end = Math.max(end, bar.end); }
+  const running = Object.values(section("nodes")).filter((node) => node.unit);
+  for (const { unit } of running) { begin = Math.min(begin, unit.began); end = Math.max(end, unit.began); }
+  if (live() && running.length) end = Math.max(end, now());
+  const last = Number($("span").value);
+  return { origin: begin, begin: last ? Math.max(begin, end - last) : begin, end };
+}
+
+export function draw() {
+  const canvas = $("gantt");
+  const { origin, begin, end } = range();
+  const empty = !lanes.size || !(end >= begin);
+  canvas.hidden = empty;
+  $("no-units").hidden = !empty;
+  if (empty) return;
+  const width = canvas.parentNode.clientWidth - 24;
+  const height = TOP + lanes.size * ROW + BOTTOM;
+  const ratio = devicePixelRatio || 1;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = "11px system-ui, sans-serif";
+  const paint = colours();
+  const left = Math.min(width * 0.3, 16 + Math.max(...[...lanes.keys()].map((name) => context.measureText(short(name)).width)));
+  const x = (at) => left + ((at - begin) / Math.max(end - begin, 1e-9)) * (width - left - 10);
+  view = { x, left, width, height, origin, begin, end };
+  axis(context, paint);
+  context.textBaseline = "middle";
+  for (const [name, index] of lanes) {
+    context.fillStyle = paint.soft;
+    context.textAlign = "right";
+    context.fillText(short(name), left - 8, TOP + index * ROW + BAR / 2);
+  }
+  const pointed = focused();
+  for (const [node, list] of bars) for (const bar of list) rectangle(context, paint, node, bar, pointed);
+  for (const [node, row] of Object.entries(section("nodes"))) {
+    if (row.unit) rectangle(context, paint, node, { config: row.unit.config, begin: row.unit.began, end: Math.max(row.unit.began, end), running: true }, pointed);
+  }
+  quarantines(context, paint);
+  marks(context, paint);
+}
+
+const short = (name) => (name.length <= 18 ? name : `…${name.slice(-17)}`);
+
+function axis(context, paint) {
+  const { x, begin, end, origin, height } = view;
+  const seconds = end - begin;
+  const [unit, name] = seconds >= 7200 ? [3600, "h"] : seconds >= 120 ? [60, "min"] : [1, "s"];
+  context.textAlign = "center";
+  context.textBaseline = "alphabetic";
+  const step = Math.max(2, Math.min(8, (view.width - view.left) / 70));
+  for (const mark of ticks((begin - origin) / unit, (end - origin) / unit, false, step)) {
+    const at = Math.round(x(origin + mark * unit)) + 0.5;
+    context.strokeStyle = paint.rule;
+    context.beginPath();
+    context.moveTo(at, TOP - 4);
+    context.lineTo(at, height - BOTTOM + 4);
+    context.stroke();
+    context.fillStyle = paint.soft;
+    context.fillText(`${number(mark)} ${name}`, at, height - 8);
+  }
+}
+
+function rectangle(context, paint, node, bar, pointed) {
+  const { x, left, begin } = view;
+  if (bar.end < begin) return;
+  const from = Math.max(left, x(bar.begin));
+  const width = Math.max(x(bar.end) - from - 0.4, 0.6);
+  const y = TOP + lanes.get(node) * ROW;
+  context.globalAlpha = pointed !== null && pointed !== bar.config ? 0.15 : bar.lost ? 0.4 : 1;
+  context.fillStyle = bar.lost ? paint.fault : paint[colour(bar.config)];
+  context.fillRect(from, y, width, BAR);
+  if (bar.running) {
+    context.fillStyle = paint.ink;
+    context.fillRect(from + width - 1.5, y - 2, 1.5, BAR + 4);
+  }
+  context.globalAlpha = 1;
+}
+
+function quarantines(context, paint) {
+  const { x, left } = view;
+  for (const [node, begin, end] of section("run").quarantines ?? []) {
+    if (!lanes.has(node) || end < view.begin) continue;
+    const from = Math.max(left, x(begin));
+    context.globalAlpha = 0.25;
+    context.fillStyle = paint.quarantined;
+    context.fillRect(from, TOP + lanes.get(node) * ROW, Math.max(1, x(end) - from), BAR);
+    context.globalAlpha = 1;
+    context.strokeStyle = paint.quarantined;
+    context.setLineDash([3, 2]);
+    context.strokeRect(from + 0.5, TOP + lanes.get(node) * ROW + 0.5, Math.max(1, x(end) - from) - 1, BAR - 1);
+    context.setLineDash([]);
+  }
+}
+
+function marks(context, paint) {
+  for (const [at, , node, fault] of section("run").health?.marks ?? []) {
+    if (at < view.begin) continue;
+    const [px, y] = [view.x(at), lanes.has(node) ? TOP + lanes.get(node) * ROW + 1 : 4];
+    context.fillStyle = fault ? paint.fault : paint.event;
+    context.strokeStyle = paint.panel;
+    context.beginPath();
+    context.moveTo(px, y);
+    context.lineTo(px + 5, y + 12);
+    context.lineTo(px - 5, y + 12);
+    context.closePath();
+    context.fill();
+    context.stroke();
+  }
+}
+
+function at(event) {
+  if (!view) return null;
+  const box = $("gantt").getBoundingClientRect();
+  const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+  const time = view.begin + ((px - view.left) / (view.width - view.left - 10)) * (view.end - view.begin);
+  const node = [...lanes.keys()][Math.floor((py - TOP + 4) / ROW)];
+  const since = (moment) => clock(moment - view.origin);
+  const mark = (section("run").health?.marks ?? []).find(([moment, , of]) => Math.abs(view.x(moment) - px) < 6 && (of === node || (py < TOP && !lanes.has(of))));
+  if (mark) return { text: `about ${since(mark[0])}: ${mark[1]}`, config: null };
+  if (node === undefined || px < view.left) return null;
+  const unit = section("nodes")[node]?.unit;
+  if (unit && time >= unit.began) return { config: unit.config, text: `${unit.config} epoch ${unit.epoch} partition ${unit.partition} on ${node}, for ${clock(now() - unit.began)} so far${unit.expected ? ` of about ${clock(unit.expected)}` : ""}` };
+  const near = (3 * (view.end - view.begin)) / (view.width - view.left);
+  const bar = (bars.get(node) ?? []).findLast?.((each) => each.begin <= time + near && each.end >= time - near);
+  if (!bar) return { text: `${node}: idle`, config: null };
+  const hop = bar.hop ? `, of which ${number(bar.hop)} s hops` : "";
+  return { config: bar.config, text: `${bar.config} ${bar.text} on ${node}, ${since(bar.begin)} to ${since(bar.end)}${hop}` };
+}
+
+export function start() {
+  let due = 0;
+  const soon = () => { if (!due) due = setTimeout(() => { due = 0; collect(); draw(); }, Object.keys(section("spans")).length > 20000 ? 900 : 150); };
+  on("spans nodes shares run selection configs", soon);
+  on("focus", draw);
+  const canvas = $("gantt");
+  canvas.dataset.ownTip = "";
+  canvas.addEventListener("pointermove", (event) => { const found = at(event); focus(found?.config ?? null); showTip(found?.text ?? "", event.clientX, event.clientY); });
+  canvas.addEventListener("pointerleave", () => { focus(null); showTip(""); });
+  $("span").addEventListener("change", draw);
+  new ResizeObserver(draw).observe(canvas.parentNode);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  setInterval(() => { if (live() && !document.hidden) draw(); }, 500);
+}

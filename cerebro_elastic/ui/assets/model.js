@@ -1,0 +1,58 @@
+// What several parts of a run's page share: the ranking, colours, and which configs are selected.
+
+import { data, on, section, touch } from "./stream.js";
+
+const COLOURED = 8;
+export const selected = new Set();
+export const summary = () => section("run").summary ?? null;
+export const body = document.body.dataset;
+export const run = body.run;
+export const base = `/run/${encodeURIComponent(run)}`;
+
+let order = [];
+let places = new Map();
+
+on("configs run", () => {
+  const sign = summary()?.objective?.[1] === "max" ? -1 : 1;
+  order = Object.entries(section("configs")).filter(([, row]) => row.best !== null)
+    .sort(([a, x], [b, y]) => sign * (x.best - y.best) || (a < b ? -1 : 1)).map(([name]) => name);
+  places = new Map(order.map((name, index) => [name, index + 1]));
+});
+
+export const ranking = () => order;
+export const place = (config) => places.get(config) ?? null;
+
+// The class of a config's colour: the selected ones have colours, else the best; k0 is grey.
+export function colour(config) {
+  if (selected.size) {
+    const index = [...selected].indexOf(config);
+    return index < 0 ? "k0" : `k${(index % COLOURED) + 1}`;
+  }
+  const rank = places.get(config) ?? Infinity;
+  return rank <= COLOURED ? `k${rank}` : "k0";
+}
+
+export function toggle(config) {
+  if (!selected.delete(config)) selected.add(config);
+  touch("selection");
+}
+
+export function unselect() { selected.clear(); touch("selection"); }
+
+// The config under the mouse or the focus, which all charts bring out.
+let pointed = null;
+export const focused = () => pointed;
+export function focus(config) {
+  if (config === pointed) return;
+  pointed = config;
+  touch("focus");
+}
+
+export function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const value = (name) => style.getPropertyValue(`--${name}`).trim();
+  const names = ["ground", "panel", "ink", "soft", "rule", "fault", "quarantined", "event", "k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
+  return Object.fromEntries(names.map((name) => [name, value(name)]));
+}
+
+export const live = () => Boolean(summary()?.live) && data.run?.connection?.state !== "lost";

@@ -1,0 +1,89 @@
+"""What a page shows, as values under names, so that a browser can be sent what has changed."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cerebro_elastic.words import one_line
+
+_EXACT = 2**53
+"""From here on a browser does not know all integers: they are sent as text."""
+
+
+class Board:
+    """Values by section and key, with the version at which each was last changed.
+
+    A thread writes; the server's threads read. ``since`` gives what has changed after a version, so a browser
+    that was away gets what it lacks.
+    """
+
+    def __init__(self) -> None:
+        self.id = secrets.token_hex(4)
+        """Another board has another id: versions of one mean nothing to the other."""
+        self._lock = threading.Lock()
+        self._version = 0
+        self._items: OrderedDict[tuple[str, str], tuple[int, str | None]] = OrderedDict()
+
+    @property
+    def version(self) -> int:
+        """The number of the last change."""
+        return self._version
+
+    def put(self, section: str, key: str, value: Any) -> None:
+        """Set a value; nothing changes if it is what it was. ``None`` removes it."""
+        text = None if value is None else json_text(value)
+        with self._lock:
+            before = self._items.get((section, key), (0, None))[1]
+            if before != text:
+                self._version += 1
+                self._items[section, key] = (self._version, text)
+                self._items.move_to_end((section, key))
+
+    def keep(self, section: str, keys: Collection[str]) -> None:
+        """Remove the values of a section whose keys are not among ``keys``."""
+        with self._lock:
+            present = [key for of, key in self._items if of == section]
+        for key in present:
+            if key not in keys:
+                self.put(section, key, None)
+
+    def since(self, version: int) -> tuple[int, str]:
+        """The present version, and what has changed after ``version``, as a JSON object of sections. A value
+        that was removed is ``null``."""
+        sections: dict[str, list[str]] = {}
+        with self._lock:
+            for (section, key), (at, text) in reversed(self._items.items()):
+                if at <= version:
+                    break
+                sections.setdefault(section, []).append(f"{json.dumps(key)}:{text or 'null'}")
+            now = self._version
+        parts = (
+            f"{json.dumps(name)}:{{{','.join(reversed(items))}}}" for name, items in sorted(sections.items())
+        )
+        return now, f"{{{','.join(parts)}}}"
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON for a browser: what is not finite is ``null``, and no text has control characters."""
+    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {one_line(str(name)): _plain(item) for name, item in value.items()}
+        case str():
+            return "\n".join(map(one_line, value.split("\n")))
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case int() if not isinstance(value, bool) and abs(value) >= _EXACT:
+            return str(value)
+    return value

@@ -1,0 +1,147 @@
+"""Follows a run, in a thread: a live one in its store, one that is not in the record of its folder."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from cerebro_elastic.config import StoreSettings
+from cerebro_elastic.core.model.events import Event
+from cerebro_elastic.data.manifest import Manifest
+from cerebro_elastic.errors import CerebroError, Compacted, IllegalEvent, StoreError
+from cerebro_elastic.runs.attach import known_spec
+from cerebro_elastic.runs.record_reader import RecordReader
+from cerebro_elastic.runs.results.report import manifest_of
+from cerebro_elastic.store.client.etcd import EtcdStore
+from cerebro_elastic.store.ledger.record import EventStream, Record
+from cerebro_elastic.ui.board import Board
+from cerebro_elastic.ui.details import publish_details
+from cerebro_elastic.ui.places import RunPlace
+from cerebro_elastic.ui.view import RunView
+
+_PAUSE = 0.2
+"""Seconds between two changes of the page."""
+_REST = 1.0
+"""Seconds between two looks at a run that is not live, or out of reach."""
+_SHARE = 5.0
+"""The details are computed again after so many times the seconds that they took."""
+
+
+class Feed:
+    """Keeps the board of one run up to date until it is closed."""
+
+    def __init__(self, place: RunPlace) -> None:
+        self.place = place
+        self.board = Board()
+        self.view: RunView | None = None
+        """What is known of the run; ``None`` until its record was read."""
+        self._closed = threading.Event()
+        self._details_due = 0.0
+        self._manifest: tuple[str, Manifest | None] | None = None
+        self._thread = threading.Thread(target=self._follow, name=f"page of {place.run}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._closed.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        afresh = False
+        while not self._closed.is_set():
+            try:
+                settings = self.place.store()
+                if settings is None:
+                    self._follow_folder()
+                else:
+                    self._follow_store(settings, afresh=afresh)
+                afresh = False
+            except (IllegalEvent, Compacted):
+                afresh = True  # another history than the record's: begin with the state that is there
+            except (CerebroError, OSError) as error:
+                self._lost(error)
+            self._closed.wait(_REST)
+
+    def _lost(self, error: Exception) -> None:
+        """The store is out of reach. If nobody runs the run here, its record is all that there is."""
+        if self.place.etcd is None and isinstance(error, StoreError) and not self.place.folder.is_locked():
+            try:
+                self._follow_folder()
+            except (CerebroError, OSError) as exc:
+                error = exc
+            else:
+                return
+        self.board.put("run", "connection", {"state": "lost", "why": str(error)})
+
+    def _follow_store(self, settings: StoreSettings, *, afresh: bool) -> None:
+        with closing(EtcdStore(settings)) as store:
+            record = Record(store, self.place.run, settings.run_key)
+            spec = known_spec(record, settings)
+            record.check_signed(settings.trusted)
+            view = RunView(self.board, spec)
+            events = [record.read()] if afresh else self._beginning(record)
+            view.take(events)
+            self._show(view, live=True)
+            self.board.put("run", "connection", {"state": "live", "why": ""})
+            with record.events(events[-1].revision + 1 if events else 1) as stream:
+                while not self._closed.is_set():
+                    view.take(_soon(stream))
+                    self._show(view, live=True)
+                    if view.state.outcome is not None and self.place.store() is None:
+                        return
+
+    def _beginning(self, record: Record) -> Sequence[Event]:
+        """The history so far: that of the folder, as the store may have forgotten it, else the store's."""
+        recorded = list(RecordReader(self.place.folder.history).new_events())
+        if recorded and recorded[-1].revision <= record.now():
+            return recorded
+        try:
+            return record.history()
+        except Compacted:
+            return [record.read()]
+
+    def _follow_folder(self) -> None:
+        """Show what the folder's record says, until the run is live (again)."""
+        folder = self.place.folder
+        reader = RecordReader(folder.history)
+        view = RunView(self.board, folder.read_spec())
+        while not self._closed.is_set():
+            view.take(reader.new_events())
+            self._show(view, live=False)
+            self.board.put("run", "connection", {"state": "record", "why": ""})
+            if folder.endpoint.exists() and folder.is_locked():
+                return
+            self._closed.wait(_REST)
+
+    def _show(self, view: RunView, *, live: bool) -> None:
+        if self.view is not view:
+            view.publish_recipe()
+            self._details_due = 0.0
+        view.publish(live=live)
+        grown = self.view is not view or len(view.events) != self._detailed
+        self.view = view
+        if grown and time.monotonic() >= self._details_due:
+            began = time.monotonic()
+            self._detailed = len(view.events)
+            publish_details(self.board, view, self.place.folder, self._manifest_of(view))
+            now = time.monotonic()
+            self._details_due = now + max(1.0, _SHARE * (now - began))
+
+    def _manifest_of(self, view: RunView) -> Manifest | None:
+        """The manifest of the dataset, read once."""
+        if self._manifest is None or self._manifest[0] != view.spec.data:
+            self._manifest = (view.spec.data, manifest_of(view.spec))
+        return self._manifest[1]
+
+    _detailed = 0
+
+
+def _soon(stream: EventStream) -> list[Event]:
+    """The events of the next ``_PAUSE`` seconds."""
+    until = time.monotonic() + _PAUSE
+    events: list[Event] = []
+    while (left := until - time.monotonic()) > 0:
+        events += stream.next(left)
+    return events

@@ -1,0 +1,101 @@
+"""The runs that a server shows: a feed for each that somebody looks at, and a summary of each."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from cerebro_elastic.errors import CerebroError
+from cerebro_elastic.runs.record_reader import RecordReader
+from cerebro_elastic.ui.board import Board
+from cerebro_elastic.ui.feed import Feed
+from cerebro_elastic.ui.places import Places, RunPlace
+from cerebro_elastic.ui.view import RunView
+
+_PAUSE = 1.0
+_MOST = 8
+"""So many feeds stay open that nobody looks at: the next look at their runs is at once complete."""
+
+
+class Feeds:
+    """Feeds by run, and the board of the page of all runs."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._feeds: dict[str, Feed] = {}
+        self._looks: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._ended: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self.board = Board()
+        """The page of all runs."""
+        self._thread = threading.Thread(target=self._summarize, name="page of all runs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close all feeds."""
+        self._closed.set()
+        self._thread.join()
+        for feed in self._feeds.values():
+            feed.close()
+
+    def of(self, run: str) -> Feed:
+        """The feed of a run. Raises ``RunError`` if there is no such run."""
+        with self._lock:
+            if run not in self._feeds:
+                self._feeds[run] = Feed(self._places.place(run))
+            return self._feeds[run]
+
+    def look(self, run: str) -> Feed:
+        """The feed of a run for a page that is opened; it stays open until ``leave``."""
+        feed = self.of(run)
+        self._looks[run] = self._looks.get(run, 0) + 1
+        return feed
+
+    def leave(self, run: str) -> None:
+        """A page was closed. The feeds that nobody looks at are closed, but for the latest."""
+        with self._lock:
+            self._looks[run] -= 1
+            idle = [name for name, looks in self._looks.items() if looks == 0 and name in self._feeds]
+            for name in idle[:-_MOST]:
+                self._feeds.pop(name).close()
+                del self._looks[name]
+
+    def _summarize(self) -> None:
+        while not self._closed.is_set():
+            try:
+                runs = self._places.runs()
+                self.board.put("all", "problem", None)
+            except (CerebroError, OSError) as error:
+                self.board.put("all", "problem", str(error))
+            else:
+                for run in runs:
+                    if self._closed.is_set():
+                        return
+                    self.board.put("runs", run, self._summary(self._places.place_of(run)))
+                self.board.keep("runs", set(runs))
+                self.board.put("all", "read", True)
+            self._closed.wait(_PAUSE)
+
+    def _summary(self, place: RunPlace) -> dict[str, Any]:
+        """How a run stands."""
+        try:
+            if place.etcd is not None or (place.folder.endpoint.exists() and place.folder.is_locked()):
+                view = self.of(place.run).view
+                return {"run": place.run, "reading": True} if view is None else view.summary(live=True)
+            return self._of_record(place)
+        except (CerebroError, OSError) as error:
+            return {"run": place.run, "problem": str(error)}
+
+    def _of_record(self, place: RunPlace) -> dict[str, Any]:
+        """The summary of a run that is not live, read again when its record has grown."""
+        history = place.folder.history
+        stat = history.stat() if history.exists() else None
+        mark = (0, 0) if stat is None else (stat.st_mtime_ns, stat.st_size)
+        known = self._ended.get(place.run)
+        if known is None or known[0] != mark:
+            view = RunView(Board(), place.folder.read_spec())
+            view.take(RecordReader(history).new_events())
+            view.publish(live=False)
+            known = self._ended[place.run] = (mark, view.summary(live=False))
+        return known[1]

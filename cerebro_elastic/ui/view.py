@@ -1,0 +1,183 @@
+"""What a run's page shows, computed from its events as they come."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from cerebro_elastic.core.history.machine import fold
+from cerebro_elastic.core.history.progress import units_left
+from cerebro_elastic.core.model.attempts import Attempt, Visit
+from cerebro_elastic.core.model.configs import Config
+from cerebro_elastic.core.model.events import Event, StateRead, UnitAssigned, UnitCommitted
+from cerebro_elastic.core.model.run import Plan, Spec
+from cerebro_elastic.core.model.state import Point, State
+from cerebro_elastic.recipes import Objective
+from cerebro_elastic.reporting.progress import seconds_left
+from cerebro_elastic.reporting.results import ConfigResult
+from cerebro_elastic.ui.board import Board
+from cerebro_elastic.ui.rows import config_row, curves_of, node_row, result_of, unit_under_way, visit_span
+
+_TOP = 5
+"""The best so many configs are shown where many runs are."""
+_Cause = tuple[Config, Attempt | None, tuple[Point, ...], str | None]
+
+
+class RunView:
+    """Folds a run's events, and writes what has changed to the ``board``."""
+
+    def __init__(self, board: Board, spec: Spec) -> None:
+        self.spec = spec
+        self.objective = Objective.model_validate(spec.recipe.get("objective", {}))
+        self.state = State()
+        self.events: list[Event] = []
+        self.visits: dict[str, list[Visit]] = {}
+        self.results: dict[str, ConfigResult] = {}
+        self._board = board
+        self._causes: dict[str, _Cause] = {}
+        self._began: dict[int, float] = {}
+        self._freed: dict[str, float] = {}
+        self._unsent: list[Visit] = []
+        self._spans: set[str] = set()
+
+    @property
+    def plan(self) -> Plan:
+        """The run's plan."""
+        return self.spec.plan
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Take in the next events."""
+        for event in events:
+            self.state = fold(self.state, event)
+            self.events.append(event)
+            match event:
+                case StateRead(visits=visits):
+                    self.visits, self._unsent, self._spans = {}, [], set()
+                    for visit in visits:
+                        self._add(visit)
+                case UnitCommitted(visit=visit):
+                    self._add(visit)
+                case UnitAssigned(revision=token, attempt=attempt):
+                    free = max((self._freed.get(name, 0.0) for name in attempt.nodes), default=0.0)
+                    self._began[token] = max(attempt.since or 0.0, free)
+
+    def _add(self, visit: Visit) -> None:
+        self.visits.setdefault(visit.unit.config, []).append(visit)
+        self._unsent.append(visit)
+        for node in visit.nodes:
+            self._freed[node] = visit.freed
+
+    def publish(self, *, live: bool) -> None:
+        """Write what has changed. In a run that is not live no node is there, whatever the record says."""
+        state = self.state
+        if not live:
+            state = replace(state, nodes={}, attempts={}, saving={}, leader=None)
+        running = {attempt.unit.config: attempt for attempt in state.underway()}
+        for config in state.configs.values():
+            self._publish_config(config, running.get(config.id))
+        self._board.keep("configs", state.configs)
+        self._board.keep("curves", state.configs)
+        for name, node in state.nodes.items():
+            attempt = state.attempts.get(name)
+            unit = None if attempt is None else self._unit(attempt)
+            row = node_row(node, unit, state.saving.get(name), state.quarantined.get(name))
+            self._board.put("nodes", name, row)
+        self._board.keep("nodes", state.nodes)
+        self._publish_spans()
+        homes = {str(partition): names for partition, names in state.homes.items()}
+        self._board.put("run", "homes", homes)
+        self._board.put("run", "summary", self.summary(live=live))
+
+    def _publish_config(self, config: Config, attempt: Attempt | None) -> None:
+        """Write a config's row if something has changed that it shows."""
+        points = self.state.curves.get(config.id, ())
+        last = self._last_node(config.id)
+        cause = (config, attempt, points, last)
+        known = self._causes.get(config.id)
+        if known is not None and all(a is b for a, b in zip(cause, known, strict=True)):
+            return
+        self._causes[config.id] = cause
+        result = self.results[config.id] = result_of(config, points, self.objective)
+        self._board.put("configs", config.id, config_row(config, result, attempt, last, self.plan))
+        if known is None or known[2] is not points:
+            self._board.put("curves", config.id, curves_of(points, self.plan))
+
+    def _publish_spans(self) -> None:
+        for visit in self._unsent:
+            for node in visit.nodes:
+                key = f"{visit.attempt} {node}"
+                self._spans.add(key)
+                self._board.put("spans", key, visit_span(visit, node))
+        if self._unsent and len(self._spans) == len(self._unsent):  # the view's first
+            self._board.keep("spans", self._spans)
+        self._unsent = []
+
+    def _last_node(self, config: str) -> str | None:
+        visits = self.visits.get(config)
+        return visits[-1].node if visits else None
+
+    def _unit(self, attempt: Attempt) -> dict[str, Any]:
+        began = self._began.get(attempt.token) or attempt.since
+        if not began:  # the run's first units: nothing in the record says when
+            began = self._began[attempt.token] = time.time()
+        return unit_under_way(attempt, began, self._last_node(attempt.unit.config))
+
+    def summary(self, *, live: bool) -> dict[str, Any]:
+        """How the run stands, in few values."""
+        state, plan = self.state, self.plan
+        of_config = plan.epochs * (plan.partitions + plan.evaluations)
+        left = sum(units_left(config, plan) for config in state.configs.values())
+        total = len(state.configs) * of_config
+        return {
+            "run": plan.run,
+            "live": live and state.outcome is None,
+            "outcome": state.outcome,
+            "leader": state.leader if live else None,
+            "objective": [self.objective.metric, self.objective.mode],
+            "configs": dict(Counter(config.status.value for config in state.configs.values())),
+            "units": [total - left, total],
+            "unitsOfConfig": of_config,
+            "epochs": plan.epochs,
+            "partitions": plan.partitions,
+            "nodes": len(state.nodes) if live else 0,
+            "busy": len(state.attempts) if live else 0,
+            "began": state.usage.began,
+            "until": state.usage.until,
+            "left": seconds_left(state, plan) if live and state.plan else None,
+            "best": [
+                {"config": row.config, "best": row.best, "hparams": row.hparams}
+                for row in ranked(self.results, self.objective)[:_TOP]
+            ],
+        }
+
+    def publish_recipe(self) -> None:
+        """Write what never changes: the recipe, and where everything comes from."""
+        spec = self.spec
+        recipe = yaml.safe_dump(dict(spec.recipe), sort_keys=False, allow_unicode=True, width=100)
+        self._board.put(
+            "run",
+            "spec",
+            {
+                "recipe": recipe,
+                "seed": spec.plan.seed,
+                "digest": spec.recipe_digest,
+                "data": spec.data,
+                "dataDigest": spec.data_digest,
+                "root": spec.root,
+                "code": spec.code,
+                "storage": spec.storage,
+                "version": spec.version,
+            },
+        )
+
+
+def ranked(results: Mapping[str, ConfigResult], objective: Objective) -> list[ConfigResult]:
+    """The configs that have a value of the objective, the best first."""
+    sign = -1.0 if objective.mode == "max" else 1.0
+    rows = [row for row in results.values() if row.best is not None]
+    return sorted(rows, key=lambda row: (sign * (row.best or 0.0), row.config))
